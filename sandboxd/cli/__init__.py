@@ -1,0 +1,5 @@
+"""Command line of sandboxd."""
+
+from sandboxd.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,51 @@
+"""`sandboxd`: serve."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+from pydantic import ValidationError
+
+from sandboxd import __version__, logs
+from sandboxd.config import Config
+from sandboxd.daemon import Daemon, StartRefused
+from sandboxd.daemon import serve as serve_daemon
+from sandboxd.service.server import AddressInUse
+
+
+@click.group()
+@click.version_option(__version__, prog_name="sandboxd")
+def main() -> None:
+    """Sandboxes for AI agents."""
+
+
+@main.command()
+def serve() -> None:
+    """Run the daemon in the foreground until Ctrl-C or SIGTERM.
+
+    Settings come from the environment; see sandboxd/config.py.
+    """
+    try:
+        config = Config()
+    except ValidationError as error:
+        raise click.ClickException(_explain(error)) from None
+    logs.configure(config.log_level)
+    try:
+        asyncio.run(serve_daemon(config, on_ready=_say_ready))
+    except (StartRefused, AddressInUse) as error:
+        click.echo(f"sandboxd: {error}", err=True)
+        sys.exit(1)
+
+
+def _say_ready(daemon: Daemon) -> None:
+    click.echo(f"sandboxd: listening on unix:{daemon.config.api_socket}", err=True)
+
+
+def _explain(error: ValidationError) -> str:
+    problems = [
+        f"{'.'.join(map(str, problem['loc'])) or 'settings'}: {problem['msg']}"
+        for problem in error.errors()
+    ]
+    return "; ".join(problems)

@@ -1,0 +1,141 @@
+"""Settings of the daemon: environment variables, with or without the prefix SANDBOXD_."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _bytes(value: object) -> object:
+    """Accept `256m` as the seeds and Docker write it."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)b?\s*", value.lower())
+    if match is None:
+        raise ValueError("write a size as a number of bytes or with k, m or g, for example 256m")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes)]
+
+
+def _setting(default: Any, *names: str, **constraints: Any) -> Any:
+    """A setting read from SANDBOXD_<NAME> or, where it is named so elsewhere too, from <NAME>."""
+    choices = [choice for name in names for choice in (f"SANDBOXD_{name}", name)]
+    return Field(default, validation_alias=AliasChoices(*choices), **constraints)
+
+
+def _own(default: Any, name: str, **constraints: Any) -> Any:
+    """A setting read from SANDBOXD_<NAME> only."""
+    return Field(default, validation_alias=f"SANDBOXD_{name}", **constraints)
+
+
+class Config(BaseSettings):
+    """Everything that can be set, read once at start."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    host: str = _setting("127.0.0.1", "HOST")
+    """Address of the TCP listener; empty means none. Beyond loopback is refused: there is no
+    authentication yet."""
+    port: int = _setting(5000, "PORT", ge=0, le=65535)
+    """Port of the TCP listener; 0 lets the kernel choose."""
+    worker_id: str = _setting(socket.gethostname(), "WORKER_ID")
+    """Name of this daemon among others."""
+    state_dir: Path = _own(Path("/var/lib/sandboxd"), "STATE_DIR")
+    """Registry, lock and what else outlives the process."""
+    run_dir: Path = _own(Path("/run/sandboxd"), "RUN_DIR")
+    """Sockets; gone after a reboot."""
+    socket_path: Path | None = _own(None, "SOCKET")
+    """Unix socket of the API; absent means `sandboxd.sock` in the run directory."""
+    guest_runtime: Path | None = _own(None, "GUEST_RUNTIME")
+    """The guest's Python; absent means `runtime/current` in the state directory."""
+    docker_url: str | None = _setting(None, "DOCKER_HOST")
+    """Docker Engine; absent means the local one."""
+    container_image: str = _setting("sandbox-secure:latest", "CONTAINER_IMAGE")
+    """Image of new sandboxes."""
+    container_runtime: str | None = _own(None, "CONTAINER_RUNTIME")
+    """OCI runtime of new sandboxes; absent means the engine's default."""
+    docker_network_mode: str = _setting("none", "DOCKER_NETWORK_MODE", pattern="^none$")
+    """Sandboxes have no network; no other value is accepted."""
+    sandbox_uid_start: int = _own(200_000, "UID_START", ge=1000)
+    """First of the uids that sandboxes get, one each."""
+    sandbox_uid_count: int = _own(4096, "UID_COUNT", ge=1)
+    workspace_dir: str = _setting("/workspace", "WORKSPACE_DIR", pattern="^/[a-z0-9_/-]+$")
+    """Where commands start and keep their files."""
+
+    pool_size: int = _setting(10, "POOL_SIZE", ge=0)
+    """Warm sandboxes that the pool is filled up to."""
+    min_pool_size: int = _setting(3, "MIN_POOL_SIZE", ge=0)
+    """Warm sandboxes there are to be at least, if POOL_SIZE is set lower."""
+    max_pool_size: int = _setting(80, "MAX_POOL_SIZE", ge=1)
+    """Sandboxes there may be in all: warm, starting and in sessions."""
+    start_concurrency: int = _own(4, "START_CONCURRENCY", ge=1)
+    """Sandboxes being started at once."""
+    open_wait_seconds: float = _own(30.0, "OPEN_WAIT_SECONDS", gt=0)
+    """How long OpenSession waits for a sandbox when none is warm."""
+    sweep_interval_seconds: float = _setting(300.0, "CLEANUP_INTERVAL_SECONDS", gt=0)
+    """How often containers that nobody holds are looked for."""
+    health_interval_seconds: float = _own(15.0, "POOL_HEALTH_SECONDS", gt=0)
+    """How often warm sandboxes are asked whether they still answer."""
+
+    session_timeout_minutes: float = _setting(30.0, "SESSION_TIMEOUT_MINUTES", gt=0)
+    """Idle time after which a session expires, unless it says otherwise."""
+    session_memory_hours: float = _own(24.0, "SESSION_MEMORY_HOURS", gt=0)
+    """How long an ended session is remembered, so that its id can be answered truthfully."""
+
+    memory_limit_bytes: Bytes = _setting(256 << 20, "MEMORY_LIMIT", ge=32 << 20)
+    cpu_quota_us: int = _setting(0, "CPU_QUOTA", ge=0)
+    """CPU microseconds per 100 ms for one sandbox; 0 shares the CPUs evenly. On the whole sandbox a
+    quota also slows its guest down, so there is none by default."""
+    max_processes: int = _own(128, "MAX_PROCESSES", ge=16)
+    max_open_files: int = _own(1024, "MAX_OPEN_FILES", ge=64)
+    max_workspace_mb: int = _setting(500, "MAX_WORKSPACE_SIZE_MB", ge=1)
+    """Upper bound of the workspace, which lives in memory and takes at most a quarter of it."""
+    max_total_files: int = _setting(1000, "MAX_TOTAL_FILES", ge=16)
+
+    default_exec_seconds: float = _own(30.0, "EXEC_TIMEOUT_SECONDS", gt=0)
+    max_exec_seconds: float = _own(3600.0, "MAX_EXEC_TIMEOUT_SECONDS", gt=0)
+    max_running_execs: int = _own(32, "MAX_RUNNING_EXECS", ge=1)
+    """Commands at once in one session."""
+    max_run_output_bytes: Bytes = _own(1 << 20, "MAX_RUN_OUTPUT", ge=1024, le=4 << 20)
+    """Bytes of each stream that Run returns."""
+    max_calls: int = _own(4096, "MAX_CALLS", ge=1)
+    """Calls served at once; one more is refused."""
+    drain_seconds: float = _own(5.0, "DRAIN_SECONDS", ge=0)
+    """How long running calls get to finish at shutdown."""
+    log_level: str = _own("info", "LOG_LEVEL", pattern="^(debug|info|warning|error)$")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if not self.min_pool_size <= self.max_pool_size:
+            raise ValueError("MIN_POOL_SIZE must not exceed MAX_POOL_SIZE")
+        if self.pool_size > self.max_pool_size:
+            raise ValueError("POOL_SIZE must not exceed MAX_POOL_SIZE")
+        if self.max_pool_size > self.sandbox_uid_count:
+            raise ValueError("SANDBOXD_UID_COUNT must be at least MAX_POOL_SIZE")
+        if self.host not in ("", "127.0.0.1", "::1", "localhost"):
+            raise ValueError(
+                f"HOST={self.host} would open the API to the network without authentication; "
+                "use 127.0.0.1, or leave HOST empty and use the unix socket"
+            )
+        return self
+
+    @property
+    def api_socket(self) -> Path:
+        return self.socket_path or self.run_dir / "sandboxd.sock"
+
+    @property
+    def runtime_dir(self) -> Path:
+        return self.guest_runtime or self.state_dir / "runtime" / "current"
+
+    @property
+    def workspace_bytes(self) -> int:
+        return min(self.max_workspace_mb << 20, self.memory_limit_bytes // 4)

@@ -1,0 +1,208 @@
+"""Composition root: builds every part and owns the order of start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import compileall
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from py_compile import PycInvalidationMode
+
+import structlog
+
+from sandboxd import __version__
+from sandboxd.config import Config
+from sandboxd.engine.contract import Engine
+from sandboxd.engine.docker import DockerEngine, EngineTimeouts
+from sandboxd.isolation.report import protections
+from sandboxd.isolation.uids import UidRange
+from sandboxd.pool import PoolSettings, WarmPool
+from sandboxd.registry.sqlite import SqliteRegistry
+from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.server import ApiServer
+from sandboxd.service.session_service import SessionServicer
+from sandboxd.sessions import Sessions, SessionSettings
+
+log = structlog.get_logger()
+
+
+class StartRefused(Exception):
+    """The daemon cannot start; the text says why and what to do."""
+
+
+class Daemon:
+    """All parts of a running daemon."""
+
+    def __init__(
+        self, config: Config, pool: WarmPool, sessions: Sessions, server: ApiServer
+    ) -> None:
+        self.config = config
+        self.pool = pool
+        self.sessions = sessions
+        self.server = server
+
+
+@asynccontextmanager
+async def running(
+    config: Config,
+    *,
+    engine: Engine | None = None,
+    maker: Callable[[Engine, SandboxSettings, UidRange], SandboxMaker] = SandboxMaker,
+) -> AsyncIterator[Daemon]:
+    """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
+    async with AsyncExitStack() as stack:
+        instance = _claim_instance(config, stack)
+        if engine is None:
+            engine = DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
+        stack.push_async_callback(engine.aclose)
+        registry = await SqliteRegistry.open(config.state_dir / "registry.sqlite")
+        stack.push_async_callback(registry.aclose)
+        sandbox_settings = _sandbox_settings(config, instance)
+        uids = UidRange(start=config.sandbox_uid_start, count=config.sandbox_uid_count)
+        sandboxes = maker(engine, sandbox_settings, uids)
+        pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config)))
+        sessions = await stack.enter_async_context(
+            Sessions(pool, registry, _session_settings(config))
+        )
+        server = ApiServer(
+            config,
+            sessions=SessionServicer(sessions, config),
+            execs=ExecServicer(sessions, config),
+            admin=AdminServicer(
+                sessions,
+                pool,
+                config,
+                engine_info=engine.info,
+                image_id=lambda: sandboxes.image_id,
+                protections=protections(
+                    is_root=os.geteuid() == 0, workspace_bytes=config.workspace_bytes
+                ),
+            ),
+        )
+        await server.start()
+        stack.push_async_callback(server.stop, config.drain_seconds)
+        stack.callback(sessions.drain)
+        log.info(
+            "daemon.started",
+            version=__version__,
+            socket=str(config.api_socket),
+            tcp=f"{config.host}:{server.port}" if config.host else "off",
+        )
+        yield Daemon(config, pool, sessions, server)
+        log.info("daemon.stopping")
+    log.info("daemon.stopped")
+
+
+async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
+    """Run a daemon until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running(config) as daemon:
+        on_ready(daemon)
+        await stop.wait()
+
+
+def _claim_instance(config: Config, stack: AsyncExitStack) -> str:
+    """Lock the state directory for this process and return its lasting name."""
+    try:
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        config.run_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(config.state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except PermissionError as error:
+        raise StartRefused(
+            f"cannot write to {error.filename}; run as root, or set SANDBOXD_STATE_DIR and "
+            "SANDBOXD_RUN_DIR to directories of your own"
+        ) from error
+    stack.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StartRefused(
+            f"another sandboxd already runs on {config.state_dir}; stop it (./scripts/stop), or "
+            "set SANDBOXD_STATE_DIR, SANDBOXD_RUN_DIR and PORT for a second one"
+        ) from error
+    name_file = config.state_dir / "instance"
+    if not name_file.exists():
+        name_file.write_text(secrets.token_hex(6))
+    return name_file.read_text()
+
+
+def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
+    runtime_dir = config.runtime_dir
+    if not (runtime_dir / "bin" / "python3.11").exists():
+        raise StartRefused(
+            f"there is no guest runtime in {runtime_dir}; build it with ./scripts/build_images, or "
+            "set SANDBOXD_GUEST_RUNTIME"
+        )
+    links_dir = config.run_dir / "links"
+    # What an earlier process left is of no use: its listeners died with it.
+    shutil.rmtree(links_dir, ignore_errors=True)
+    links_dir.mkdir(mode=0o711, parents=True)
+    return SandboxSettings(
+        instance=instance,
+        image=config.container_image,
+        runtime=config.container_runtime,
+        network_mode=config.docker_network_mode,
+        runtime_dir=runtime_dir.resolve(),
+        guest_dir=_install_guest(config.state_dir),
+        links_dir=links_dir,
+        workspace_dir=config.workspace_dir,
+        workspace_bytes=config.workspace_bytes,
+        workspace_files=config.max_total_files,
+        memory_bytes=config.memory_limit_bytes,
+        cpu_quota_us=config.cpu_quota_us,
+        max_processes=config.max_processes,
+        max_open_files=config.max_open_files,
+    )
+
+
+def _install_guest(state_dir: Path) -> Path:
+    """Copy the guest's source, compiled, to where sandboxes mount it from.
+
+    By content, so that running sandboxes keep the version they were started with; compiled, because
+    the mount is read-only and every start would compile it again.
+    """
+    source = Path(__file__).parent / "guest"
+    files = sorted(source.glob("*.py"))
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    target = state_dir / "guest" / digest
+    if not target.exists():
+        staging = target.with_suffix(f".{os.getpid()}")
+        staging.mkdir(parents=True, mode=0o755)
+        for file in files:
+            shutil.copyfile(file, staging / file.name)
+        compileall.compile_dir(
+            staging, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+        )
+        staging.rename(target)
+    return target
+
+
+def _pool_settings(config: Config) -> PoolSettings:
+    return PoolSettings(
+        target=max(config.pool_size, config.min_pool_size),
+        maximum=config.max_pool_size,
+        concurrency=config.start_concurrency,
+        wait_seconds=config.open_wait_seconds,
+        health_seconds=config.health_interval_seconds,
+        sweep_seconds=config.sweep_interval_seconds,
+    )
+
+
+def _session_settings(config: Config) -> SessionSettings:
+    return SessionSettings(
+        idle_seconds=config.session_timeout_minutes * 60,
+        memory_seconds=config.session_memory_hours * 3600,
+        max_running_execs=config.max_running_execs,
+    )

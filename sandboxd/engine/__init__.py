@@ -1,0 +1,1 @@
+"""What runs containers. `contract` is the interface, `docker` the implementation."""

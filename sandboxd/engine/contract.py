@@ -1,0 +1,141 @@
+"""What sandboxd asks of a container engine.
+
+Every call is bounded by a deadline of the implementation and raises only errors of
+`sandboxd.errors`: EngineUnreachable, EngineFailed, ImageNotFound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NewType, Protocol
+
+ContainerId = NewType("ContainerId", str)
+ImageId = NewType("ImageId", str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BindMount:
+    """A host directory shown read-only inside the container."""
+
+    source: Path
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmpfsMount:
+    """A writable area in memory, bounded in bytes and in files."""
+
+    target: str
+    size_bytes: int
+    max_files: int
+    uid: int
+    mode: int
+    executable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerSpec:
+    """One hardened container. What is not named here is switched off."""
+
+    name: str
+    image: ImageId
+    argv: Sequence[str]
+    labels: Mapping[str, str]
+    uid: int
+    hostname: str
+    memory_bytes: int
+    pids: int
+    cpu_quota_us: int
+    """CPU time per 100 ms period, in microseconds; 0 means no quota."""
+    nofile: int
+    network_mode: str
+    runtime: str | None
+    """Name of an OCI runtime the engine knows, or None for its default."""
+    binds: Sequence[BindMount] = ()
+    tmpfs: Sequence[TmpfsMount] = ()
+    masked_paths: Sequence[str] = ()
+    readonly_paths: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """What the engine says of one container."""
+
+    id: ContainerId
+    name: str
+    labels: Mapping[str, str]
+    is_running: bool
+    pid: int
+    """Host pid of the container's first process; 0 when it does not run."""
+    exit_code: int | None = None
+    oom_killed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerEvent:
+    """Something happened to a container with our labels."""
+
+    container_id: ContainerId
+    action: str
+    """`start`, `die`, `destroy`, `oom`, ...: the engine's own word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineInfo:
+    """Facts about the engine, for the status report."""
+
+    name: str
+    version: str
+    api_version: str
+    cgroup_version: str
+    storage_driver: str
+    default_runtime: str
+    runtimes: Sequence[str]
+    security_options: Sequence[str]
+    live_restore: bool
+
+
+class Engine(Protocol):
+    """Creates, watches and destroys containers."""
+
+    async def info(self) -> EngineInfo: ...
+
+    async def create(self, spec: ContainerSpec) -> ContainerId:
+        """Create a container without starting it.
+
+        A cancelled call may leave the container behind; the sweep by label finds it.
+        """
+        ...
+
+    async def start(self, container_id: ContainerId) -> None: ...
+
+    async def inspect(self, container_id: ContainerId) -> Container | None:
+        """What the engine knows of the container, None if it does not exist."""
+        ...
+
+    async def remove(self, container_id: ContainerId) -> None:
+        """Kill and remove; a container that is already gone is fine."""
+        ...
+
+    async def list_containers(self, labels: Mapping[str, str]) -> Sequence[Container]:
+        """All containers, running or not, that carry these labels. `pid` is not filled in."""
+        ...
+
+    def events(self, labels: Mapping[str, str]) -> AsyncIterator[ContainerEvent]:
+        """Container events as they happen, until the engine goes away (EngineUnreachable)."""
+        ...
+
+    async def image_id(self, reference: str) -> ImageId:
+        """The id behind a name, so that a later retag changes nothing. Never pulls."""
+        ...
+
+    def build_image(
+        self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
+    ) -> AsyncIterator[str]:
+        """Build an image, yielding the engine's progress lines; EngineFailed if a step fails."""
+        ...
+
+    async def aclose(self) -> None: ...

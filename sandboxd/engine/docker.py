@@ -1,0 +1,490 @@
+"""A Docker Engine on this host, through aiodocker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import tarfile
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import aiohttp
+import structlog
+from aiodocker import Docker, DockerError
+from aiodocker.containers import DockerContainer
+
+from sandboxd.engine import docker_errors
+from sandboxd.engine.contract import (
+    BindMount,
+    Container,
+    ContainerEvent,
+    ContainerId,
+    ContainerSpec,
+    EngineInfo,
+    ImageId,
+    TmpfsMount,
+)
+from sandboxd.errors import EngineUnreachable, ImageNotFound
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_URL = "unix:///var/run/docker.sock"
+
+# Waiting for a free connection counts against a call's deadline. With aiohttp's default of 100, a
+# hundred slow starts would make every inspect and remove fail although the engine is well.
+# How much runs at once is for the callers to limit; this is only a last fence below RLIMIT_NOFILE.
+_MAX_CONNECTIONS = 512
+# Half of the longest line that can be read; a build step that prints no newline makes long ones.
+_READ_BUFFER_BYTES = 512 * 1024
+_CPU_PERIOD_US = 100_000
+# Python's multiprocessing needs /dev/shm for its locks; what is in it counts as memory.
+_SHM_BYTES = 16 * 1024 * 1024
+_IMAGE_REFERENCE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w.:/@-]{0,511}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineTimeouts:
+    """How long the engine may take before a call fails."""
+
+    call_seconds: float = 10.0
+    start_seconds: float = 30.0
+    """For create and start, each."""
+    remove_seconds: float = 20.0
+    build_seconds: float = 1800.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Deadline:
+    """One limit over several waits; a stream cannot hold `asyncio.timeout` across its yields."""
+
+    seconds: float
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float) -> _Deadline:
+        return cls(seconds=seconds, at=asyncio.get_running_loop().time() + seconds)
+
+
+class DockerEngine:
+    """Implements `contract.Engine`. Connects at the first call, and anew for every call.
+
+    Without a `url` it uses DOCKER_HOST or the usual socket. The engine has to be on this host:
+    sandboxes are reached through bind-mounted sockets.
+    """
+
+    def __init__(self, *, url: str | None, timeouts: EngineTimeouts) -> None:
+        self._url = url or os.environ.get("DOCKER_HOST") or DEFAULT_URL
+        if not self._url.startswith(("unix://", "tcp://", "http://")):
+            raise ValueError("The URL of the engine has to start with unix://, tcp:// or http://.")
+        self._timeouts = timeouts
+        self._session: aiohttp.ClientSession | None = None
+        self._docker: Docker | None = None
+        self._is_closed = False
+        self._warnings_seen: set[str] = set()
+
+    async def info(self) -> EngineInfo:
+        async with self._call("describe itself", self._timeouts.call_seconds) as docker:
+            version = await docker.version()
+            info = await docker.system.info()
+            return EngineInfo(
+                name=version.get("Platform", {}).get("Name") or "Docker Engine",
+                version=version["Version"],
+                api_version=version["ApiVersion"],
+                cgroup_version=info.get("CgroupVersion", "1"),
+                storage_driver=info["Driver"],
+                default_runtime=info["DefaultRuntime"],
+                runtimes=sorted(info["Runtimes"]),
+                security_options=list(info.get("SecurityOptions") or ()),
+                live_restore=bool(info.get("LiveRestoreEnabled")),
+            )
+
+    async def create(self, spec: ContainerSpec) -> ContainerId:
+        async with self._call(
+            "create a sandbox", self._timeouts.start_seconds, image=spec.image
+        ) as docker:
+            answer = await docker._query_json(
+                "containers/create",
+                method="POST",
+                params={"name": spec.name},
+                data=_container_config(spec),
+            )
+            self._log_warnings(answer.get("Warnings") or ())
+            return ContainerId(answer["Id"])
+
+    async def start(self, container_id: ContainerId) -> None:
+        async with self._call("start a sandbox", self._timeouts.start_seconds) as docker:
+            await docker.containers.container(container_id).start()
+
+    async def inspect(self, container_id: ContainerId) -> Container | None:
+        async with self._call("inspect a sandbox", self._timeouts.call_seconds) as docker:
+            try:
+                answer = await docker.containers.container(container_id).show()
+            except DockerError as error:
+                if docker_errors.is_missing(error):
+                    return None
+                raise
+            return _inspected(answer)
+
+    async def remove(self, container_id: ContainerId) -> None:
+        async with self._call("remove a sandbox", self._timeouts.remove_seconds) as docker:
+            container = docker.containers.container(container_id)
+            try:
+                await container.delete(force=True, v=True)
+            except DockerError as error:
+                if docker_errors.is_removal_in_progress(error):
+                    await _wait_until_removed(container)
+                elif not docker_errors.is_missing(error):
+                    raise
+
+    async def list_containers(self, labels: Mapping[str, str]) -> Sequence[Container]:
+        async with self._call("list sandboxes", self._timeouts.call_seconds) as docker:
+            answer = await docker._query_json(
+                "containers/json", params={"all": True, "filters": _filters(labels)}
+            )
+            return [_listed(entry) for entry in answer]
+
+    def events(self, labels: Mapping[str, str]) -> AsyncGenerator[ContainerEvent, None]:
+        """See the contract. Starts with what happens after this call, not after the first read.
+
+        The engine drops events for a reader that falls far behind: they are a hint to look, and
+        `list_containers` is the truth.
+        """
+        # The engine answers before it subscribes; `since` closes that gap as well.
+        return self._events_since(f"{time.time():.9f}", labels)
+
+    async def image_id(self, reference: str) -> ImageId:
+        # The reference becomes part of a URL: anything else than a name could leave its place.
+        if not _IMAGE_REFERENCE.fullmatch(reference):
+            raise ImageNotFound(reference)
+        async with self._call(
+            "look up an image", self._timeouts.call_seconds, image=reference
+        ) as docker:
+            answer = await docker.images.inspect(reference)
+            return ImageId(answer["Id"])
+
+    async def build_image(
+        self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
+    ) -> AsyncGenerator[str, None]:
+        params: dict[str, str | bool] = {
+            "dockerfile": dockerfile,
+            "t": tag,
+            "buildargs": json.dumps(dict(build_args)),
+            "networkmode": "host",
+            "rm": True,
+            "forcerm": True,
+        }
+        deadline = _Deadline.after(self._timeouts.build_seconds)
+        with tempfile.TemporaryFile() as archive:
+            await _pack(context, archive, deadline=deadline)
+            response = await self._open_build(archive, params=params, deadline=deadline)
+            try:
+                output = _BuildOutput()
+                while message := await _next_message(response, "build an image", deadline=deadline):
+                    for line in output.lines_of(message):
+                        yield line
+                for line in output.rest():
+                    yield line
+            finally:
+                response.close()
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        session, self._session, self._docker = self._session, None, None
+        if session is not None:
+            await session.close()
+
+    @asynccontextmanager
+    async def _call(
+        self, doing: str, seconds: float, *, image: str | None = None
+    ) -> AsyncIterator[Docker]:
+        """Give the client for one request that has to be over in time."""
+        try:
+            with docker_errors.translated(doing, within_seconds=seconds, image=image):
+                async with asyncio.timeout(seconds):
+                    yield self._client()
+        except EngineUnreachable:
+            self._forget_api_version()
+            raise
+
+    def _client(self) -> Docker:
+        if self._is_closed:
+            raise docker_errors.connection_closed()
+        if self._docker is None:
+            self._session, self._docker = _open_client(self._url)
+        return self._docker
+
+    def _forget_api_version(self) -> None:
+        # The engine that comes back may be another release, which refuses the version agreed on.
+        if self._docker is not None:
+            self._docker.api_version = "auto"
+
+    def _log_warnings(self, warnings: Sequence[str]) -> None:
+        # This is how the engine says that it ignores a limit, once per container.
+        for warning in set(warnings) - self._warnings_seen:
+            self._warnings_seen.add(warning)
+            log.warning("engine.warned", warning=warning)
+
+    async def _events_since(
+        self, since: str, labels: Mapping[str, str]
+    ) -> AsyncGenerator[ContainerEvent, None]:
+        params = {"since": since, "filters": _filters(labels, type="container")}
+        async with self._call("report events", self._timeouts.call_seconds) as docker:
+            # Not aiodocker's subscribe(): it starts a task of its own, queues without a bound, and
+            # ends silently when the engine goes away.
+            response = await docker._do_query("events", "GET", params=params)
+        try:
+            while message := await _next_message(response, "report events", deadline=None):
+                yield _event(message)
+            raise docker_errors.stream_ended()
+        except EngineUnreachable:
+            self._forget_api_version()
+            raise
+        finally:
+            response.close()
+
+    async def _open_build(
+        self, archive: IO[bytes], *, params: Mapping[str, str | bool], deadline: _Deadline
+    ) -> aiohttp.ClientResponse:
+        async with self._call("build an image", deadline.seconds) as docker:
+            with docker_errors.build_refusals():
+                return await docker._do_query(
+                    "build",
+                    "POST",
+                    params=params,
+                    data=archive,
+                    headers={"Content-Type": "application/x-tar"},
+                )
+
+
+def _open_client(url: str) -> tuple[aiohttp.ClientSession, Docker]:
+    # Connections are not kept: a connection from before an engine restart would fail the first
+    # request after it, and opening one costs nothing next to what the engine does.
+    connector: aiohttp.BaseConnector
+    if url.startswith("unix://"):
+        connector = aiohttp.UnixConnector(
+            url.removeprefix("unix://"), limit=_MAX_CONNECTIONS, force_close=True
+        )
+        url = "unix://localhost"
+    else:
+        connector = aiohttp.TCPConnector(limit=_MAX_CONNECTIONS, force_close=True)
+    session = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_BUFFER_BYTES)
+    return session, Docker(url=url, connector=connector, session=session)
+
+
+async def _next_message(
+    response: aiohttp.ClientResponse, doing: str, *, deadline: _Deadline | None
+) -> dict[str, Any] | None:
+    """The next JSON line of a stream, None at its end."""
+    seconds, at = (deadline.seconds, deadline.at) if deadline else (None, None)
+    with docker_errors.translated(doing, within_seconds=seconds):
+        async with asyncio.timeout_at(at):
+            line = await response.content.readline()
+        if not line:
+            return None
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+async def _wait_until_removed(container: DockerContainer) -> None:
+    # Someone else's removal is under way. The caller may reuse the uid and the mounts when we
+    # return, so returning early would be a lie.
+    try:
+        answer = await container.wait(condition="removed")
+    except DockerError as error:
+        if docker_errors.is_missing(error):
+            return
+        raise
+    if problem := answer.get("Error"):
+        raise DockerError(500, str(problem))
+
+
+def _filters(labels: Mapping[str, str], **more: str) -> str:
+    filters = {"label": [f"{key}={value}" for key, value in labels.items()]}
+    return json.dumps(filters | {key: [value] for key, value in more.items()})
+
+
+def _inspected(answer: Mapping[str, Any]) -> Container:
+    state = answer["State"]
+    has_ended = state["Status"] in ("exited", "dead")
+    return Container(
+        id=ContainerId(answer["Id"]),
+        name=answer["Name"].removeprefix("/"),
+        labels=answer["Config"]["Labels"] or {},
+        is_running=state["Running"],
+        pid=state["Pid"],
+        exit_code=state["ExitCode"] if has_ended else None,
+        oom_killed=state["OOMKilled"],
+    )
+
+
+def _listed(entry: Mapping[str, Any]) -> Container:
+    names = entry["Names"] or [""]
+    return Container(
+        id=ContainerId(entry["Id"]),
+        name=names[0].removeprefix("/"),
+        labels=entry["Labels"] or {},
+        is_running=entry["State"] in ("running", "paused"),
+        pid=0,
+    )
+
+
+def _event(message: Mapping[str, Any]) -> ContainerEvent:
+    with docker_errors.translated("report events"):
+        return ContainerEvent(
+            container_id=ContainerId(message["Actor"]["ID"]), action=message["Action"]
+        )
+
+
+def _container_config(spec: ContainerSpec) -> dict[str, Any]:
+    return {
+        "Image": spec.image,
+        "Entrypoint": list(spec.argv),
+        "Cmd": [],
+        "User": f"{spec.uid}:{spec.uid}",
+        "WorkingDir": "/workspace",
+        "Hostname": spec.hostname,
+        "Env": [f"{key}={value}" for key, value in spec.environment.items()],
+        "Labels": dict(spec.labels),
+        # With NetworkMode none alone, the host's nameservers show in resolv.conf.
+        "NetworkDisabled": spec.network_mode == "none",
+        # An image's own check would be a `docker exec` into the sandbox every few seconds.
+        "Healthcheck": {"Test": ["NONE"]},
+        "AttachStdin": False,
+        "AttachStdout": False,
+        "AttachStderr": False,
+        "OpenStdin": False,
+        "Tty": False,
+        "HostConfig": _host_config(spec),
+    }
+
+
+def _host_config(spec: ContainerSpec) -> dict[str, Any]:
+    config = {
+        "NetworkMode": spec.network_mode,
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "CgroupnsMode": "private",
+        "IpcMode": "private",
+        "ShmSize": _SHM_BYTES,
+        # The guest has to be PID 1 itself: only that process is safe from signals from inside.
+        "Init": False,
+        "AutoRemove": False,
+        "RestartPolicy": {"Name": "no"},
+        "LogConfig": {"Type": "none"},
+        "Mounts": [_bind(mount) for mount in spec.binds],
+        "Tmpfs": {mount.target: _tmpfs_options(mount) for mount in spec.tmpfs},
+        # A list, even an empty one, replaces the engine's own.
+        "MaskedPaths": list(spec.masked_paths) or None,
+        "ReadonlyPaths": list(spec.readonly_paths) or None,
+    }
+    if spec.runtime is not None:
+        config["Runtime"] = spec.runtime
+    return config | _limits(spec)
+
+
+def _limits(spec: ContainerSpec) -> dict[str, Any]:
+    limits: dict[str, Any] = {
+        "Memory": spec.memory_bytes,
+        "MemorySwap": spec.memory_bytes,
+        "PidsLimit": spec.pids,
+        "Ulimits": [
+            {"Name": "nofile", "Soft": spec.nofile, "Hard": spec.nofile},
+            {"Name": "core", "Soft": 0, "Hard": 0},
+        ],
+    }
+    if spec.cpu_quota_us:
+        limits |= {"CpuPeriod": _CPU_PERIOD_US, "CpuQuota": spec.cpu_quota_us}
+    return limits
+
+
+def _bind(mount: BindMount) -> dict[str, Any]:
+    return {
+        "Type": "bind",
+        "Source": str(mount.source),
+        "Target": mount.target,
+        "ReadOnly": True,
+        # Read-only reaches only the directory's own filesystem: one mounted below it would appear
+        # writable, so it does not appear at all.
+        "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
+    }
+
+
+def _tmpfs_options(mount: TmpfsMount) -> str:
+    # runc 1.1 ignores the mode where the image already has the directory, and keeps that one's.
+    return ",".join(
+        (
+            "rw",
+            "nosuid",
+            "nodev",
+            "exec" if mount.executable else "noexec",
+            f"size={mount.size_bytes}",
+            f"nr_inodes={mount.max_files}",
+            f"uid={mount.uid}",
+            f"gid={mount.uid}",
+            f"mode={mount.mode:04o}",
+        )
+    )
+
+
+async def _pack(context: Path, archive: IO[bytes], *, deadline: _Deadline) -> None:
+    """Write the context as a tar file, readable from its start."""
+    with docker_errors.translated("build an image", within_seconds=deadline.seconds):
+        async with asyncio.timeout_at(deadline.at):
+            try:
+                await asyncio.to_thread(_write_tar, context, archive)
+            except OSError as error:
+                raise docker_errors.unreadable_build_context() from error
+
+
+def _write_tar(context: Path, archive: IO[bytes]) -> None:
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for entry in sorted(context.iterdir()):
+            tar.add(entry, arcname=entry.name, filter=_owned_by_root)
+    archive.seek(0)
+
+
+def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    # Who checked the sources out must not change the image or miss its cache.
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+class _BuildOutput:
+    """Turns the builder's messages, which break anywhere, into lines."""
+
+    _LONGEST_LINE = 8192
+
+    def __init__(self) -> None:
+        self._partial = ""
+        self._step = ""
+
+    def lines_of(self, message: Mapping[str, Any]) -> Iterator[str]:
+        """The lines this message completes; raises EngineFailed if it tells of a failed step."""
+        if "error" in message:
+            raise docker_errors.build_failed(step=self._step, problem=str(message["error"]))
+        if "stream" in message:
+            yield from self._split(message["stream"])
+        elif "status" in message and not message.get("progressDetail"):
+            yield ": ".join(filter(None, (message.get("id"), message["status"])))
+
+    def rest(self) -> Iterator[str]:
+        if self._partial:
+            yield self._partial
+
+    def _split(self, text: str) -> Iterator[str]:
+        *complete, self._partial = (self._partial + text).split("\n")
+        if len(self._partial) > self._LONGEST_LINE:
+            complete, self._partial = [*complete, self._partial], ""
+        for line in complete:
+            if line.startswith("Step "):
+                self._step = line
+            yield line

@@ -1,0 +1,345 @@
+"""The guest's event loop: one thread, one connection, any number of commands."""
+
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import termios
+import time
+from collections.abc import Mapping
+
+from . import frames, processes
+from .frames import Cause, Ending, Exited, Kind, Stream
+from .shell import Command, Refusal, Shells, Waiting
+
+OUTGOING_HIGH = 256 * 1024
+"""Above this no output is read from commands: the daemon is behind."""
+LINGER_SECONDS = 0.001
+"""How long a little output of a young command waits for the exit, to leave in one piece with it."""
+YOUNG_SECONDS = 0.02
+LINGER_BYTES = 4096
+STRAGGLER_SECONDS = 0.1
+"""How long output may stay open after the first process of a command has ended."""
+IDLE_SECONDS = 0.001
+"""Quiet time before the next shell is prepared, so that it does not delay an answer."""
+
+
+class Exec:
+    """One running command."""
+
+    def __init__(self, channel: int, shell: Waiting, *, began: int) -> None:
+        self.channel = channel
+        self.pid = shell.pid
+        self.began = began
+        """Clock tick; what is older than this is not of this command."""
+        self.started_at = time.monotonic()
+        self.fds: dict[Stream, int] = {Stream.STDOUT: shell.stdout, Stream.STDERR: shell.stderr}
+        self.sent: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        self.owed: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        """Bytes that were in the pipe when the first process ended: they must be sent."""
+        self.window = frames.WINDOW
+        self.is_paused = False
+        """True while the window is used up; its pipes are not watched then."""
+        self.status: int | None = None
+        self.cause = Cause.ITSELF
+        self.give_up_at = float("inf")
+
+    def has_ended(self, status: int) -> None:
+        self.status = status
+        self.give_up_at = time.monotonic() + STRAGGLER_SECONDS
+        for stream, descriptor in self.fds.items():
+            count = fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4)
+            self.owed[stream] = self.sent[stream] + struct.unpack("i", count)[0]
+
+    @property
+    def is_finished(self) -> bool:
+        if self.status is None:
+            return False
+        if not self.fds:
+            return True
+        all_paid = all(self.sent[stream] >= self.owed[stream] for stream in self.fds)
+        return all_paid and time.monotonic() >= self.give_up_at
+
+    def ending(self) -> Exited:
+        assert self.status is not None
+        code = os.waitstatus_to_exitcode(self.status)
+        kind, value = (Ending.CODE, code) if code >= 0 else (Ending.SIGNAL, -code)
+        return Exited(kind, self.cause, value, self.sent[Stream.STDOUT], self.sent[Stream.STDERR])
+
+
+class Guest:
+    """Serves the daemon at the other end of `connection` until that closes."""
+
+    def __init__(
+        self, connection: socket.socket, *, workspace: str, env: Mapping[str, str]
+    ) -> None:
+        self._connection = connection
+        self._connection.setblocking(False)
+        self._shells = Shells(workspace=workspace, environment=env)
+        self._workspace = workspace
+        self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
+        self._execs: dict[int, Exec] = {}
+        self._by_pid: dict[int, Exec] = {}
+        self._by_fd: dict[int, tuple[Exec, Stream]] = {}
+        self._outgoing = bytearray()
+        self._linger_until = 0.0
+        self._poll = select.epoll()
+        # Output pipes have a poll of their own, not watched while the daemon is behind.
+        self._pipes = select.epoll()
+        self._pipes_watched = True
+        self._writable_watched = False
+        self._woken, waker = socket.socketpair()
+        self._woken.setblocking(False)
+        waker.setblocking(False)
+        self._waker = waker
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._poll.register(connection.fileno(), select.EPOLLIN)
+        self._poll.register(self._woken.fileno(), select.EPOLLIN)
+        self._poll.register(self._pipes.fileno(), select.EPOLLIN)
+
+    def serve(self) -> None:
+        self._shells.prepare()
+        self._send(frames.encode(Kind.READY))
+        while self._turn():
+            pass
+
+    def _turn(self) -> bool:
+        """One round of the loop; False once the daemon is gone."""
+        self._flush_if_due()
+        events = self._poll.poll(self._patience())
+        for descriptor, mask in events:
+            if descriptor == self._woken.fileno():
+                self._drain_wakeups()
+                self._reap()
+            elif descriptor == self._pipes.fileno():
+                self._read_pipes()
+            elif mask & ~select.EPOLLOUT and not self._receive():
+                return False
+        self._finish_execs()
+        if not events and not self._outgoing and self._shells.waiting_pid is None:
+            self._prepare_quietly()
+        return True
+
+    def _prepare_quietly(self) -> None:
+        """At the limit of processes this fails, and the next command tries again."""
+        try:
+            self._shells.prepare()
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.ENOMEM, errno.ENOENT):
+                raise
+
+    def _patience(self) -> float:
+        """Seconds to wait for the next event."""
+        now = time.monotonic()
+        due = [execution.give_up_at for execution in self._execs.values()]
+        if self._outgoing and not self._writable_watched:
+            due.append(self._linger_until)
+        elif self._shells.waiting_pid is None:
+            due.append(now + IDLE_SECONDS)
+        soonest = min(due, default=float("inf"))
+        return -1 if soonest == float("inf") else max(0.0, soonest - now)
+
+    # --- towards the daemon ---
+
+    def _send(self, data: bytes, *, linger: bool = False) -> None:
+        if not linger:
+            self._linger_until = 0.0
+        elif not self._outgoing:
+            self._linger_until = time.monotonic() + LINGER_SECONDS
+        self._outgoing += data
+
+    def _flush_if_due(self) -> None:
+        if not self._outgoing:
+            return
+        if self._linger_until and time.monotonic() < self._linger_until:
+            return
+        try:
+            sent = self._connection.send(self._outgoing)
+            del self._outgoing[:sent]
+        except BlockingIOError:
+            pass  # the writable event brings us back
+        except (BrokenPipeError, ConnectionResetError):
+            self._outgoing.clear()  # the read side will see the end
+        self._watch_connection(writable=bool(self._outgoing))
+        self._watch_pipes(len(self._outgoing) < OUTGOING_HIGH)
+
+    def _watch_connection(self, *, writable: bool) -> None:
+        if writable != self._writable_watched:
+            self._writable_watched = writable
+            mask = select.EPOLLIN | (select.EPOLLOUT if writable else 0)
+            self._poll.modify(self._connection.fileno(), mask)
+
+    def _watch_pipes(self, watched: bool) -> None:
+        if watched != self._pipes_watched:
+            self._pipes_watched = watched
+            self._poll.modify(self._pipes.fileno(), select.EPOLLIN if watched else 0)
+
+    # --- from the daemon ---
+
+    def _receive(self) -> bool:
+        try:
+            data = self._connection.recv(1 << 16)
+        except BlockingIOError:
+            return True
+        except ConnectionResetError:
+            return False
+        for frame in self._decoder.feed(data):
+            self._handle(frame)
+        return bool(data)
+
+    def _handle(self, frame: frames.Frame) -> None:
+        if frame.kind == Kind.START:
+            self._start(frame.channel, json.loads(frame.payload))
+        elif frame.kind == Kind.CREDIT:
+            self._add_credit(frame.channel, frames.decode_credit(frame.payload))
+        elif frame.kind == Kind.KILL:
+            self._kill(frame.channel)
+        elif frame.kind == Kind.PING:
+            self._send(frames.encode(Kind.PONG, payload=frame.payload))
+        else:
+            raise frames.ProtocolError(f"unexpected frame of kind {frame.kind}")
+
+    def _start(self, channel: int, request: dict[str, object]) -> None:
+        began = processes.ticks_now()
+        try:
+            shell = self._shells.start(_command(request, self._workspace))
+        except Refusal as refusal:
+            self._refuse(channel, str(refusal))
+            return
+        except OSError as error:
+            self._refuse(channel, f"no process could be started ({error.strerror})")
+            return
+        execution = Exec(channel, shell, began=began)
+        self._execs[channel] = execution
+        self._by_pid[shell.pid] = execution
+        for stream, descriptor in execution.fds.items():
+            os.set_blocking(descriptor, False)
+            self._by_fd[descriptor] = (execution, stream)
+            self._pipes.register(descriptor, select.EPOLLIN)
+
+    def _refuse(self, channel: int, why: str) -> None:
+        text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
+        self._send(frames.encode(Kind.REFUSED, channel, text))
+
+    def _add_credit(self, channel: int, count: int) -> None:
+        execution = self._execs.get(channel)
+        if execution is None:
+            return  # it ended while the credit was on its way
+        execution.window += count
+        if execution.is_paused and execution.window > 0:
+            execution.is_paused = False
+            for descriptor in execution.fds.values():
+                self._pipes.register(descriptor, select.EPOLLIN)
+
+    def _pause(self, execution: Exec) -> None:
+        # Unregistered, not masked: a masked pipe still reports its hang-up, over and over.
+        if not execution.is_paused:
+            execution.is_paused = True
+            for descriptor in execution.fds.values():
+                self._pipes.unregister(descriptor)
+
+    def _kill(self, channel: int) -> None:
+        execution = self._execs.get(channel)
+        if execution is None or execution.status is not None:
+            return
+        others = [one for one in self._execs.values() if one is not execution]
+        spared = {one.pid for one in others if one.status is None}
+        if self._shells.waiting_pid is not None:
+            spared.add(self._shells.waiting_pid)
+        execution.cause = Cause.KILLED
+        swept_all = processes.end_command(
+            leader=execution.pid, since=execution.began, spared_leaders=spared, reap=self._reap
+        )
+        if swept_all:
+            for one in others:
+                if one.pid in spared:
+                    one.cause = Cause.SWEPT
+
+    # --- from the commands ---
+
+    def _drain_wakeups(self) -> None:
+        try:
+            while len(self._woken.recv(4096)) == 4096:
+                pass
+        except BlockingIOError:
+            pass
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._shells.forget(pid)
+            execution = self._by_pid.pop(pid, None)
+            if execution is not None:
+                execution.has_ended(status)
+                self._read_what_is_there(execution)
+
+    def _read_pipes(self) -> None:
+        """At most one chunk from each pipe that has something, so that none starves another."""
+        for descriptor, _ in self._pipes.poll(0):
+            if descriptor in self._by_fd:
+                self._read(descriptor)
+
+    def _read_what_is_there(self, execution: Exec) -> None:
+        for descriptor in tuple(execution.fds.values()):
+            while self._read(descriptor):
+                pass
+
+    def _read(self, descriptor: int) -> bool:
+        """Pass one chunk on; False when the pipe is empty or closed, or the window is used up."""
+        execution, stream = self._by_fd[descriptor]
+        if execution.window <= 0:
+            self._pause(execution)
+            return False
+        try:
+            data = os.read(descriptor, min(frames.MAX_CHUNK, execution.window))
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close_stream(execution, stream)
+            return False
+        offset = execution.sent[stream]
+        execution.sent[stream] += len(data)
+        execution.window -= len(data) + frames.FRAME_COST
+        is_young = time.monotonic() - execution.started_at < YOUNG_SECONDS
+        self._send(
+            frames.encode_output(execution.channel, stream, offset, data),
+            linger=is_young and len(data) < LINGER_BYTES,
+        )
+        return True
+
+    def _close_stream(self, execution: Exec, stream: Stream) -> None:
+        descriptor = execution.fds.pop(stream)
+        if not execution.is_paused:
+            self._pipes.unregister(descriptor)
+        del self._by_fd[descriptor]
+        os.close(descriptor)
+
+    def _finish_execs(self) -> None:
+        for execution in tuple(self._execs.values()):
+            if execution.is_finished:
+                for stream in tuple(execution.fds):
+                    self._close_stream(execution, stream)
+                del self._execs[execution.channel]
+                self._send(frames.encode_exited(execution.channel, execution.ending()))
+
+
+def _command(request: dict[str, object], workspace: str) -> Command:
+    shell, argv, cwd, env = (request.get(key) for key in ("shell", "argv", "cwd", "env"))
+    assert isinstance(cwd, str)
+    assert isinstance(env, dict)
+    return Command(
+        shell=shell if isinstance(shell, str) else None,
+        argv=argv if isinstance(argv, list) else [],
+        cwd=os.path.normpath(os.path.join(workspace, cwd)),
+        env=env,
+    )

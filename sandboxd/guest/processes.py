@@ -1,0 +1,103 @@
+"""Which processes belong to a command, and how all of them are ended."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+SWEEP_ROUNDS = 5
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    session: int
+    started: int
+    """Clock ticks since boot."""
+
+
+def ticks_now() -> int:
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_SECOND)
+
+
+def living() -> list[Process]:
+    """Every process but the guest and the dead ones that wait to be reaped."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or name == "1":
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                text = file.read()
+        except OSError:
+            continue  # ended since the listing
+        # The name in parentheses may hold anything, so count from its end.
+        fields = text[text.rindex(b")") + 2 :].split()
+        if fields[0] not in (b"Z", b"X"):
+            found.append(Process(int(name), int(fields[1]), int(fields[3]), int(fields[19])))
+    return found
+
+
+def victims(
+    processes: Iterable[Process], *, leader: int, since: int, spared_leaders: set[int]
+) -> list[int]:
+    """Pids of the command led by `leader`, which began at tick `since`.
+
+    A process can leave its session and its parent, but it cannot join another command. So what is
+    spared is decided, not what is killed: other leaders, processes older than the command, and what
+    descends from or shares a session with those. A daemon that another running command started
+    meanwhile cannot be told apart and goes too.
+    """
+    by_pid = {process.pid: process for process in processes}
+    spared = {
+        process.pid
+        for process in by_pid.values()
+        if process.pid != leader and (process.pid in spared_leaders or process.started < since)
+    }
+    sessions = {by_pid[pid].session for pid in spared} | spared_leaders
+    sessions -= {leader, 0}
+    spared |= {p.pid for p in by_pid.values() if p.session in sessions and p.pid != leader}
+    grew = True
+    while grew:
+        children = {
+            process.pid
+            for process in by_pid.values()
+            if process.parent in spared and process.pid not in spared and process.pid != leader
+        }
+        spared |= children
+        grew = bool(children)
+    return [pid for pid in by_pid if pid not in spared]
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # ended by itself
+
+
+def kill_everything() -> None:
+    """SIGKILL to all but PID 1, in one call that no fork can outrun."""
+    if os.getpid() != 1:
+        raise RuntimeError("only PID 1 of a sandbox may kill everything")
+    kill(-1)
+
+
+def end_command(
+    *, leader: int, since: int, spared_leaders: set[int], reap: Callable[[], None]
+) -> bool:
+    """Kill a command with all its processes; True if everything else had to be killed as well.
+
+    Killing one by one can lose against a program that forks without pause; the sweep cannot.
+    """
+    for _ in range(SWEEP_ROUNDS):
+        doomed = victims(living(), leader=leader, since=since, spared_leaders=spared_leaders)
+        if not doomed:
+            return False
+        for pid in doomed:
+            kill(pid)
+        reap()
+    kill_everything()
+    return True

@@ -1,0 +1,1 @@
+"""What the host does to keep sandboxes apart, behind small contracts."""

@@ -1,0 +1,32 @@
+"""One uid per sandbox.
+
+Inotify instances, pipe buffers, message queues and pending signals are counted per uid for the
+whole host, so a shared uid would let one session starve another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from sandboxd.errors import PoolExhausted
+
+
+class UidRange:
+    """Hands out uids of a range; the one given back longest ago comes next."""
+
+    def __init__(self, *, start: int, count: int) -> None:
+        self._free = deque(range(start, start + count))
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        if not self._free:
+            raise PoolExhausted(
+                "All sandbox uids are in use; raise SANDBOXD_UID_COUNT.", retry_after_seconds=5.0
+            )
+        uid = self._free.popleft()
+        self._taken.add(uid)
+        return uid
+
+    def give_back(self, uid: int) -> None:
+        self._taken.remove(uid)
+        self._free.append(uid)

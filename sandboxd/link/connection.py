@@ -1,0 +1,234 @@
+"""One connection to one guest, and everything a guest is not allowed to do on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+from sandboxd.guest import frames
+from sandboxd.guest.frames import Exited, Frame, Kind, ProtocolError, Stream
+
+MAX_UNSENT_BYTES = 8 << 20
+"""A guest that leaves more than this unread does not serve any more."""
+FRAME_SECONDS = 5.0
+"""A frame that has begun must be whole after this time."""
+
+
+class LinkClosed(Exception):
+    """The guest is gone or was cut off; the text says why."""
+
+
+class Channel(Protocol):
+    """Who is told what happens to one exec. Calls come from the event loop and must not block."""
+
+    def on_output(self, stream: Stream, offset: int, data: bytes) -> None: ...
+
+    def on_exited(self, exited: Exited) -> None: ...
+
+    def on_refused(self, why: str) -> None: ...
+
+    def on_lost(self, why: str) -> None: ...
+
+
+class _Open:
+    """Accounts of one channel."""
+
+    __slots__ = ("channel", "received", "window")
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.window = frames.WINDOW
+        self.received: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
+
+
+class GuestLink(asyncio.Protocol):
+    """Speaks with one guest. The first broken rule cuts it off for good."""
+
+    def __init__(self, on_closed: Callable[[str], None]) -> None:
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._decoder = frames.Decoder(frames.MAX_GUEST_PAYLOAD)
+        self._transport: asyncio.Transport | None = None
+        self._open: dict[int, _Open] = {}
+        self._last_channel = 0
+        self._greeted: asyncio.Future[None] = self._loop.create_future()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._pongs: dict[bytes, asyncio.Future[None]] = {}
+        self._pings = 0
+        self._frame_timer: asyncio.TimerHandle | None = None
+        self.closed_because: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self.closed_because is None
+
+    # --- what the daemon does ---
+
+    async def greet(self, *, workspace: str, env: Mapping[str, str]) -> None:
+        """Wait for the guest's hello, give it its settings, wait until it can take commands."""
+        await self._greeted
+        settings = json.dumps({"workspace": workspace, "env": dict(env)}).encode()
+        self._send(frames.encode(Kind.WELCOME, payload=settings))
+        await self._ready
+
+    async def ping(self) -> None:
+        """Return once the guest has answered; LinkClosed if it is gone."""
+        self._pings += 1
+        payload = self._pings.to_bytes(8, "big")
+        pong: asyncio.Future[None] = self._loop.create_future()
+        self._pongs[payload] = pong
+        self._send(frames.encode(Kind.PING, payload=payload))
+        await pong
+
+    def start(self, request: bytes, channel: Channel) -> int:
+        """Hand a command over; the channel hears the rest. Returns the channel's number."""
+        if len(request) > frames.MAX_DAEMON_PAYLOAD:
+            raise ValueError("request over the frame limit")
+        self._last_channel += 1
+        self._open[self._last_channel] = _Open(channel)
+        self._send(frames.encode(Kind.START, self._last_channel, request))
+        return self._last_channel
+
+    def kill(self, number: int) -> None:
+        """Ask the guest to end an exec with all its processes."""
+        if number in self._open:
+            self._send(frames.encode(Kind.KILL, number))
+
+    def add_credit(self, number: int, count: int) -> None:
+        """Let the guest send `count` more."""
+        account = self._open.get(number)
+        if account is not None and self.is_open:
+            account.window += count
+            self._send(frames.encode_credit(number, count))
+
+    def close(self, why: str) -> None:
+        """Cut the guest off; every open channel hears why. Later calls change nothing."""
+        if self.closed_because is not None:
+            return
+        self.closed_because = why
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        channels, self._open = self._open, {}
+        for account in channels.values():
+            account.channel.on_lost(why)
+        for waiter in (self._greeted, self._ready, *self._pongs.values()):
+            if not waiter.done():
+                waiter.set_exception(LinkClosed(why))
+                waiter.exception()  # whoever waited is told; nobody may be waiting
+        self._pongs.clear()
+        self._on_closed(why)
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is None or self.closed_because is not None:
+            raise LinkClosed(self.closed_because or "not connected")
+        self._transport.write(data)
+        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            self.close("the guest stopped reading")
+            raise LinkClosed("the guest stopped reading")
+
+    # --- what the guest does ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close("the guest went away")
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._decoder.feed(data):
+                if self.closed_because is not None:
+                    return
+                self._handle(frame)
+        except ProtocolError as error:
+            self.close(f"the guest broke the protocol: {error}")
+            return
+        self._watch_for_half_frames()
+
+    def _watch_for_half_frames(self) -> None:
+        if not self._decoder.is_mid_frame:
+            if self._frame_timer is not None:
+                self._frame_timer.cancel()
+                self._frame_timer = None
+        elif self._frame_timer is None:
+            self._frame_timer = self._loop.call_later(
+                FRAME_SECONDS, self.close, "the guest sent half a frame and no more"
+            )
+
+    def _handle(self, frame: Frame) -> None:
+        if frame.kind == Kind.OUTPUT:
+            self._on_output(frame)
+        elif frame.kind == Kind.EXITED:
+            self._on_exited(frame)
+        elif frame.kind == Kind.REFUSED:
+            self._on_refused(frame)
+        elif frame.kind == Kind.PONG:
+            self._on_pong(frame)
+        elif frame.kind == Kind.HELLO:
+            self._on_hello(frame)
+        elif frame.kind == Kind.READY:
+            self._on_ready()
+        else:
+            raise ProtocolError(f"a guest may not send frames of kind {frame.kind}")
+
+    def _on_hello(self, frame: Frame) -> None:
+        version, pid = frames.decode_hello(frame.payload)
+        if self._greeted.done():
+            raise ProtocolError("second hello")
+        if version != frames.PROTOCOL_VERSION:
+            raise ProtocolError(f"it speaks version {version}, not {frames.PROTOCOL_VERSION}")
+        if pid != 1:
+            raise ProtocolError("it is not PID 1")
+        self._greeted.set_result(None)
+
+    def _on_ready(self) -> None:
+        if self._ready.done() or not self._greeted.done():
+            raise ProtocolError("ready out of order")
+        self._ready.set_result(None)
+
+    def _on_pong(self, frame: Frame) -> None:
+        pong = self._pongs.pop(frame.payload, None)
+        if pong is None:
+            raise ProtocolError("answer to a ping that was not sent")
+        if not pong.done():
+            pong.set_result(None)
+
+    def _account(self, number: int) -> _Open:
+        account = self._open.get(number)
+        if account is None:
+            raise ProtocolError(f"news of exec {number}, which does not run")
+        return account
+
+    def _on_output(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        stream, offset, data = frames.decode_output(frame.payload)
+        if offset != account.received[stream]:
+            raise ProtocolError("output out of order")
+        # The guest may start a frame while any window is left, so it can go below zero once.
+        if account.window <= 0:
+            raise ProtocolError("more output than was allowed")
+        account.window -= len(data) + frames.FRAME_COST
+        account.received[stream] += len(data)
+        account.channel.on_output(stream, offset, data)
+
+    def _on_exited(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        exited = frames.decode_exited(frame.payload)
+        told = (exited.stdout_bytes, exited.stderr_bytes)
+        if told != (account.received[Stream.STDOUT], account.received[Stream.STDERR]):
+            raise ProtocolError("it counts other output than it sent")
+        del self._open[frame.channel]
+        account.channel.on_exited(exited)
+
+    def _on_refused(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        if len(frame.payload) > frames.MAX_REFUSAL or any(account.received.values()):
+            raise ProtocolError("malformed refusal")
+        del self._open[frame.channel]
+        text = frame.payload.decode(errors="replace")
+        # It goes into messages and logs, so nothing in it may break out of a line.
+        account.channel.on_refused("".join(c if c.isprintable() else "?" for c in text))

@@ -1,0 +1,296 @@
+"""Warm sandboxes, each for one session and then never again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+
+import structlog
+
+from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError
+from sandboxd.link import LinkClosed
+from sandboxd.pool_plan import plan_pool
+from sandboxd.sandbox import Sandbox, SandboxMaker
+
+log = structlog.get_logger()
+
+PING_SECONDS = 5.0
+BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSettings:
+    target: int
+    maximum: int
+    concurrency: int
+    wait_seconds: float
+    health_seconds: float
+    sweep_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolFigures:
+    """The pool in numbers."""
+
+    warm: int
+    starting: int
+    in_use: int
+    target: int
+    maximum: int
+    hits: int
+    misses: int
+    failed_starts: int
+    last_error: str
+
+
+class WarmPool:
+    """Keeps sandboxes warm, hands each out once, destroys what comes back."""
+
+    def __init__(self, maker: SandboxMaker, settings: PoolSettings) -> None:
+        self._maker = maker
+        self._settings = settings
+        self._warm: deque[Sandbox] = deque()
+        self._stale: set[str] = set()
+        self._in_use: set[Sandbox] = set()
+        self._starting = 0
+        self._waiting: deque[asyncio.Future[Sandbox]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._retry: asyncio.TimerHandle | None = None
+        self._last_error: SandboxdError | None = None
+        self._hits = self._misses = self._failed_starts = 0
+        self._closed = False
+        self._became_warm = asyncio.Condition()
+
+    def __repr__(self) -> str:
+        return (
+            f"<WarmPool warm={len(self._warm)} starting={self._starting} "
+            f"in_use={len(self._in_use)} waiting={len(self._waiting)}>"
+        )
+
+    @property
+    def figures(self) -> PoolFigures:
+        return PoolFigures(
+            warm=len(self._warm),
+            starting=self._starting,
+            in_use=len(self._in_use),
+            target=self._settings.target,
+            maximum=self._settings.maximum,
+            hits=self._hits,
+            misses=self._misses,
+            failed_starts=self._failed_starts,
+            last_error=str(self._last_error) if self._last_error else "",
+        )
+
+    async def __aenter__(self) -> WarmPool:
+        self._spawn(self._keep_healthy(), "pool-health")
+        self._spawn(self._keep_swept(), "pool-sweep")
+        self._act()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Destroy every sandbox, also those that sessions hold and those being started."""
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(_draining())
+        for task in self._tasks:
+            if task.get_name().startswith("pool-"):
+                task.cancel()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        everything = [*self._warm, *self._in_use]
+        self._warm.clear()
+        self._in_use.clear()
+        await asyncio.gather(*(self._maker.destroy(sandbox) for sandbox in everything))
+
+    async def acquire(self) -> Sandbox:
+        """Take a warm sandbox, or wait for one; PoolExhausted when there may be no more."""
+        if self._closed:
+            raise _draining()
+        while self._warm:
+            sandbox = self._warm.pop()
+            if not sandbox.is_lost:
+                self._hits += 1
+                self._in_use.add(sandbox)
+                self._act()
+                return sandbox
+        self._misses += 1
+        if len(self._in_use) + self._starting_unclaimed() >= self._settings.maximum:
+            raise PoolExhausted(
+                f"All {self._settings.maximum} sandboxes are in use; close sessions that are done, "
+                "try again later, or raise MAX_POOL_SIZE.",
+                retry_after_seconds=5.0,
+            )
+        if self._failures and self._last_error is not None and not self._starting:
+            raise self._last_error
+        return await self._wait_for_one()
+
+    def _starting_unclaimed(self) -> int:
+        """Starts that openers already wait for; they count as in use."""
+        return len(self._waiting)
+
+    async def _wait_for_one(self) -> Sandbox:
+        waiter: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._act()
+        try:
+            async with asyncio.timeout(self._settings.wait_seconds):
+                return await waiter
+        except TimeoutError:
+            raise self._last_error or EngineFailed(
+                "No sandbox became ready in time; see the daemon's log.", retry_after_seconds=2.0
+            ) from None
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.release(waiter.result())  # it came, and so did the cancel
+            raise
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            self._act()
+
+    def release(self, sandbox: Sandbox) -> None:
+        """Give up a sandbox: it is destroyed, whatever it was used for."""
+        if sandbox in self._in_use:
+            self._in_use.remove(sandbox)
+            self._destroy(sandbox)
+            self._act()
+
+    async def wait_until_warm(self) -> None:
+        """Return once the pool has reached its target for the first time."""
+        async with self._became_warm:
+            await self._became_warm.wait_for(lambda: len(self._warm) >= self._settings.target)
+
+    # --- keeping the plan ---
+
+    def _act(self) -> None:
+        """Do what the plan says. Called after every change; never awaits."""
+        if self._closed or self._retry is not None:
+            return
+        plan = plan_pool(
+            warm=[sandbox.id for sandbox in self._warm],
+            stale=self._stale,
+            starting=self._starting,
+            in_use=len(self._in_use),
+            waiting=len(self._waiting),
+            target=self._settings.target,
+            maximum=self._settings.maximum,
+            concurrency=self._settings.concurrency,
+        )
+        for sandbox_id in plan.destroy:
+            sandbox = next(one for one in self._warm if one.id == sandbox_id)
+            self._warm.remove(sandbox)
+            self._stale.discard(sandbox_id)
+            self._destroy(sandbox)
+        for _ in range(plan.start):
+            self._starting += 1
+            self._spawn(self._start_one(), "pool-start")
+
+    async def _start_one(self) -> None:
+        began = time.monotonic()
+        try:
+            sandbox = await self._maker.make()
+        except SandboxdError as error:
+            self._starting -= 1
+            self._on_failed_start(error)
+            return
+        except BaseException:
+            self._starting -= 1
+            raise
+        self._starting -= 1
+        self._failures = 0
+        self._last_error = None
+        log.info(
+            "sandbox.started", sandbox_id=sandbox.id, seconds=round(time.monotonic() - began, 3)
+        )
+        await self._add(sandbox)
+
+    async def _add(self, sandbox: Sandbox) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                self._in_use.add(sandbox)
+                waiter.set_result(sandbox)
+                break
+        else:
+            self._warm.append(sandbox)
+            sandbox.when_lost(lambda _: self._on_lost_while_warm(sandbox))
+        self._act()
+        async with self._became_warm:
+            self._became_warm.notify_all()
+
+    def _on_failed_start(self, error: SandboxdError) -> None:
+        """Tell whoever waits, and try again later and later."""
+        self._failed_starts += 1
+        self._last_error = error
+        delay = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
+        self._failures += 1
+        log.warning("sandbox.start_failed", error=str(error), retry_seconds=delay)
+        if self._starting == 0:
+            waiting, self._waiting = self._waiting, deque()
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_exception(error)
+        if self._retry is None and not self._closed:
+            self._retry = asyncio.get_running_loop().call_later(delay, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._act()
+
+    def _on_lost_while_warm(self, sandbox: Sandbox) -> None:
+        if sandbox in self._warm:
+            log.warning("sandbox.lost", sandbox_id=sandbox.id, why=sandbox.lost_because)
+            self._stale.add(sandbox.id)
+            self._act()
+
+    def _destroy(self, sandbox: Sandbox) -> None:
+        self._spawn(self._maker.destroy(sandbox), "destroy")
+
+    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("pool.task_failed", task=task.get_name(), exc_info=error)
+
+    async def _keep_healthy(self) -> None:
+        """Ask every warm sandbox from time to time; one that does not answer is replaced."""
+        while True:
+            await asyncio.sleep(self._settings.health_seconds)
+            await asyncio.gather(*(self._check(sandbox) for sandbox in tuple(self._warm)))
+
+    async def _check(self, sandbox: Sandbox) -> None:
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await sandbox.link.ping()
+        except TimeoutError:
+            sandbox.cut_off("the guest did not answer a ping")
+        except LinkClosed as error:
+            log.debug("sandbox.ping_failed", sandbox_id=sandbox.id, error=str(error))
+
+    async def _keep_swept(self) -> None:
+        """Remove what a crash, a cancel or a failed removal left behind."""
+        while True:
+            try:
+                count = await self._maker.sweep()
+                if count:
+                    log.info("pool.swept", containers=count)
+                delay = self._settings.sweep_seconds
+            except SandboxdError as error:
+                log.warning("pool.sweep_failed", error=str(error))
+                delay = min(5.0, self._settings.sweep_seconds)
+            await asyncio.sleep(delay)
+
+
+def _draining() -> Draining:
+    return Draining("The daemon is shutting down; try another one.", retry_after_seconds=5.0)

@@ -1,0 +1,1 @@
+"""What must outlive the process: `contract` is the interface, `sqlite` the embedded one."""

@@ -1,0 +1,45 @@
+"""What sessions ask of a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+class SessionState(StrEnum):
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionRecord:
+    """What is known of a session, whether it lives or not."""
+
+    session_id: str
+    user_id: str
+    thread_id: str
+    state: SessionState
+    incarnation: int
+    created_at: float
+    """Seconds since the epoch."""
+    changed_at: float
+    """When the state last changed, seconds since the epoch."""
+    idle_seconds: float
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    end_reason: str = ""
+
+
+class Registry(Protocol):
+    """Keeps session records. An answered save survives the process."""
+
+    async def load(self) -> Sequence[SessionRecord]: ...
+
+    async def save(self, record: SessionRecord) -> None: ...
+
+    async def forget(self, session_ids: Collection[str]) -> None: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,91 @@
+"""The registry of one daemon, in a SQLite file of its state directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import aiosqlite
+
+from sandboxd.registry.contract import SessionRecord, SessionState
+
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+-- A crash of the process loses nothing; a power cut may lose the newest sessions, whose sandboxes
+-- it has ended anyway.
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS sessions (
+  session_id TEXT PRIMARY KEY,
+  user_id TEXT NOT NULL,
+  thread_id TEXT NOT NULL,
+  state TEXT NOT NULL,
+  incarnation INTEGER NOT NULL,
+  created_at REAL NOT NULL,
+  changed_at REAL NOT NULL,
+  idle_seconds REAL NOT NULL,
+  metadata TEXT NOT NULL,
+  end_reason TEXT NOT NULL
+) STRICT;
+"""
+_COLUMNS = (
+    "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
+    "metadata, end_reason"
+)
+
+
+class SqliteRegistry:
+    """Implements `Registry`. Use `open`."""
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def open(cls, path: Path) -> SqliteRegistry:
+        connection = await aiosqlite.connect(path, isolation_level=None)
+        await connection.executescript(_SCHEMA)
+        return cls(connection)
+
+    async def load(self) -> Sequence[SessionRecord]:
+        query = f"SELECT {_COLUMNS} FROM sessions ORDER BY created_at, session_id"
+        async with self._connection.execute(query) as rows:
+            return [
+                SessionRecord(
+                    session_id=row[0],
+                    user_id=row[1],
+                    thread_id=row[2],
+                    state=SessionState(row[3]),
+                    incarnation=row[4],
+                    created_at=row[5],
+                    changed_at=row[6],
+                    idle_seconds=row[7],
+                    metadata=json.loads(row[8]),
+                    end_reason=row[9],
+                )
+                async for row in rows
+            ]
+
+    async def save(self, record: SessionRecord) -> None:
+        await self._connection.execute(
+            f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                record.session_id,
+                record.user_id,
+                record.thread_id,
+                record.state.value,
+                record.incarnation,
+                record.created_at,
+                record.changed_at,
+                record.idle_seconds,
+                json.dumps(dict(record.metadata)),
+                record.end_reason,
+            ),
+        )
+
+    async def forget(self, session_ids: Collection[str]) -> None:
+        await self._connection.executemany(
+            "DELETE FROM sessions WHERE session_id = ?", [(one,) for one in session_ids]
+        )
+
+    async def aclose(self) -> None:
+        await self._connection.close()

@@ -1,0 +1,91 @@
+"""AdminService."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from sandboxd_proto.v1 import admin_service_pb2 as pb
+from sandboxd_proto.v1 import admin_service_pb2_grpc as pb_grpc
+
+from sandboxd import __version__
+from sandboxd.config import Config
+from sandboxd.engine.contract import EngineInfo
+from sandboxd.errors import SandboxdError
+from sandboxd.isolation.report import Protection, State
+from sandboxd.pool import WarmPool
+from sandboxd.service import wire
+from sandboxd.service.wire import Context
+from sandboxd.sessions import Sessions
+
+_STATES = {
+    State.IN_FORCE: pb.PROTECTION_STATE_IN_FORCE,
+    State.WEAKER: pb.PROTECTION_STATE_WEAKER,
+    State.MISSING: pb.PROTECTION_STATE_MISSING,
+}
+
+
+class AdminServicer(pb_grpc.AdminServiceServicer):
+    def __init__(
+        self,
+        sessions: Sessions,
+        pool: WarmPool,
+        config: Config,
+        *,
+        engine_info: Callable[[], Awaitable[EngineInfo]],
+        image_id: Callable[[], str | None],
+        protections: Sequence[Protection],
+    ) -> None:
+        self._sessions = sessions
+        self._pool = pool
+        self._config = config
+        self._engine_info = engine_info
+        self._image_id = image_id
+        self._protections = protections
+        self._started_at = time.monotonic()
+
+    async def GetStatus(
+        self, request: pb.GetStatusRequest, context: Context
+    ) -> pb.GetStatusResponse:
+        return pb.GetStatusResponse(
+            version=__version__,
+            worker_id=self._config.worker_id,
+            uptime=wire.duration(time.monotonic() - self._started_at),
+            draining=self._sessions.is_draining,
+            pool=self._pool_status(),
+            engine=await self._engine_status(),
+            protections=[
+                pb.Protection(name=one.name, state=_STATES[one.state], detail=one.detail)
+                for one in self._protections
+            ],
+            active_sessions=self._sessions.active_count,
+            running_execs=self._sessions.running_exec_count,
+        )
+
+    def _pool_status(self) -> pb.PoolStatus:
+        figures = self._pool.figures
+        return pb.PoolStatus(
+            warm=figures.warm,
+            starting=figures.starting,
+            in_use=figures.in_use,
+            target=figures.target,
+            max=figures.maximum,
+            hits=figures.hits,
+            misses=figures.misses,
+            failed_starts=figures.failed_starts,
+            last_error=figures.last_error,
+        )
+
+    async def _engine_status(self) -> pb.EngineStatus:
+        try:
+            info = await self._engine_info()
+        except SandboxdError:
+            return pb.EngineStatus(reachable=False)
+        return pb.EngineStatus(
+            reachable=True,
+            name=info.name,
+            version=info.version,
+            api_version=info.api_version,
+            runtime=self._config.container_runtime or info.default_runtime,
+            image_id=self._image_id() or "",
+        )

@@ -1,0 +1,51 @@
+"""Server reflection under both of its names, and with methods.
+
+grpcio-reflection serves v1alpha only, and its symbol look-up does not know methods, so that
+`describe package.Service.Method` fails. The messages of v1 are the same on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import grpc
+from google.protobuf import descriptor_pool
+from grpc import aio
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+SERVICE_V1 = "grpc.reflection.v1.ServerReflection"
+
+
+class _Pool:
+    """A descriptor pool that finds a method through its service."""
+
+    def __init__(self, pool: descriptor_pool.DescriptorPool) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> object:  # noqa: N802  # the pool's own name
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            parent, dot, _ = symbol.rpartition(".")
+            if not dot:
+                raise
+            return self._pool.FindFileContainingSymbol(parent)
+
+
+def add_reflection(services: Iterable[str], server: aio.Server) -> None:
+    """Register reflection for these services."""
+    names = (*services, SERVICE_V1, reflection.SERVICE_NAME)
+    servicer = reflection.aio.ReflectionServicer(
+        service_names=names, pool=_Pool(descriptor_pool.Default())
+    )
+    for name in (SERVICE_V1, reflection.SERVICE_NAME):
+        method = grpc.stream_stream_rpc_method_handler(
+            servicer.ServerReflectionInfo,
+            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        handlers = {"ServerReflectionInfo": method}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))

@@ -1,0 +1,113 @@
+"""The gRPC server: listeners, limits, health, reflection."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from sandboxd_proto.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    exec_service_pb2,
+    exec_service_pb2_grpc,
+    session_service_pb2,
+    session_service_pb2_grpc,
+)
+
+from sandboxd.config import Config
+from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.interceptors import ErrorInterceptor
+from sandboxd.service.reflection import add_reflection
+from sandboxd.service.session_service import SessionServicer
+
+MAX_MESSAGE_BYTES = 16 << 20
+SERVICES = (
+    session_service_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name,
+    exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"].full_name,
+    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
+)
+
+
+class AddressInUse(Exception):
+    """A listener could not be opened; the text says which and what to do."""
+
+
+class ApiServer:
+    """Serves the API until it is stopped."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        sessions: SessionServicer,
+        execs: ExecServicer,
+        admin: AdminServicer,
+    ) -> None:
+        self._config = config
+        self._server = aio.server(
+            interceptors=[ErrorInterceptor(max_calls=config.max_calls)],
+            options=_options(config.max_calls),
+        )
+        session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, self._server)
+        exec_service_pb2_grpc.add_ExecServiceServicer_to_server(execs, self._server)
+        admin_service_pb2_grpc.add_AdminServiceServicer_to_server(admin, self._server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
+        self.port = 0
+
+    async def start(self) -> None:
+        """Open the listeners and answer calls."""
+        socket_path = self._config.api_socket
+        self._listen_unix(socket_path)
+        if self._config.host:
+            self._listen_tcp()
+        await self._server.start()
+        for service in ("", *SERVICES):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+
+    def _listen_unix(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # ours: the instance lock is held
+        before = os.umask(0o117)  # created as 0660; a chmod afterwards would leave a moment
+        try:
+            self._server.add_insecure_port(f"unix:{path}")
+        finally:
+            os.umask(before)
+
+    def _listen_tcp(self) -> None:
+        host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
+        address = f"{host}:{self._config.port}"
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise AddressInUse(
+                f"{address} is in use by another program; set PORT to a free port, or HOST to "
+                "nothing for the unix socket only"
+            ) from error
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Say that we are leaving, let running calls finish, end the rest."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_seconds)
+        self._config.api_socket.unlink(missing_ok=True)
+
+
+def _options(max_calls: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        # Or a second daemon would silently share the port.
+        ("grpc.so_reuseport", 0),
+        # The core drops calls at random once a thousand wait. Ours is the limit that answers.
+        ("grpc.server.max_pending_requests", 4 * max_calls),
+        ("grpc.server.max_pending_requests_hard_limit", 8 * max_calls),
+        # Finds out about clients that vanished without a word.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]

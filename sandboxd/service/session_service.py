@@ -1,0 +1,61 @@
+"""SessionService."""
+
+from __future__ import annotations
+
+from sandboxd_proto.v1 import session_service_pb2 as pb
+from sandboxd_proto.v1 import session_service_pb2_grpc as pb_grpc
+
+from sandboxd.config import Config
+from sandboxd.service import wire
+from sandboxd.service.wire import Context
+from sandboxd.sessions import Sessions
+
+
+class SessionServicer(pb_grpc.SessionServiceServicer):
+    def __init__(self, sessions: Sessions, config: Config) -> None:
+        self._sessions = sessions
+        self._config = config
+
+    async def OpenSession(
+        self, request: pb.OpenSessionRequest, context: Context
+    ) -> pb.OpenSessionResponse:
+        session, outcome = await self._sessions.open(
+            wire.name("user_id", request.user_id),
+            wire.name("thread_id", request.thread_id),
+            idle_seconds=wire.idle_seconds(request),
+            metadata=wire.metadata(request.metadata),
+        )
+        return pb.OpenSessionResponse(
+            session=wire.session(session, self._config), outcome=wire.outcome(outcome)
+        )
+
+    async def GetSession(
+        self, request: pb.GetSessionRequest, context: Context
+    ) -> pb.GetSessionResponse:
+        session = self._sessions.get(request.session_id)
+        return pb.GetSessionResponse(session=wire.session(session, self._config))
+
+    async def ListSessions(
+        self, request: pb.ListSessionsRequest, context: Context
+    ) -> pb.ListSessionsResponse:
+        page, next_token = self._sessions.list(
+            wire.session_filter(request),
+            page_size=wire.page_size(request),
+            page_token=request.page_token,
+        )
+        return pb.ListSessionsResponse(
+            sessions=[wire.session(session, self._config) for session in page],
+            next_page_token=next_token,
+        )
+
+    async def TouchSession(
+        self, request: pb.TouchSessionRequest, context: Context
+    ) -> pb.TouchSessionResponse:
+        session = self._sessions.touch(request.session_id)
+        return pb.TouchSessionResponse(session=wire.session(session, self._config))
+
+    async def CloseSession(
+        self, request: pb.CloseSessionRequest, context: Context
+    ) -> pb.CloseSessionResponse:
+        session = self._sessions.close(request.session_id)
+        return pb.CloseSessionResponse(session=wire.session(session, self._config))

@@ -1,0 +1,409 @@
+"""Sessions: a thread's hold on a sandbox, from open to its announced end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import NewType
+
+import structlog
+
+from sandboxd.errors import (
+    Draining,
+    ExecAlreadyExists,
+    ExecLimitReached,
+    InvalidRequest,
+    SandboxLost,
+    SessionClosed,
+    SessionExpired,
+    SessionNotFound,
+    SessionRecreated,
+)
+from sandboxd.execs import Exec, ExecSpec, Reason
+from sandboxd.pool import WarmPool
+from sandboxd.registry.contract import Registry, SessionRecord, SessionState
+from sandboxd.sandbox import Sandbox
+
+log = structlog.get_logger()
+
+SessionId = NewType("SessionId", str)
+REMEMBERED_EXEC_IDS = 10_000
+"""Exec ids of a session that are known to be used up."""
+
+
+class Outcome(Enum):
+    """How an open got its session."""
+
+    CREATED = auto()
+    ATTACHED = auto()
+    RECREATED = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionSettings:
+    idle_seconds: float
+    memory_seconds: float
+    """How long an ended session is remembered."""
+    max_running_execs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionFilter:
+    """Which sessions a listing is about; absent means all."""
+
+    user_id: str | None = None
+    thread_id: str | None = None
+    state: SessionState | None = None
+    metadata: Mapping[str, str]
+
+    def accepts(self, record: SessionRecord) -> bool:
+        return (
+            (self.user_id is None or record.user_id == self.user_id)
+            and (self.thread_id is None or record.thread_id == self.thread_id)
+            and (self.state is None or record.state == self.state)
+            and self.metadata.items() <= record.metadata.items()
+        )
+
+
+class Session:
+    """One session. `record` is what is known of it; a sandbox is there while it is active."""
+
+    def __init__(self, record: SessionRecord) -> None:
+        self.record = record
+        self.sandbox: Sandbox | None = None
+        self.execs: dict[str, Exec] = {}
+        self._used_exec_ids: OrderedDict[str, None] = OrderedDict()
+        self._last_use = time.monotonic()
+
+    def __repr__(self) -> str:
+        record = self.record
+        return f"<Session {record.session_id} {record.state} incarnation={record.incarnation}>"
+
+    @property
+    def id(self) -> SessionId:
+        return SessionId(self.record.session_id)
+
+    @property
+    def is_active(self) -> bool:
+        return self.record.state == SessionState.ACTIVE
+
+    @property
+    def seconds_left(self) -> float:
+        """Until it expires, if it is not used. A running command is use."""
+        idle = 0.0 if self.execs else time.monotonic() - self._last_use
+        return self.record.idle_seconds - idle
+
+    def touch(self) -> None:
+        self._last_use = time.monotonic()
+
+    def start_exec(self, spec: ExecSpec) -> Exec:
+        """Start a command; its id counts as used only once the guest has it."""
+        assert self.sandbox is not None
+        execution = Exec(spec, self.sandbox, on_ended=self._on_exec_ended)
+        execution.start()
+        self.execs[execution.id] = execution
+        self._used_exec_ids[execution.id] = None
+        if len(self._used_exec_ids) > REMEMBERED_EXEC_IDS:
+            self._used_exec_ids.popitem(last=False)
+        return execution
+
+    def has_used(self, exec_id: str) -> bool:
+        return exec_id in self._used_exec_ids
+
+    def _on_exec_ended(self, execution: Exec) -> None:
+        self.execs.pop(execution.id, None)
+        self.touch()
+
+
+class Sessions:
+    """All sessions of this daemon."""
+
+    def __init__(self, pool: WarmPool, registry: Registry, settings: SessionSettings) -> None:
+        self._pool = pool
+        self._registry = registry
+        self._settings = settings
+        self._sessions: dict[str, Session] = {}
+        self._by_thread: dict[tuple[str, str], Session] = {}
+        self._opening: dict[tuple[str, str], asyncio.Task[tuple[Session, Outcome]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._expiry_changed = asyncio.Event()
+        self._draining = False
+
+    async def __aenter__(self) -> Sessions:
+        for record in await self._registry.load():
+            if record.state == SessionState.ACTIVE:
+                record = _ended(record, SessionState.LOST, "the daemon was restarted")
+                await self._registry.save(record)
+            session = Session(record)
+            self._sessions[session.id] = session
+            if record.state != SessionState.CLOSED:
+                self._by_thread[record.user_id, record.thread_id] = session
+        self._spawn(self._keep_expiring(), "sessions-expiry")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End every session; each is remembered as lost, so that its next open says so."""
+        self.drain()
+        for opening in self._opening.values():
+            opening.cancel()
+        if self._opening:
+            await asyncio.wait(self._opening.values())
+        for session in tuple(self._sessions.values()):
+            if session.is_active:
+                self._end(session, SessionState.LOST, "the daemon was stopped")
+        for task in self._tasks:
+            if task.get_name() == "sessions-expiry":
+                task.cancel()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def drain(self) -> None:
+        """Take no new sessions and no new commands."""
+        self._draining = True
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining
+
+    @property
+    def active_count(self) -> int:
+        return sum(session.is_active for session in self._sessions.values())
+
+    @property
+    def running_exec_count(self) -> int:
+        return sum(len(session.execs) for session in self._sessions.values())
+
+    # --- open ---
+
+    async def open(
+        self,
+        user_id: str,
+        thread_id: str,
+        *,
+        idle_seconds: float | None,
+        metadata: Mapping[str, str],
+    ) -> tuple[Session, Outcome]:
+        """Get or create the session of a thread; racing callers share one creation."""
+        self._refuse_if_draining()
+        key = (user_id, thread_id)
+        session = self._by_thread.get(key)
+        if session is not None and session.is_active and key not in self._opening:
+            return await self._attach(session, idle_seconds, metadata)
+        opening = self._opening.get(key)
+        if opening is not None:
+            # Shielded: a caller that gives up must not take the session away from the others.
+            opened, _ = await asyncio.shield(opening)
+            return await self._attach(opened, idle_seconds, metadata)
+        opening = asyncio.get_running_loop().create_task(
+            self._create(key, idle_seconds, metadata), name="session-open"
+        )
+        self._opening[key] = opening
+        opening.add_done_callback(lambda task: self._on_opened(key, task))
+        return await asyncio.shield(opening)
+
+    def _on_opened(self, key: tuple[str, str], task: asyncio.Task[tuple[Session, Outcome]]) -> None:
+        del self._opening[key]
+        if not task.cancelled():
+            task.exception()  # every caller may have given up
+
+    async def _create(
+        self, key: tuple[str, str], idle_seconds: float | None, metadata: Mapping[str, str]
+    ) -> tuple[Session, Outcome]:
+        sandbox = await self._pool.acquire()
+        try:
+            earlier = self._by_thread.get(key)
+            now = time.time()
+            record = SessionRecord(
+                session_id=earlier.id if earlier else f"ses_{secrets.token_hex(12)}",
+                user_id=key[0],
+                thread_id=key[1],
+                state=SessionState.ACTIVE,
+                incarnation=earlier.record.incarnation + 1 if earlier else 1,
+                created_at=earlier.record.created_at if earlier else now,
+                changed_at=now,
+                idle_seconds=idle_seconds or self._settings.idle_seconds,
+                metadata={**(earlier.record.metadata if earlier else {}), **metadata},
+            )
+            await self._registry.save(record)
+        except BaseException:
+            self._pool.release(sandbox)
+            raise
+        session = Session(record)
+        session.sandbox = sandbox
+        self._sessions[session.id] = session
+        self._by_thread[key] = session
+        sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
+        self._expiry_changed.set()
+        outcome = Outcome.RECREATED if earlier else Outcome.CREATED
+        log.info("session.opened", session_id=session.id, outcome=outcome.name.lower())
+        return session, outcome
+
+    async def _attach(
+        self, session: Session, idle_seconds: float | None, metadata: Mapping[str, str]
+    ) -> tuple[Session, Outcome]:
+        session.touch()
+        idle = idle_seconds or session.record.idle_seconds
+        merged = {**session.record.metadata, **metadata}
+        if idle != session.record.idle_seconds or merged != session.record.metadata:
+            session.record = replace(session.record, idle_seconds=idle, metadata=merged)
+            self._expiry_changed.set()
+            await self._registry.save(session.record)
+        return session, Outcome.ATTACHED
+
+    # --- use ---
+
+    def get(self, session_id: str) -> Session:
+        """The session, whatever its state."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionNotFound(session_id)
+        return session
+
+    def list(
+        self, wanted: SessionFilter, *, page_size: int, page_token: str
+    ) -> tuple[Sequence[Session], str]:
+        """A page of sessions, oldest first, and the token of the next page."""
+        after = _decode_token(page_token)
+        ordered = sorted(
+            (session for session in self._sessions.values() if wanted.accepts(session.record)),
+            key=_order,
+        )
+        rest = [session for session in ordered if after is None or _order(session) > after]
+        page = rest[:page_size]
+        return page, _encode_token(_order(page[-1])) if len(rest) > page_size else ""
+
+    def touch(self, session_id: str) -> Session:
+        session = self._active(session_id)
+        session.touch()
+        return session
+
+    def start_exec(self, session_id: str, spec: ExecSpec, *, incarnation: int = 0) -> Exec:
+        """Start a command in an active session; an incarnation of 0 means any."""
+        self._refuse_if_draining()
+        session = self._active(session_id)
+        current = session.record.incarnation
+        if incarnation and incarnation != current:
+            raise SessionRecreated(session_id, asked=incarnation, current=current)
+        if session.has_used(spec.exec_id):
+            raise ExecAlreadyExists(spec.exec_id)
+        if len(session.execs) >= self._settings.max_running_execs:
+            raise ExecLimitReached(
+                f"This session already runs {len(session.execs)} commands; wait for one to end.",
+                retry_after_seconds=1.0,
+            )
+        session.touch()
+        return session.start_exec(spec)
+
+    def _active(self, session_id: str) -> Session:
+        session = self.get(session_id)
+        match session.record.state:
+            case SessionState.ACTIVE:
+                return session
+            case SessionState.CLOSED:
+                raise SessionClosed(session_id)
+            case SessionState.EXPIRED:
+                raise SessionExpired(session_id, session.record.end_reason)
+            case SessionState.LOST:
+                raise SandboxLost(session.record.end_reason)
+
+    # --- ends ---
+
+    def close(self, session_id: str) -> Session:
+        """End a session for good; one that has ended already stays as it is, but closed."""
+        session = self.get(session_id)
+        if session.record.state != SessionState.CLOSED:
+            self._end(session, SessionState.CLOSED, "it was closed")
+            self._by_thread.pop((session.record.user_id, session.record.thread_id), None)
+        return session
+
+    def _end(self, session: Session, state: SessionState, why: str) -> None:
+        session.record = _ended(session.record, state, why)
+        for execution in tuple(session.execs.values()):
+            execution.end(Reason.SESSION_CLOSED)
+        sandbox, session.sandbox = session.sandbox, None
+        if sandbox is not None:
+            sandbox.cut_off(why)
+            self._pool.release(sandbox)
+        self._spawn(self._registry.save(session.record), "session-save")
+        log.info("session.ended", session_id=session.id, state=state.value, why=why)
+
+    def _on_sandbox_lost(self, session: Session, sandbox: Sandbox, why: str) -> None:
+        if session.sandbox is sandbox:
+            self._end(session, SessionState.LOST, why)
+
+    async def _keep_expiring(self) -> None:
+        """End sessions whose idle time is over, and forget those that ended long ago."""
+        while True:
+            active = [session for session in self._sessions.values() if session.is_active]
+            for session in active:
+                if session.seconds_left <= 0:
+                    idle = session.record.idle_seconds
+                    self._end(session, SessionState.EXPIRED, f"was not used for {idle:g} s")
+            await self._forget_old()
+            left = [session.seconds_left for session in active if session.is_active]
+            self._expiry_changed.clear()
+            try:
+                # Use only moves an expiry on, so the earliest one is a safe time to look again; a
+                # new or changed session wakes us.
+                async with asyncio.timeout(max(0.05, min([*left, 60.0]))):
+                    await self._expiry_changed.wait()
+            except TimeoutError:
+                pass  # time to look again
+
+    async def _forget_old(self) -> None:
+        horizon = time.time() - self._settings.memory_seconds
+        old = [
+            session
+            for session in self._sessions.values()
+            if not session.is_active and session.record.changed_at < horizon
+        ]
+        for session in old:
+            del self._sessions[session.id]
+            key = (session.record.user_id, session.record.thread_id)
+            if self._by_thread.get(key) is session:
+                del self._by_thread[key]
+        if old:
+            await self._registry.forget([session.id for session in old])
+
+    def _refuse_if_draining(self) -> None:
+        if self._draining:
+            raise Draining("The daemon is shutting down; try again.", retry_after_seconds=5.0)
+
+    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("sessions.task_failed", task=task.get_name(), exc_info=error)
+
+
+def _ended(record: SessionRecord, state: SessionState, why: str) -> SessionRecord:
+    return replace(record, state=state, changed_at=time.time(), end_reason=why)
+
+
+def _order(session: Session) -> tuple[float, str]:
+    return session.record.created_at, session.record.session_id
+
+
+def _encode_token(position: tuple[float, str]) -> str:
+    return base64.urlsafe_b64encode(f"{position[0]!r} {position[1]}".encode()).decode()
+
+
+def _decode_token(token: str) -> tuple[float, str] | None:
+    if not token:
+        return None
+    try:
+        created_at, _, session_id = base64.urlsafe_b64decode(token).decode().partition(" ")
+        return float(created_at), session_id
+    except (ValueError, binascii.Error):
+        raise InvalidRequest("page_token", "use the token of the page before, unchanged") from None

@@ -1,0 +1,290 @@
+"""A container engine in memory that keeps the promises of `engine.contract`.
+
+tests/docker/test_engine_contract.py runs against this and against Docker, so it cannot lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sandboxd.engine.contract import (
+    Container,
+    ContainerEvent,
+    ContainerId,
+    ContainerSpec,
+    EngineInfo,
+    ImageId,
+)
+from sandboxd.errors import EngineFailed, EngineUnreachable, ImageNotFound, SandboxdError
+
+DEFAULT_IMAGE = "sandbox-secure:latest"
+KILLED = 137
+
+ContainerHook = Callable[[ContainerSpec, Container], Awaitable[None]]
+
+
+class FakeEngine:
+    """Containers that exist only as records; `on_start` may bring one to life.
+
+    `delays`, `gates` and `failures` are keyed by method name and act before the method does
+    anything. With `.answer` added to the name they act after it has done its work: the engine
+    did what it was asked, and the caller never learns.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_start: ContainerHook | None = None,
+        on_remove: ContainerHook | None = None,
+    ) -> None:
+        self.on_start = on_start
+        self.on_remove = on_remove
+        self.containers: dict[ContainerId, Container] = {}
+        self.specs: dict[ContainerId, ContainerSpec] = {}
+        """Also of containers that are gone."""
+        self.images: dict[str, ImageId] = {DEFAULT_IMAGE: _image_id(0)}
+        self.calls: Counter[str] = Counter()
+        """How often each method was entered, whatever came of it."""
+        self.delays: dict[str, float] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        """A call waits until its gate is set."""
+        self.failures: dict[str, SandboxdError] = {}
+        """Raised at every call until taken out."""
+        self.is_reachable = True
+        self._next_failures: dict[str, list[SandboxdError]] = {}
+        self._history: list[tuple[ContainerEvent, Mapping[str, str]]] = []
+        self._outages = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._created = 0
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<FakeEngine live={len(self.live)} running={len(self.running)} calls={self.calls}>"
+
+    @property
+    def live(self) -> set[ContainerId]:
+        """The containers that exist, running or not."""
+        return set(self.containers)
+
+    @property
+    def running(self) -> set[ContainerId]:
+        return {id_ for id_, container in self.containers.items() if container.is_running}
+
+    def fail_once(self, step: str, error: SandboxdError) -> None:
+        """Raise this at the next call only; several are raised one call each, in order."""
+        self._next_failures.setdefault(step, []).append(error)
+
+    def lose(
+        self, container_id: ContainerId, *, exit_code: int = KILLED, oom_killed: bool = False
+    ) -> None:
+        """End a running container as if by itself."""
+        if oom_killed:
+            self._emit(container_id, "oom")
+        self._end(container_id, exit_code=exit_code, oom_killed=oom_killed)
+
+    def go_away(self) -> None:
+        """Be unreachable, and end every event stream, until `come_back`. Containers live on."""
+        self.is_reachable = False
+        self._outages += 1
+        self.notify()
+
+    def come_back(self) -> None:
+        self.is_reachable = True
+        self.notify()
+
+    def notify(self) -> None:
+        """Make `wait_until` look again, after a change that the engine cannot know of."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_until(
+        self, predicate: Callable[[], bool], *, timeout_seconds: float = 5.0
+    ) -> None:
+        """Return as soon as the predicate holds; it is asked again at every change here."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not predicate():
+                    await self._next_change()
+        except TimeoutError:
+            raise AssertionError(
+                f"The condition did not hold within {timeout_seconds:g} s: {self!r}"
+            ) from None
+
+    async def info(self) -> EngineInfo:
+        async with self._call("info"):
+            return EngineInfo(
+                name="Fake Engine",
+                version="1.0",
+                api_version="1.41",
+                cgroup_version="1",
+                storage_driver="memory",
+                default_runtime="fake",
+                runtimes=("fake",),
+                security_options=(),
+                live_restore=True,
+            )
+
+    async def create(self, spec: ContainerSpec) -> ContainerId:
+        async with self._call("create"):
+            if spec.image not in self.images.values():
+                raise ImageNotFound(spec.image)
+            if any(container.name == spec.name for container in self.containers.values()):
+                raise EngineFailed("The fake engine already has a container of this name.")
+            container_id = self._new_id()
+            self.specs[container_id] = spec
+            self.containers[container_id] = Container(
+                id=container_id,
+                name=spec.name,
+                labels=dict(spec.labels),
+                is_running=False,
+                pid=0,
+            )
+            self._emit(container_id, "create")
+        return container_id
+
+    async def start(self, container_id: ContainerId) -> None:
+        async with self._call("start"):
+            container = self.containers.get(container_id)
+            if container is None:
+                raise EngineFailed("The fake engine has no such container.")
+            if container.is_running:
+                return
+            started = replace(container, is_running=True, pid=os.getpid(), exit_code=None)
+            self.containers[container_id] = started
+            self._emit(container_id, "start")
+            if self.on_start is not None:
+                await self.on_start(self.specs[container_id], started)
+
+    async def inspect(self, container_id: ContainerId) -> Container | None:
+        async with self._call("inspect"):
+            return self.containers.get(container_id)
+
+    async def remove(self, container_id: ContainerId) -> None:
+        async with self._call("remove"):
+            if container_id not in self.containers:
+                return
+            self._end(container_id, exit_code=KILLED)
+            removed = self.containers[container_id]
+            self._emit(container_id, "destroy")
+            del self.containers[container_id]
+            self.notify()
+            if self.on_remove is not None:
+                await self.on_remove(self.specs[container_id], removed)
+
+    async def list_containers(self, labels: Mapping[str, str]) -> Sequence[Container]:
+        async with self._call("list_containers"):
+            return [
+                replace(container, pid=0, exit_code=None, oom_killed=False)
+                for container in self.containers.values()
+                if labels.items() <= container.labels.items()
+            ]
+
+    def events(self, labels: Mapping[str, str]) -> AsyncGenerator[ContainerEvent, None]:
+        return self._events_from(len(self._history), labels)
+
+    async def image_id(self, reference: str) -> ImageId:
+        async with self._call("image_id"):
+            if reference in self.images:
+                return self.images[reference]
+            if reference in self.images.values():
+                return ImageId(reference)
+            raise ImageNotFound(reference)
+
+    async def build_image(
+        self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
+    ) -> AsyncGenerator[str, None]:
+        async with self._call("build_image"):
+            if not (context / dockerfile).is_file():
+                raise EngineFailed("The fake engine cannot read the Dockerfile.")
+        yield f"Step 1/1 : {dockerfile}"
+        self.images[tag] = _image_id(len(self.images))
+        self.notify()
+        yield f"Successfully tagged {tag}"
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        self.notify()
+
+    @asynccontextmanager
+    async def _call(self, method: str) -> AsyncIterator[None]:
+        self.calls[method] += 1
+        self.notify()
+        await self._meet(method)
+        yield
+        await self._meet(f"{method}.answer")
+
+    async def _meet(self, step: str) -> None:
+        self._check_reachable()
+        if step in self.delays:
+            await asyncio.sleep(self.delays[step])
+        if step in self.gates:
+            await self.gates[step].wait()
+        if self._next_failures.get(step):
+            raise self._next_failures[step].pop(0)
+        if step in self.failures:
+            raise self.failures[step]
+        self._check_reachable()
+
+    def _check_reachable(self) -> None:
+        if self._is_closed or not self.is_reachable:
+            raise EngineUnreachable("The fake engine does not answer.", retry_after_seconds=2.0)
+
+    async def _events_from(
+        self, position: int, labels: Mapping[str, str]
+    ) -> AsyncGenerator[ContainerEvent, None]:
+        async with self._call("events"):
+            outages = self._outages
+        while True:
+            while position < len(self._history):
+                event, event_labels = self._history[position]
+                position += 1
+                if labels.items() <= event_labels.items():
+                    yield event
+            # An outage that is already over has ended the stream all the same.
+            if self._outages != outages or self._is_closed:
+                raise EngineUnreachable("The fake engine went away.", retry_after_seconds=2.0)
+            await self._next_change()
+
+    async def _next_change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _end(self, container_id: ContainerId, *, exit_code: int, oom_killed: bool = False) -> None:
+        container = self.containers[container_id]
+        if not container.is_running:
+            return
+        self.containers[container_id] = replace(
+            container, is_running=False, pid=0, exit_code=exit_code, oom_killed=oom_killed
+        )
+        self._emit(container_id, "die")
+
+    def _emit(self, container_id: ContainerId, action: str) -> None:
+        event = ContainerEvent(container_id=container_id, action=action)
+        self._history.append((event, self.containers[container_id].labels))
+        self.notify()
+
+    def _new_id(self) -> ContainerId:
+        self._created += 1
+        return ContainerId(f"{self._created:064x}")
+
+
+def _image_id(number: int) -> ImageId:
+    return ImageId(f"sha256:{number:064x}")

@@ -231,7 +231,12 @@ class WarmPool:
         self._last_error = error
         delay = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
         self._failures += 1
-        log.warning("sandbox.start_failed", error=str(error), retry_seconds=delay)
+        log.warning(
+            "sandbox.start_failed",
+            error=str(error),
+            cause=repr(error.__cause__)[:500] if error.__cause__ else None,
+            retry_seconds=delay,
+        )
         if self._starting == 0:
             waiting, self._waiting = self._waiting, deque()
             for waiter in waiting:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from . import frames, processes
 from .frames import Cause, Ending, Exited, Kind, Stream
+from .processes import Beginning, Process
 from .shell import Command, Refusal, Shells, Waiting
 
 OUTGOING_HIGH = 256 * 1024
@@ -31,11 +32,10 @@ IDLE_SECONDS = 0.001
 class Exec:
     """One running command."""
 
-    def __init__(self, channel: int, shell: Waiting, *, began: int) -> None:
+    def __init__(self, channel: int, shell: Waiting, beginning: Beginning) -> None:
         self.channel = channel
         self.pid = shell.pid
-        self.began = began
-        """Clock tick; what is older than this is not of this command."""
+        self.beginning = beginning
         self.started_at = time.monotonic()
         self.fds: dict[Stream, int] = {Stream.STDOUT: shell.stdout, Stream.STDERR: shell.stderr}
         self.sent: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
@@ -87,6 +87,9 @@ class Guest:
         self._by_fd: dict[int, tuple[Exec, Stream]] = {}
         self._outgoing = bytearray()
         self._linger_until = 0.0
+        self._leftovers: frozenset[Process] = frozenset()
+        """What was there when the last command had ended."""
+        self._leftovers_known = True
         self._poll = select.epoll()
         # Output pipes have a poll of their own, not watched while the daemon is behind.
         self._pipes = select.epoll()
@@ -111,6 +114,8 @@ class Guest:
     def _turn(self) -> bool:
         """One round of the loop; False once the daemon is gone."""
         self._flush_if_due()
+        if not self._leftovers_known and not self._outgoing:
+            self._note_leftovers()
         events = self._poll.poll(self._patience())
         for descriptor, mask in events:
             if descriptor == self._woken.fileno():
@@ -124,6 +129,11 @@ class Guest:
         if not events and not self._outgoing and self._shells.waiting_pid is None:
             self._prepare_quietly()
         return True
+
+    def _note_leftovers(self) -> None:
+        """After the answer and before the next command, so that neither waits for it."""
+        self._leftovers_known = True
+        self._leftovers = frozenset(processes.living()) if processes.are_any() else frozenset()
 
     def _prepare_quietly(self) -> None:
         """At the limit of processes this fails, and the next command tries again."""
@@ -205,7 +215,7 @@ class Guest:
             raise frames.ProtocolError(f"unexpected frame of kind {frame.kind}")
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
-        began = processes.ticks_now()
+        beginning = Beginning(processes.ticks_now(), self._leftovers)
         try:
             shell = self._shells.start(_command(request, self._workspace))
         except Refusal as refusal:
@@ -214,7 +224,7 @@ class Guest:
         except OSError as error:
             self._refuse(channel, f"no process could be started ({error.strerror})")
             return
-        execution = Exec(channel, shell, began=began)
+        execution = Exec(channel, shell, beginning)
         self._execs[channel] = execution
         self._by_pid[shell.pid] = execution
         for stream, descriptor in execution.fds.items():
@@ -253,7 +263,10 @@ class Guest:
             spared.add(self._shells.waiting_pid)
         execution.cause = Cause.KILLED
         swept_all = processes.end_command(
-            leader=execution.pid, since=execution.began, spared_leaders=spared, reap=self._reap
+            leader=execution.pid,
+            beginning=execution.beginning,
+            spared_leaders=spared,
+            reap=self._reap,
         )
         if swept_all:
             for one in others:
@@ -330,6 +343,7 @@ class Guest:
                 for stream in tuple(execution.fds):
                     self._close_stream(execution, stream)
                 del self._execs[execution.channel]
+                self._leftovers_known = False
                 self._send(frames.encode_exited(execution.channel, execution.ending()))
 
 

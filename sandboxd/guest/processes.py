@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-SWEEP_ROUNDS = 5
+KILL_ROUNDS = 10
+"""Looks for further processes of a command before everything is killed."""
 
 
 class Process(NamedTuple):
@@ -40,10 +41,21 @@ def living() -> list[Process]:
     return found
 
 
+class Beginning(NamedTuple):
+    """The moment a command began: what was there before is not of it."""
+
+    tick: int
+    seen: frozenset[Process]
+    """Processes known to be there before; ticks alone are too coarse for quick successions."""
+
+    def is_after(self, process: Process) -> bool:
+        return process.started < self.tick or process in self.seen
+
+
 def victims(
-    processes: Iterable[Process], *, leader: int, since: int, spared_leaders: set[int]
+    processes: Iterable[Process], *, leader: int, beginning: Beginning, spared_leaders: set[int]
 ) -> list[int]:
-    """Pids of the command led by `leader`, which began at tick `since`.
+    """Pids of the command led by `leader`.
 
     A process can leave its session and its parent, but it cannot join another command. So what is
     spared is decided, not what is killed: other leaders, processes older than the command, and what
@@ -54,7 +66,7 @@ def victims(
     spared = {
         process.pid
         for process in by_pid.values()
-        if process.pid != leader and (process.pid in spared_leaders or process.started < since)
+        if process.pid != leader and (process.pid in spared_leaders or beginning.is_after(process))
     }
     sessions = {by_pid[pid].session for pid in spared} | spared_leaders
     sessions -= {leader, 0}
@@ -78,6 +90,15 @@ def kill(pid: int) -> None:
         pass  # ended by itself
 
 
+def are_any() -> bool:
+    """Whether there is any process besides the guest."""
+    try:
+        os.kill(-1, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def kill_everything() -> None:
     """SIGKILL to all but PID 1, in one call that no fork can outrun."""
     if os.getpid() != 1:
@@ -86,18 +107,23 @@ def kill_everything() -> None:
 
 
 def end_command(
-    *, leader: int, since: int, spared_leaders: set[int], reap: Callable[[], None]
+    *, leader: int, beginning: Beginning, spared_leaders: set[int], reap: Callable[[], None]
 ) -> bool:
     """Kill a command with all its processes; True if everything else had to be killed as well.
 
     Killing one by one can lose against a program that forks without pause; the sweep cannot.
     """
-    for _ in range(SWEEP_ROUNDS):
-        doomed = victims(living(), leader=leader, since=since, spared_leaders=spared_leaders)
-        if not doomed:
-            return False
-        for pid in doomed:
+    killed: set[int] = set()
+    for _ in range(KILL_ROUNDS):
+        doomed = victims(
+            living(), leader=leader, beginning=beginning, spared_leaders=spared_leaders
+        )
+        fresh = set(doomed) - killed
+        if not fresh:
+            return False  # what is still listed is dying
+        for pid in fresh:
             kill(pid)
+        killed |= fresh
         reap()
     kill_everything()
     return True

@@ -240,10 +240,21 @@ class Shells:
         set_up = _set_up(None if same_cwd else command.cwd, command.env) + rest
         if len(os.fsencode(set_up)) > GATE_BYTES:
             return None
+        try:
+            return self._release(set_up, line)
+        except OSError:
+            # Someone killed the waiting shell; nothing of the command has reached it.
+            return self._release(set_up, line)
+
+    def _release(self, set_up: str, line: str | None) -> Waiting:
         self.prepare()
         shell, self._waiting = self._waiting, None
         assert shell is not None
-        shell.release(set_up, line)
+        try:
+            shell.release(set_up, line)
+        except OSError:
+            shell.close()
+            raise
         return shell
 
     def _release_new(self, arguments: Sequence[str], rest: str, command: Command) -> Waiting:

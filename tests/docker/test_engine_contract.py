@@ -1,14 +1,15 @@
 """What `engine.contract` promises, asked of the fake and of Docker alike.
 
-Tests marked `docker` need a Docker Engine and the sandbox image, and fail without.
+What is asked of Docker needs a Docker Engine and the sandbox image, and fails without.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +45,7 @@ MIB = 1024 * 1024
 
 Labels = Mapping[str, str]
 
-both = pytest.mark.parametrize("kind", ["fake", pytest.param("docker", marks=pytest.mark.docker)])
+both = pytest.mark.parametrize("kind", ["fake", "docker"])
 
 
 def exiting(code: int) -> Sequence[str]:
@@ -169,12 +170,13 @@ def labels() -> Labels:
 
 @asynccontextmanager
 async def swept(labels: Labels) -> AsyncIterator[None]:
-    """Leave no container with these labels behind."""
+    """Leave no container of this test behind, whatever its other labels are."""
+    instance = {"sandboxd.instance": labels["sandboxd.instance"]}
     try:
         yield
     finally:
         async with aclosing(DockerEngine(url=None, timeouts=EngineTimeouts())) as sweeper:
-            for container in await sweeper.list_containers(labels):
+            for container in await sweeper.list_containers(instance):
                 await sweeper.remove(container.id)
 
 
@@ -217,13 +219,30 @@ async def rig(kind: str, labels: Labels, tmp_path: Path) -> AsyncIterator[Rig]:
         yield rig
 
 
-@pytest_asyncio.fixture
-async def built_tag(kind: str) -> AsyncIterator[str]:
+@asynccontextmanager
+async def temporary_tag() -> AsyncIterator[str]:
     tag = f"sandboxd-test-{secrets.token_hex(6)}:built"
-    yield tag
-    if kind == "docker":
+    try:
+        yield tag
+    finally:
         async with aiodocker.Docker(url=DEFAULT_URL) as client:
-            await client.images.delete(tag, force=True)
+            with suppress(aiodocker.DockerError):  # the build may have failed
+                await client.images.delete(tag, force=True)
+
+
+@pytest_asyncio.fixture
+async def docker_tag() -> AsyncIterator[str]:
+    async with temporary_tag() as tag:
+        yield tag
+
+
+@pytest_asyncio.fixture
+async def tag(kind: str) -> AsyncIterator[str]:
+    if kind == "fake":
+        yield "sandboxd-test:built"
+        return
+    async with temporary_tag() as tag:
+        yield tag
 
 
 @pytest.fixture
@@ -508,7 +527,7 @@ async def test_closed_engine_is_unreachable(engine: Engine) -> None:
 
 @both
 async def test_build_gives_the_name_to_a_new_image(
-    engine: Engine, tmp_path: Path, built_tag: str
+    engine: Engine, tmp_path: Path, tag: str
 ) -> None:
     """A build tells its progress line by line and leaves an image under its name."""
     (tmp_path / "Dockerfile.small").write_text(
@@ -521,14 +540,14 @@ async def test_build_gives_the_name_to_a_new_image(
         async for line in engine.build_image(
             context=tmp_path,
             dockerfile="Dockerfile.small",
-            tag=built_tag,
+            tag=tag,
             build_args={"COLOUR": "blue"},
         )
     ]
 
     assert any(line.startswith("Step 1/") for line in lines)
     assert not any("\n" in line for line in lines)
-    assert await engine.image_id(built_tag) != await engine.image_id(IMAGE)
+    assert await engine.image_id(tag) != await engine.image_id(IMAGE)
 
 
 @both
@@ -637,6 +656,15 @@ async def test_engine_of_another_release_is_understood_after_an_outage(tmp_path:
             assert await engine.image_id(IMAGE) == NO_IMAGE
 
 
+async def test_event_stream_that_is_ended_politely_is_an_outage(tmp_path: Path) -> None:
+    """Events never just stop: an engine that shuts down in good order is unreachable as well."""
+    socket = tmp_path / "engine.sock"
+    engine = DockerEngine(url=f"unix://{socket}", timeouts=EngineTimeouts())
+    async with aclosing(engine), scripted_engine(socket, api_version="1.41"):
+        with pytest.raises(EngineUnreachable):
+            await anext(engine.events({}))
+
+
 @asynccontextmanager
 async def scripted_engine(socket: Path, *, api_version: str) -> AsyncIterator[None]:
     """Something that speaks one version of the API and knows one image."""
@@ -649,9 +677,13 @@ async def scripted_engine(socket: Path, *, api_version: str) -> AsyncIterator[No
             return web.json_response({"message": "client version is too old"}, status=400)
         return web.json_response({"Id": NO_IMAGE})
 
+    async def events(request: web.Request) -> web.Response:
+        return web.Response()
+
     application = web.Application()
     application.router.add_get("/version", version)
     application.router.add_get("/{version}/images/{name}/json", image)
+    application.router.add_get("/{version}/events", events)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.UnixSite(runner, str(socket)).start()
@@ -667,7 +699,6 @@ async def test_engine_elsewhere_is_refused() -> None:
         DockerEngine(url="ssh://user@elsewhere", timeouts=EngineTimeouts())
 
 
-@pytest.mark.docker
 async def test_late_answer_fails_the_call(labels: Labels, tmp_path: Path) -> None:
     """An engine that hangs costs a call no more than its deadline."""
     timeouts = EngineTimeouts(call_seconds=0.3)
@@ -679,7 +710,6 @@ async def test_late_answer_fails_the_call(labels: Labels, tmp_path: Path) -> Non
                 await rig.engine.inspect(NO_CONTAINER)
 
 
-@pytest.mark.docker
 async def test_more_calls_than_a_hundred_wait_side_by_side(labels: Labels, tmp_path: Path) -> None:
     """Many slow calls do not use up the connections of the others."""
     async with docker_rig(tmp_path, labels, timeouts=EngineTimeouts()) as rig:
@@ -691,7 +721,6 @@ async def test_more_calls_than_a_hundred_wait_side_by_side(labels: Labels, tmp_p
         assert {event.container_id for event in await asyncio.gather(*readers)} == {container_id}
 
 
-@pytest.mark.docker
 async def test_failed_build_step_is_named(docker: DockerEngine, tmp_path: Path) -> None:
     """Whoever builds an image learns which step failed, and how."""
     (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN echo to-be-seen; exit 3\n")
@@ -711,28 +740,68 @@ async def test_failed_build_step_is_named(docker: DockerEngine, tmp_path: Path) 
     assert "to-be-seen" in lines
 
 
-@pytest.mark.docker
-async def test_image_cannot_add_a_health_check(
-    docker: DockerEngine, labels: Labels, tmp_path: Path, raw_docker: aiodocker.Docker
+async def test_build_uses_the_network_of_the_host_and_its_arguments(
+    docker: DockerEngine, tmp_path: Path, docker_tag: str
 ) -> None:
-    """Whatever an image asks for, the engine never runs a command in a sandbox by itself."""
-    (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nHEALTHCHECK --interval=1s CMD true\n")
-    tag = f"sandboxd-test-{secrets.token_hex(6)}:health"
-    build = docker.build_image(context=tmp_path, dockerfile="Dockerfile", tag=tag, build_args={})
-    async for _ in build:
-        pass
-    spec = replace(await a_spec(docker, labels), image=await docker.image_id(tag))
+    """A build step reaches what the host reaches, and sees its arguments."""
+    (tmp_path / "Dockerfile").write_text(
+        f'FROM {IMAGE}\nARG NETWORK\nRUN [ "$(readlink /proc/self/ns/net)" = "$NETWORK" ]\n'
+    )
 
+    async for _ in docker.build_image(
+        context=tmp_path,
+        dockerfile="Dockerfile",
+        tag=docker_tag,
+        build_args={"NETWORK": os.readlink("/proc/self/ns/net")},
+    ):
+        pass
+
+
+@pytest_asyncio.fixture
+async def wilful_image(docker: DockerEngine, tmp_path: Path, docker_tag: str) -> ImageId:
+    """An image with wishes of its own."""
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {IMAGE}\nUSER root\nWORKDIR /elsewhere\nVOLUME /data\n"
+        'ENTRYPOINT ["/bin/false"]\nCMD ["junk"]\nHEALTHCHECK --interval=1s CMD true\n'
+    )
+    async for _ in docker.build_image(
+        context=tmp_path, dockerfile="Dockerfile", tag=docker_tag, build_args={}
+    ):
+        pass
+    return await docker.image_id(docker_tag)
+
+
+async def test_image_has_no_say_in_how_it_runs(
+    wilful_image: ImageId, docker: DockerEngine, labels: Labels, raw_docker: aiodocker.Docker
+) -> None:
+    """User, program, directory and health check are those of the spec, whatever the image says."""
+    spec = replace(await a_spec(docker, labels), image=wilful_image)
     container_id = await docker.create(spec)
     await docker.start(container_id)
 
     shown = await raw_docker.containers.container(container_id).show()
-    assert "Health" not in shown["State"]
     await docker.remove(container_id)
-    await raw_docker.images.delete(tag, force=True)
+
+    assert (shown["Path"], shown["Args"]) == (FOREVER[0], list(FOREVER[1:]))
+    assert (shown["Config"]["User"], shown["Config"]["WorkingDir"]) == ("20042:20042", "/workspace")
+    assert "Health" not in shown["State"]
 
 
-@pytest.mark.docker
+async def test_removed_container_takes_its_volumes_along(
+    wilful_image: ImageId, docker: DockerEngine, labels: Labels, raw_docker: aiodocker.Docker
+) -> None:
+    """A volume that an image declares does not outlive the container it was made for."""
+    spec = replace(await a_spec(docker, labels), image=wilful_image)
+    container_id = await docker.create(spec)
+    shown = await raw_docker.containers.container(container_id).show()
+    (volume,) = (mount["Name"] for mount in shown["Mounts"])
+
+    await docker.remove(container_id)
+
+    with pytest.raises(aiodocker.DockerError, match="no such volume"):
+        await raw_docker._query_json(f"volumes/{volume}")
+
+
 async def test_container_out_of_memory_says_so(docker: DockerEngine, labels: Labels) -> None:
     """A container killed for its memory is told apart from one that was killed."""
     hungry = ("/bin/bash", "-c", 'x=$(head -c 200000000 /dev/zero | tr "\\0" x)')
@@ -742,7 +811,6 @@ async def test_container_out_of_memory_says_so(docker: DockerEngine, labels: Lab
     assert (ended.exit_code, ended.oom_killed) == (137, True)
 
 
-@pytest.mark.docker
 async def test_settings_that_only_the_host_can_see(
     docker: DockerEngine, labels: Labels, raw_docker: aiodocker.Docker
 ) -> None:
@@ -757,7 +825,7 @@ async def test_settings_that_only_the_host_can_see(
     assert host["RestartPolicy"]["Name"] == "no"
     assert (host["Privileged"], host["AutoRemove"], host["Init"]) == (False, False, False)
     assert (host["IpcMode"], host["CgroupnsMode"]) == ("private", "private")
-    assert host["CpuQuota"] == 0
+    assert (host["NetworkMode"], host["CpuQuota"]) == ("none", 0)
     assert "/proc/kcore" in host["MaskedPaths"]
     assert "/proc/sys" in host["ReadonlyPaths"]
 
@@ -783,9 +851,9 @@ HARDENING = {
     "later mounts of the host stay out": "! mount_of /shared | grep -q shared:",
     "scratch may not run programs": "cp /bin/true /tmp/t && ! /tmp/t",
     "scratch flags": "mount_of /tmp | grep nosuid | grep nodev | grep -q noexec",
-    "scratch is bounded in bytes": "! head -c 2000000 /dev/zero >/tmp/big; rm /tmp/big",
+    "scratch is bounded in bytes": "! head -c 2000000 /dev/zero >/tmp/big && rm /tmp/big",
     "scratch is bounded in files": (
-        "! ( for i in $(seq 100); do echo >/tmp/f$i || exit 1; done ); rm -f /tmp/f*"
+        "! ( for i in $(seq 100); do : >/tmp/f$i || exit 1; done ) && rm /tmp/f*"
     ),
     "workspace may run programs": "cp /bin/true /workspace/t && /workspace/t",
     "workspace flags": "mount_of /workspace | grep nosuid | grep -q nodev",
@@ -821,7 +889,6 @@ def a_tmpfs(target: str, *, mode: int, executable: bool) -> TmpfsMount:
     )
 
 
-@pytest.mark.docker
 async def test_hardening_is_in_force_inside(
     docker: DockerEngine, labels: Labels, shared_directory: Path
 ) -> None:

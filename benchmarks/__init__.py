@@ -1,0 +1,1 @@
+"""sandboxd beside what it competes with, measured in one run: `./scripts/bench`."""

@@ -1,0 +1,200 @@
+"""`python -m benchmarks`: everything in one run, tables as they come, ratios at the end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import daemon as daemons
+from benchmarks import memory, peer
+from benchmarks.client import CommandFailed
+from benchmarks.daemon import Daemon, DaemonFailed
+from benchmarks.engine import Engine, EngineError
+from benchmarks.facts import facts
+from benchmarks.latency import DOCKER_EXEC, EXEC_UNIX, HOST, RUN_UNIX, latency
+from benchmarks.peer import Peer
+from benchmarks.rate import rate
+from benchmarks.sessions import burst, opening
+from benchmarks.table import Group, Row, render
+from benchmarks.throughput import throughput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much of everything."""
+
+    latency_rounds: int
+    stream_bytes: int
+    stream_rounds: int
+    rate_commands: int
+    rate_rounds: int
+    open_rounds: int
+    burst: int
+
+
+FULL = Scale(
+    latency_rounds=250,
+    stream_bytes=256 << 20,
+    stream_rounds=7,
+    rate_commands=1000,
+    rate_rounds=5,
+    open_rounds=45,
+    burst=50,
+)
+QUICK = Scale(
+    latency_rounds=50,
+    stream_bytes=64 << 20,
+    stream_rounds=3,
+    rate_commands=200,
+    rate_rounds=3,
+    open_rounds=9,
+    burst=10,
+)
+
+
+@dataclass
+class Report:
+    """What was measured so far."""
+
+    groups: list[Group] = field(default_factory=list)
+    ratios: dict[str, float] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self._began:3.0f}s] {text}", file=sys.stderr, flush=True)
+
+    def add(self, *groups: Group) -> None:
+        for group in groups:
+            self.groups.append(group)
+            print(render(group), end="\n\n", flush=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Everything that runs while measurements are taken."""
+
+    warm: Daemon
+    cold: Daemon
+    engine: Engine
+    peer: Peer
+
+
+@asynccontextmanager
+async def _set_up(engine: Engine, scale: Scale) -> AsyncIterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as directory:
+        async with (
+            peer.running(Path(directory)) as bare,
+            daemons.running(pool_size=0, max_pool_size=4, engine=engine) as cold,
+            daemons.running(
+                pool_size=scale.burst, max_pool_size=2 * scale.burst + 10, engine=engine
+            ) as warm,
+        ):
+            yield Bench(warm=warm, cold=cold, engine=engine, peer=bare)
+
+
+async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
+    warm = bench.warm
+    report.say("filling the pool")
+    await warm.wait_until_warm()
+    report.say("short commands")
+    groups = await latency(warm, bench.engine, bench.peer, rounds=scale.latency_rounds)
+    report.add(*groups)
+    report.ratios.update(_latency_ratios(groups[0].rows))
+    report.say("many commands at once")
+    report.add(await rate(warm, commands=scale.rate_commands, rounds=scale.rate_rounds))
+    report.say("much output")
+    stream, ratio = await throughput(
+        warm, bench.peer, size=scale.stream_bytes, rounds=scale.stream_rounds
+    )
+    report.add(stream)
+    report.ratios["stream_of_bare"] = ratio
+    report.say("sandboxes")
+    opens, milliseconds = await opening(warm, bench.cold, bench.engine, rounds=scale.open_rounds)
+    report.add(opens)
+    report.ratios["warm_open_p50_ms"] = milliseconds
+    await _measure_many_sessions(bench, scale, report)
+
+
+async def _measure_many_sessions(bench: Bench, scale: Scale, report: Report) -> None:
+    warm = bench.warm
+    report.say("many sandboxes at once, and memory")
+    await warm.wait_until_warm()
+    report.add(memory.per_sandbox(warm, bench.engine))
+    before = memory.daemon_rss(warm)
+    opens, sessions = await burst(warm, count=scale.burst)
+    report.add(opens)
+    await warm.wait_until_warm()
+    report.add(memory.per_session(warm, before=before, sessions=len(sessions)))
+
+
+def _latency_ratios(rows: dict[str, Row] | object) -> dict[str, float]:
+    assert isinstance(rows, dict)
+    p50 = {name: row["p50_ms"] for name, row in rows.items()}
+    return {
+        "run_of_host": p50[RUN_UNIX] / p50[HOST],
+        "exec_of_host": p50[EXEC_UNIX] / p50[HOST],
+        "docker_exec_of_run": p50[DOCKER_EXEC] / p50[RUN_UNIX],
+    }
+
+
+def _last_lines(ratios: dict[str, float]) -> str:
+    return (
+        f"warm OpenSession p50 {ratios['warm_open_p50_ms']:.2f} ms, "
+        f"stream/bare ratio {ratios['stream_of_bare']:.2f}\n"
+        f"run/host ratio {ratios['run_of_host']:.2f}, "
+        f"exec/host ratio {ratios['exec_of_host']:.2f}, "
+        f"docker-exec/run ratio {ratios['docker_exec_of_run']:.2f}"
+    )
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    # Without this a SIGTERM would leave the daemons behind.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    scale = QUICK if arguments.quick else FULL
+    report = Report()
+    engine = Engine()
+    try:
+        environment = facts(engine)
+        print("  ".join(f"{name} {value}" for name, value in environment.items()), end="\n\n")
+        async with _set_up(engine, scale) as bench:
+            await _measure(bench, scale, report)
+            report.say("stopping the daemons")
+        report.say("done; no container is left")
+    finally:
+        engine.remove_leftovers()
+        engine.close()
+    if arguments.json:
+        data = {
+            "facts": environment,
+            "groups": {group.title: group.rows for group in report.groups},
+            "ratios": report.ratios,
+        }
+        arguments.json.write_text(json.dumps(data, indent=2) + "\n")
+    print(_last_lines(report.ratios))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="under a minute, fewer samples")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    arguments = parser.parse_args()
+    try:
+        asyncio.run(_run(arguments))
+    except (CommandFailed, DaemonFailed, EngineError) as error:
+        sys.exit(f"bench: {error}")
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit("bench: interrupted")
+
+
+main()

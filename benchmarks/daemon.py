@@ -1,0 +1,154 @@
+"""A daemon of the benchmark's own, in its own process and directories."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from grpc import aio
+
+from benchmarks.client import Client
+from benchmarks.engine import Engine
+
+ROOT = Path(__file__).resolve().parent.parent
+INSTANCE_LABEL = "sandboxd.instance"
+START_SECONDS = 30.0
+STOP_SECONDS = 60.0
+WARM_SECONDS = 180.0
+AFTERMATH_SECONDS = 0.15
+"""A sandbox is destroyed after its session has ended; the status does not show that."""
+
+
+class DaemonFailed(Exception):
+    """The daemon did not do its part; the text says what and ends with its log."""
+
+
+class Daemon:
+    """A daemon that serves. `client` speaks with it over its unix socket."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, directory: Path, port: int, client: Client
+    ) -> None:
+        self.client = client
+        self.pid = process.pid
+        self.unix_target = _unix_target(directory)
+        self.tcp_target = f"127.0.0.1:{port}"
+        self._directory = directory
+
+    @property
+    def instance(self) -> str:
+        return (self._directory / "state" / "instance").read_text()
+
+    @property
+    def container_label(self) -> str:
+        return f"{INSTANCE_LABEL}={self.instance}"
+
+    async def wait_until_warm(self) -> None:
+        """Return once the pool is full and nothing is being started or destroyed."""
+        give_up_at = time.monotonic() + WARM_SECONDS
+        while time.monotonic() < give_up_at:
+            pool = (await self.client.status()).pool
+            if pool.warm >= pool.target and not pool.starting:
+                await asyncio.sleep(AFTERMATH_SECONDS)
+                return
+            await asyncio.sleep(0.05)
+        raise DaemonFailed(f"the pool is not warm after {WARM_SECONDS:g} s: {pool.last_error}")
+
+
+@asynccontextmanager
+async def running(*, pool_size: int, max_pool_size: int, engine: Engine) -> AsyncIterator[Daemon]:
+    """A daemon for the block; no container of it may be left afterwards."""
+    with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
+        directory = Path(name)
+        port = _free_port()
+        environment = _environment(directory, port, pool_size, max_pool_size)
+        with (directory / "log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "sandboxd", "serve"),
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C is for us: the daemon is stopped in its turn.
+                start_new_session=True,
+            )
+        client = Client(_unix_target(directory))
+        daemon = Daemon(process, directory, port, client)
+        try:
+            await _wait_until_up(process, client, directory)
+            yield daemon
+        finally:
+            await client.close()
+            await asyncio.shield(_stop(process))
+        _check_nothing_left(daemon, engine)
+
+
+def _environment(directory: Path, port: int, pool_size: int, max_pool_size: int) -> dict[str, str]:
+    # Settings of the caller's own daemon are not for this one.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("SANDBOXD_") and name not in ("HOST", "SESSION_TIMEOUT_MINUTES")
+    }
+    shared_state = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd"))
+    runtime = os.environ.get("SANDBOXD_GUEST_RUNTIME") or shared_state / "runtime" / "current"
+    return {
+        **inherited,
+        "SANDBOXD_STATE_DIR": str(directory / "state"),
+        "SANDBOXD_RUN_DIR": str(directory / "run"),
+        "SANDBOXD_GUEST_RUNTIME": str(runtime),
+        "PORT": str(port),
+        "POOL_SIZE": str(pool_size),
+        "MIN_POOL_SIZE": "0",
+        "MAX_POOL_SIZE": str(max_pool_size),
+    }
+
+
+def _unix_target(directory: Path) -> str:
+    return f"unix:{directory}/run/sandboxd.sock"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def _wait_until_up(
+    process: asyncio.subprocess.Process, client: Client, directory: Path
+) -> None:
+    give_up_at = time.monotonic() + START_SECONDS
+    while process.returncode is None and time.monotonic() < give_up_at:
+        try:
+            await client.status()
+            return
+        except aio.AioRpcError:
+            await asyncio.sleep(0.1)
+    log = (directory / "log").read_text(errors="replace")
+    raise DaemonFailed(f"the daemon did not start; its log:\n{log[-4000:]}")
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        raise DaemonFailed(f"the daemon did not stop within {STOP_SECONDS:g} s") from None
+
+
+def _check_nothing_left(daemon: Daemon, engine: Engine) -> None:
+    left = engine.containers(daemon.container_label)
+    if left:
+        raise DaemonFailed(f"the daemon left {len(left)} containers behind")

@@ -1,0 +1,67 @@
+"""What a sandbox and a session hold in memory. Reading that of others needs root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.daemon import Daemon
+from benchmarks.engine import Engine
+from benchmarks.race import median
+from benchmarks.table import Group, Row
+
+MAX_LOOKED_AT = 10
+
+
+def daemon_rss(daemon: Daemon) -> int:
+    """Bytes of the daemon's memory that are in RAM."""
+    return _kilobytes(Path(f"/proc/{daemon.pid}/status"), "VmRSS:") << 10
+
+
+def per_session(daemon: Daemon, *, before: int, sessions: int) -> Group:
+    """What the daemon grew by, with `sessions` more and as many more sandboxes."""
+    now = daemon_rss(daemon)
+    rows = {
+        "without sessions": {"MiB": before / (1 << 20)},
+        f"with {sessions} sessions": {"MiB": now / (1 << 20)},
+        "per session": {"MiB": (now - before) / sessions / (1 << 20)},
+    }
+    return Group("resident memory of the daemon", rows)
+
+
+def per_sandbox(daemon: Daemon, engine: Engine) -> Group:
+    """Proportional memory of idle sandboxes: guest, waiting shell, containerd-shim.
+
+    What several share counts in parts, so the figures are lower the more there are.
+    """
+    containers = engine.containers(daemon.container_label)
+    parts = [_parts(engine.first_pid(one)) for one in containers[:MAX_LOOKED_AT]]
+    names = parts[0]
+    rows: dict[str, Row] = {
+        name: {"MiB": median([part[name] for part in parts]) / 1024} for name in names
+    }
+    rows["together"] = {"MiB": median([sum(part.values()) for part in parts]) / 1024}
+    return Group(f"memory of an idle sandbox ({len(containers)} there)", rows)
+
+
+def _parts(guest: int) -> dict[str, int]:
+    """Kilobytes, by part of a sandbox."""
+    process = Path(f"/proc/{guest}")
+    children = (process / "task" / str(guest) / "children").read_text().split()
+    shim = _kilobytes(process / "status", "PPid:")
+    return {
+        "guest": _pss(guest),
+        "waiting shell": sum(_pss(int(child)) for child in children),
+        "containerd-shim": _pss(shim),
+    }
+
+
+def _pss(pid: int) -> int:
+    return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:")
+
+
+def _kilobytes(path: Path, field: str) -> int:
+    """The number that follows a name in one of the kernel's files."""
+    for line in path.read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1])
+    raise ValueError(f"there is no {field} in {path}")

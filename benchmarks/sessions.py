@@ -1,0 +1,73 @@
+"""How long it takes to get a sandbox: warm, cold, and many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from benchmarks.client import Client
+from benchmarks.daemon import Daemon
+from benchmarks.engine import Engine
+from benchmarks.race import median, milliseconds
+from benchmarks.table import Group
+
+COMMAND = "echo hi"
+SLOW_EVERY = 3
+"""Cold starts and `docker run` take part in each so-manieth round."""
+
+
+async def opening(
+    daemon: Daemon, cold: Daemon, engine: Engine, *, rounds: int
+) -> tuple[Group, float]:
+    """The table, and the median milliseconds of an OpenSession on a warm pool."""
+    image = (await daemon.client.status()).engine.image_id
+    warm_open, warm_output, cold_open, cold_output, docker_run = [], [], [], [], []
+    for number in range(rounds):
+        await daemon.wait_until_warm()
+        opened, printed = await _open_and_print(daemon.client, f"warm-{number}")
+        warm_open.append(opened)
+        warm_output.append(printed)
+        if number % SLOW_EVERY == 0:
+            await daemon.wait_until_warm()
+            opened, printed = await _open_and_print(cold.client, f"cold-{number}")
+            cold_open.append(opened)
+            cold_output.append(printed)
+            await cold.wait_until_warm()
+            docker_run.append(engine.run(image, COMMAND.split()))
+    rows = {
+        "OpenSession, warm pool": milliseconds(warm_open, 50, 95),
+        "OpenSession to first output, warm pool": milliseconds(warm_output, 50, 95),
+        "OpenSession, empty pool": milliseconds(cold_open, 50, 95),
+        "OpenSession to first output, empty pool": milliseconds(cold_output, 50, 95),
+        "docker run to first output": milliseconds(docker_run, 50, 95),
+    }
+    return Group("a sandbox", rows), median(warm_open) * 1000
+
+
+async def _open_and_print(client: Client, thread: str) -> tuple[float, float]:
+    """Seconds to an open session, and to the first output in it."""
+    began = time.perf_counter()
+    session = await client.open(thread)
+    opened = time.perf_counter() - began
+    await client.first_output(session, COMMAND)
+    printed = time.perf_counter() - began
+    await client.end(session)
+    return opened, printed
+
+
+async def burst(daemon: Daemon, *, count: int) -> tuple[Group, list[str]]:
+    """Many opens at once on a pool that has as many; the sessions stay open."""
+    await daemon.wait_until_warm()
+    seconds: list[float] = []
+
+    async def open_one(number: int) -> str:
+        began = time.perf_counter()
+        session = await daemon.client.open(f"burst-{number}")
+        seconds.append(time.perf_counter() - began)
+        return session
+
+    began = time.perf_counter()
+    sessions = await asyncio.gather(*(open_one(number) for number in range(count)))
+    total = time.perf_counter() - began
+    row = {**milliseconds(seconds, 50, 95), "all_ms": total * 1000}
+    return Group(f"{count} opens at once, {count} warm", {"OpenSession": row}), sessions

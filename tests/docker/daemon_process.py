@@ -1,0 +1,128 @@
+"""A real daemon in a process of its own, with directories of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+from grpc import aio
+
+from sandboxd_proto.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    exec_service_pb2_grpc,
+    session_service_pb2_grpc,
+)
+
+RUNTIME = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd")) / "runtime" / "current"
+
+
+class Api:
+    """A channel to a daemon and its stubs."""
+
+    def __init__(self, target: str) -> None:
+        self.channel = aio.insecure_channel(
+            target, options=[("grpc.max_receive_message_length", 16 << 20)]
+        )
+        self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
+        self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
+        self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
+
+    async def status(self) -> admin_service_pb2.GetStatusResponse:
+        return await self.admin.GetStatus(admin_service_pb2.GetStatusRequest(), timeout=10)
+
+
+class DaemonProcess:
+    """Starts `sandboxd serve`; a second start uses the same directories."""
+
+    def __init__(self, **settings: str) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="sbx-"))
+        self.socket = self.directory / "run" / "sandboxd.sock"
+        self.log = self.directory / "daemon.log"
+        self.environment = {
+            **os.environ,
+            "SANDBOXD_STATE_DIR": str(self.directory / "state"),
+            "SANDBOXD_RUN_DIR": str(self.directory / "run"),
+            "SANDBOXD_GUEST_RUNTIME": str(RUNTIME),
+            "HOST": "",
+            "POOL_SIZE": "2",
+            "MIN_POOL_SIZE": "0",
+            **settings,
+        }
+        self.process: asyncio.subprocess.Process | None = None
+
+    @property
+    def instance(self) -> str:
+        return (self.directory / "state" / "instance").read_text()
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    async def start(self) -> None:
+        """Start it and wait until the API answers."""
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "sandboxd", "serve", env=self.environment, stderr=log
+            )
+        async with self.api() as api, asyncio.timeout(20):
+            while True:
+                try:
+                    await api.status()
+                    return
+                except grpc.RpcError:
+                    if self.process.returncode is not None:
+                        raise AssertionError(self.log.read_text()) from None
+                    await asyncio.sleep(0.05)
+
+    async def signal(self, number: signal.Signals) -> int:
+        """Send a signal and wait for the end; returns the exit code."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(30):
+            return await self.process.wait()
+
+    async def stop(self) -> int:
+        return await self.signal(signal.SIGTERM)
+
+    @asynccontextmanager
+    async def api(self, target: str | None = None) -> AsyncIterator[Api]:
+        api = Api(target or f"unix:{self.socket}")
+        try:
+            yield api
+        finally:
+            await api.channel.close()
+
+    async def wait_until_warm(self) -> None:
+        async with self.api() as api, asyncio.timeout(60):
+            while True:
+                pool = (await api.status()).pool
+                if pool.warm >= pool.target:
+                    return
+                await asyncio.sleep(0.05)
+
+    def remove_directory(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@asynccontextmanager
+async def running_daemon(**settings: str) -> AsyncIterator[DaemonProcess]:
+    """A daemon with these settings; stopped and removed afterwards."""
+    daemon = DaemonProcess(**settings)
+    try:
+        await daemon.start()
+        yield daemon
+    finally:
+        if daemon.process is not None:
+            await daemon.stop()
+        daemon.remove_directory()

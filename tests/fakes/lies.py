@@ -1,0 +1,109 @@
+"""What a hostile guest may say once it has been given a command, as raw bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sandboxd.guest import frames
+from sandboxd.guest.frames import HEADER, Cause, Ending, Exited, Kind, Stream
+
+
+class Lie(NamedTuple):
+    frames: Callable[[int], bytes]
+    """What is sent about the exec of this channel, which has sent nothing yet."""
+    told: str
+    """Part of what the link is closed with."""
+
+
+def _exited(channel: int, *, value: int = 0, ending: int = 0, cause: int = 0, out: int = 0) -> bytes:
+    exited = Exited(Ending.CODE, Cause.ITSELF, value, out, 0)._replace(
+        ending=ending,  # type: ignore[arg-type]  # a lie
+        cause=cause,  # type: ignore[arg-type]
+    )
+    return frames.encode_exited(channel, exited)
+
+
+def _output(channel: int, *, data: bytes = b"hi", offset: int = 0, stream: int = 1) -> bytes:
+    return frames.encode_output(channel, stream, offset, data)  # type: ignore[arg-type]
+
+
+def _refused(channel: int, text: bytes = b"no") -> bytes:
+    return frames.encode(Kind.REFUSED, channel, text)
+
+
+def _beyond_the_window(channel: int) -> bytes:
+    chunk = b"x" * frames.MAX_CHUNK
+    count = frames.WINDOW // frames.MAX_CHUNK + 2
+    return b"".join(_output(channel, data=chunk, offset=n * len(chunk)) for n in range(count))
+
+
+def _tiny_beyond_the_window(channel: int) -> bytes:
+    count = frames.WINDOW // (frames.FRAME_COST + 1) + 2
+    return b"".join(_output(channel, data=b"x", offset=n) for n in range(count))
+
+
+def _raw(kind: int, payload: bytes = b"", *, size: int | None = None) -> Callable[[int], bytes]:
+    length = len(payload) if size is None else size
+    return lambda channel: HEADER.pack(length, kind, channel) + payload
+
+
+_NOT_RUNNING = "which does not run"
+_WRONG_SIZE = "bytes where"
+
+LIES: dict[str, Lie] = {
+    "huge length": Lie(_raw(Kind.OUTPUT, size=0xFFFFFFFF), "frame of 4294967295 bytes"),
+    "length just over": Lie(_raw(Kind.OUTPUT, size=frames.MAX_GUEST_PAYLOAD + 1), "at most"),
+    "zero length flood": Lie(lambda _: HEADER.pack(0, 0, 0) * 100_000, "frames of kind 0"),
+    "empty output flood": Lie(
+        lambda channel: HEADER.pack(0, Kind.OUTPUT, channel) * 100_000, "output frame without"
+    ),
+    "unknown kind": Lie(_raw(99), "frames of kind 99"),
+    "last kind": Lie(_raw(255), "frames of kind 255"),
+    **{
+        f"daemon's {kind.name}": Lie(_raw(kind), f"frames of kind {kind.value}")
+        for kind in (Kind.WELCOME, Kind.START, Kind.CREDIT, Kind.KILL, Kind.PING)
+    },
+    "second hello": Lie(lambda _: frames.encode_hello(1), "second hello"),
+    "second ready": Lie(lambda _: frames.encode(Kind.READY), "ready out of order"),
+    "pong unasked": Lie(_raw(Kind.PONG, b"12345678"), "ping that was not sent"),
+    "exit twice": Lie(lambda channel: 2 * _exited(channel), _NOT_RUNNING),
+    "exit of another": Lie(lambda channel: _exited(channel + 1), _NOT_RUNNING),
+    "exit of the link": Lie(lambda _: _exited(0), _NOT_RUNNING),
+    "output of another": Lie(lambda channel: _output(channel + 1), _NOT_RUNNING),
+    "output of the last channel": Lie(lambda _: _output(0xFFFFFFFF), _NOT_RUNNING),
+    "refusal of another": Lie(lambda channel: _refused(channel + 1), _NOT_RUNNING),
+    "output after exit": Lie(lambda channel: _exited(channel) + _output(channel), _NOT_RUNNING),
+    "exit after refusal": Lie(lambda channel: _refused(channel) + _exited(channel), _NOT_RUNNING),
+    "refusal after output": Lie(
+        lambda channel: _output(channel) + _refused(channel), "malformed refusal"
+    ),
+    "endless refusal": Lie(
+        lambda channel: _refused(channel, b"n" * (frames.MAX_REFUSAL + 1)), "malformed refusal"
+    ),
+    "exit code 256": Lie(lambda channel: _exited(channel, value=256), "impossible exit value"),
+    "exit code -1": Lie(lambda channel: _exited(channel, value=-1), "impossible exit value"),
+    "exit code 2^31-1": Lie(
+        lambda channel: _exited(channel, value=2**31 - 1), "impossible exit value"
+    ),
+    "signal 0": Lie(lambda channel: _exited(channel, ending=1), "impossible exit value"),
+    "signal 65": Lie(lambda channel: _exited(channel, ending=1, value=65), "impossible exit value"),
+    "unknown ending": Lie(lambda channel: _exited(channel, ending=2), "unknown way of ending"),
+    "unknown cause": Lie(lambda channel: _exited(channel, cause=3), "unknown way of ending"),
+    "exit too short": Lie(_raw(Kind.EXITED, b"\0" * 21), _WRONG_SIZE),
+    "exit too long": Lie(_raw(Kind.EXITED, b"\0" * 23), _WRONG_SIZE),
+    "hello too long": Lie(_raw(Kind.HELLO, b"\0" * 7), _WRONG_SIZE),
+    "output with a gap": Lie(lambda channel: _output(channel, offset=1), "out of order"),
+    "output once more": Lie(lambda channel: 2 * _output(channel), "out of order"),
+    "output from the end of time": Lie(
+        lambda channel: _output(channel, offset=2**64 - 1), "out of order"
+    ),
+    "output on stream 0": Lie(lambda channel: _output(channel, stream=0), "unknown stream 0"),
+    "output on stream 3": Lie(lambda channel: _output(channel, stream=3), "unknown stream 3"),
+    "too much output": Lie(_beyond_the_window, "more output than was allowed"),
+    "too many tiny outputs": Lie(_tiny_beyond_the_window, "more output than was allowed"),
+    "more counted than sent": Lie(lambda channel: _exited(channel, out=1), "counts other output"),
+    "less counted than sent": Lie(
+        lambda channel: _output(channel) + _exited(channel, out=1), "counts other output"
+    ),
+}

@@ -9,9 +9,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks import daemon as daemons
@@ -33,6 +33,8 @@ class Scale:
     """How much of everything."""
 
     latency_rounds: int
+    latency_seconds: float
+    """Per command, at most; a busy machine gets through fewer rounds."""
     stream_bytes: int
     stream_rounds: int
     rate_commands: int
@@ -43,6 +45,7 @@ class Scale:
 
 FULL = Scale(
     latency_rounds=250,
+    latency_seconds=60.0,
     stream_bytes=256 << 20,
     stream_rounds=7,
     rate_commands=1000,
@@ -52,6 +55,7 @@ FULL = Scale(
 )
 QUICK = Scale(
     latency_rounds=50,
+    latency_seconds=6.0,
     stream_bytes=64 << 20,
     stream_rounds=3,
     rate_commands=200,
@@ -106,7 +110,13 @@ async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
     report.say("filling the pool")
     await warm.wait_until_warm()
     report.say("short commands")
-    groups = await latency(warm, bench.engine, bench.peer, rounds=scale.latency_rounds)
+    groups = await latency(
+        warm,
+        bench.engine,
+        bench.peer,
+        rounds=scale.latency_rounds,
+        seconds=scale.latency_seconds,
+    )
     report.add(*groups)
     report.ratios.update(_latency_ratios(groups[0].rows))
     report.say("many commands at once")
@@ -136,8 +146,7 @@ async def _measure_many_sessions(bench: Bench, scale: Scale, report: Report) -> 
     report.add(memory.per_session(warm, before=before, sessions=len(sessions)))
 
 
-def _latency_ratios(rows: dict[str, Row] | object) -> dict[str, float]:
-    assert isinstance(rows, dict)
+def _latency_ratios(rows: Mapping[str, Row]) -> dict[str, float]:
     p50 = {name: row["p50_ms"] for name, row in rows.items()}
     return {
         "run_of_host": p50[RUN_UNIX] / p50[HOST],
@@ -177,6 +186,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         data = {
             "facts": environment,
+            "scale": asdict(scale),
             "groups": {group.title: group.rows for group in report.groups},
             "ratios": report.ratios,
         }

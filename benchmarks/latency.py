@@ -29,8 +29,10 @@ def host(command: str) -> float:
     return time.perf_counter() - began
 
 
-async def latency(daemon: Daemon, engine: Engine, peer: Peer, *, rounds: int) -> list[Group]:
-    """One group per command."""
+async def latency(
+    daemon: Daemon, engine: Engine, peer: Peer, *, rounds: int, seconds: float
+) -> list[Group]:
+    """One group per command, each measured for `rounds` or at most about `seconds`."""
     image = (await daemon.client.status()).engine.image_id
     async with AsyncExitStack() as stack:
         container = stack.enter_context(engine.container(image))
@@ -47,7 +49,8 @@ async def latency(daemon: Daemon, engine: Engine, peer: Peer, *, rounds: int) ->
                 *_others(command, engine, container, peer),
                 *_ours(command, session, daemon.client, over_tcp, blocking),
             ]
-            groups.append(_group(command, await race(contestants, rounds=rounds)))
+            samples = await race(contestants, rounds=rounds, seconds=seconds)
+            groups.append(_group(command, samples))
         return groups
 
 

@@ -29,8 +29,8 @@ async def rate(daemon: Daemon, *, commands: int, rounds: int) -> Group:
     for session in sessions:
         await daemon.client.end(session)
     rows = {
-        "host subprocess, 16 threads": {"per_second": median(theirs), "samples": rounds},
-        "Run, unix socket, 4 sessions": {"per_second": median(ours), "samples": rounds},
+        f"host subprocess, {AT_ONCE} threads": {"per_second": median(theirs), "samples": rounds},
+        f"Run, unix socket, {SESSIONS} sessions": {"per_second": median(ours), "samples": rounds},
     }
     return Group(f"`{COMMAND}`, {AT_ONCE} at once", rows)
 

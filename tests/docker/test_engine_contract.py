@@ -722,8 +722,11 @@ async def test_more_calls_than_a_hundred_wait_side_by_side(labels: Labels, tmp_p
 
 
 async def test_failed_build_step_is_named(docker: DockerEngine, tmp_path: Path) -> None:
-    """Whoever builds an image learns which step failed, and how."""
-    (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN echo to-be-seen; exit 3\n")
+    """Whoever builds an image learns which step failed and how, whatever it printed before."""
+    noise = "head -c 200000 /dev/zero"  # the engine sends each byte as six, without a newline
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {IMAGE}\nRUN {noise}; echo; echo to-be-seen; exit 3\n"
+    )
     lines: list[str] = []
 
     async def build() -> None:

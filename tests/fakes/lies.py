@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import HEADER, Cause, Ending, Exited, Kind, Stream
+from sandboxd.guest.frames import HEADER, Cause, Ending, Exited, Kind
 
 
 class Lie(NamedTuple):
@@ -16,7 +16,9 @@ class Lie(NamedTuple):
     """Part of what the link is closed with."""
 
 
-def _exited(channel: int, *, value: int = 0, ending: int = 0, cause: int = 0, out: int = 0) -> bytes:
+def _exited(
+    channel: int, *, value: int = 0, ending: int = 0, cause: int = 0, out: int = 0
+) -> bytes:
     exited = Exited(Ending.CODE, Cause.ITSELF, value, out, 0)._replace(
         ending=ending,  # type: ignore[arg-type]  # a lie
         cause=cause,  # type: ignore[arg-type]

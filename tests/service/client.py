@@ -1,0 +1,151 @@
+"""What a client of the API does, with the generated stubs and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc import aio
+from sandboxd_proto.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    exec_pb2,
+    exec_service_pb2,
+    exec_service_pb2_grpc,
+    session_pb2,
+    session_service_pb2,
+    session_service_pb2_grpc,
+)
+
+ExecCall = aio.UnaryStreamCall[exec_service_pb2.ExecRequest, exec_service_pb2.ExecResponse]
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+
+def duration(seconds: float) -> Duration:
+    whole = int(seconds)
+    return Duration(seconds=whole, nanos=round((seconds - whole) * 1e9))
+
+
+def exec_request(session_id: str, shell: str = "", **fields: Any) -> exec_service_pb2.ExecRequest:
+    """A request to run a line; `timeout` is in seconds, `argv` a list."""
+    if "timeout" in fields:
+        fields["timeout"] = duration(fields["timeout"])
+    if "argv" in fields:
+        fields["argv"] = exec_service_pb2.Argv(args=fields["argv"])
+    elif "shell" not in fields:
+        fields["shell"] = shell
+    return exec_service_pb2.ExecRequest(session_id=session_id, **fields)
+
+
+class Api:
+    """A channel to a daemon with its stubs; use as a context manager."""
+
+    def __init__(self, socket: Path) -> None:
+        self.channel = aio.insecure_channel(
+            f"unix:{socket}",
+            options=[
+                ("grpc.max_send_message_length", -1),
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
+        )
+        self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
+        self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
+        self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
+
+    async def __aenter__(self) -> Api:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.channel.close()
+
+    async def open(
+        self, user: str = "ada", thread: str = "t1", **fields: Any
+    ) -> session_service_pb2.OpenSessionResponse:
+        if "idle_timeout" in fields:
+            fields["idle_timeout"] = duration(fields["idle_timeout"])
+        return await self.sessions.OpenSession(
+            session_service_pb2.OpenSessionRequest(user_id=user, thread_id=thread, **fields)
+        )
+
+    async def open_id(self, user: str = "ada", thread: str = "t1") -> str:
+        return (await self.open(user, thread)).session.session_id
+
+    async def get(self, session_id: str) -> session_pb2.Session:
+        request = session_service_pb2.GetSessionRequest(session_id=session_id)
+        return (await self.sessions.GetSession(request)).session
+
+    async def touch(self, session_id: str) -> session_pb2.Session:
+        request = session_service_pb2.TouchSessionRequest(session_id=session_id)
+        return (await self.sessions.TouchSession(request)).session
+
+    async def close(self, session_id: str) -> session_pb2.Session:
+        request = session_service_pb2.CloseSessionRequest(session_id=session_id)
+        return (await self.sessions.CloseSession(request)).session
+
+    async def list(self, **fields: Any) -> session_service_pb2.ListSessionsResponse:
+        return await self.sessions.ListSessions(session_service_pb2.ListSessionsRequest(**fields))
+
+    def run(self, session_id: str, shell: str = "", **fields: Any) -> Any:
+        return self.execs.Run(exec_request(session_id, shell, **fields))
+
+    def exec(self, session_id: str, shell: str = "", **fields: Any) -> ExecCall:
+        return self.execs.Exec(exec_request(session_id, shell, **fields))
+
+    async def status(self) -> admin_service_pb2.GetStatusResponse:
+        return await self.admin.GetStatus(admin_service_pb2.GetStatusRequest())
+
+
+async def events(call: ExecCall) -> AsyncIterator[exec_pb2.ExecEvent]:
+    """What is left of a stream, event by event."""
+    async for response in call:
+        for event in response.events:
+            yield event
+
+
+@dataclass
+class Refusal:
+    """A failed call, as its client can read it."""
+
+    error: aio.AioRpcError | None = None
+
+    @property
+    def message(self) -> str:
+        assert self.error is not None
+        return self.error.details() or ""
+
+    @property
+    def info(self) -> error_details_pb2.ErrorInfo:
+        found = self.detail(error_details_pb2.ErrorInfo)
+        assert found is not None, f"no ErrorInfo: {self.error}"
+        return found
+
+    def detail(self, kind: type[AnyMessage]) -> AnyMessage | None:
+        """The detail of this kind, or None."""
+        assert self.error is not None
+        metadata = dict(self.error.trailing_metadata() or ())
+        status = status_pb2.Status.FromString(metadata.get("grpc-status-details-bin", b""))
+        for packed in status.details:
+            message = kind()
+            if packed.Unpack(message):
+                return message
+        return None
+
+
+@contextmanager
+def refused(code: grpc.StatusCode, reason: str) -> Iterator[Refusal]:
+    """The block must fail with this status and reason, and with a sentence for the caller."""
+    refusal = Refusal()
+    with pytest.raises(aio.AioRpcError) as caught:
+        yield refusal
+    refusal.error = caught.value
+    assert (caught.value.code(), refusal.info.reason) == (code, reason), refusal.message
+    assert refusal.info.domain == "sandboxd"
+    assert refusal.message

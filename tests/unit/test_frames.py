@@ -1,0 +1,170 @@
+"""The frame codec, from both of its ends."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandboxd.guest import frames
+from sandboxd.guest.frames import (
+    HEADER,
+    Cause,
+    Decoder,
+    Ending,
+    Exited,
+    Frame,
+    Kind,
+    Output,
+    ProtocolError,
+    Stream,
+)
+
+LIMITS = [frames.MAX_GUEST_PAYLOAD, frames.MAX_DAEMON_PAYLOAD]
+channels = st.integers(0, 2**32 - 1)
+counts = st.integers(0, 2**64 - 1)
+any_frames = st.lists(
+    st.tuples(st.sampled_from(Kind), channels, st.binary(max_size=200)).map(
+        lambda parts: Frame(*parts)
+    ),
+    max_size=12,
+)
+
+
+def decode_all(decoder: Decoder, pieces: list[bytes]) -> list[Frame]:
+    return [frame for piece in pieces for frame in decoder.feed(piece)]
+
+
+def cut(data: bytes, positions: list[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(position % (len(data) + 1) for position in positions)})
+    return [data[start:end] for start, end in zip(places, places[1:], strict=False)]
+
+
+@given(sent=any_frames, positions=st.lists(st.integers(0, 10_000), max_size=20))
+def test_frames_come_out_as_they_went_in(sent: list[Frame], positions: list[int]) -> None:
+    """However a stream is cut into pieces, the same frames come out, and nothing is left."""
+    data = b"".join(frames.encode(Kind(kind), channel, body) for kind, channel, body in sent)
+    decoder = Decoder(frames.MAX_GUEST_PAYLOAD)
+
+    assert decode_all(decoder, cut(data, positions)) == sent
+    assert not decoder.is_mid_frame
+
+
+def test_frames_come_out_of_single_bytes() -> None:
+    """A frame that arrives byte by byte is complete at its last byte and not before."""
+    data = frames.encode_output(7, Stream.STDERR, 3, b"abc")
+    decoder = Decoder(frames.MAX_GUEST_PAYLOAD)
+
+    early = decode_all(decoder, [bytes([byte]) for byte in data[:-1]])
+    assert (early, decoder.is_mid_frame) == ([], True)
+    (frame,) = decoder.feed(data[-1:])
+    assert frames.decode_output(frame.payload) == Output(Stream.STDERR, 3, b"abc")
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_largest_frame_is_taken_and_one_byte_more_is_not(limit: int) -> None:
+    """The limit is exact, and an oversize frame is refused at its header."""
+    decoder = Decoder(limit)
+    (frame,) = decoder.feed(frames.encode(Kind.OUTPUT, 1, bytes(limit)))
+    assert len(frame.payload) == limit
+
+    with pytest.raises(ProtocolError, match=f"at most {limit}"):
+        list(decoder.feed(HEADER.pack(limit + 1, Kind.OUTPUT, 1)))
+
+
+@settings(max_examples=300)
+@given(pieces=st.lists(st.binary(max_size=300), max_size=30), limit=st.integers(0, 600))
+def test_garbage_gives_frames_or_a_protocol_error(pieces: list[bytes], limit: int) -> None:
+    """Any bytes end in frames or in ProtocolError, and never is more than one frame held back."""
+    decoder = Decoder(limit)
+    held = 0
+    try:
+        for piece in pieces:
+            held += len(piece)
+            for frame in decoder.feed(piece):
+                assert len(frame.payload) <= limit
+                held -= HEADER.size + len(frame.payload)
+            assert 0 <= held < HEADER.size + max(limit, 1)
+            assert decoder.is_mid_frame == (held > 0)
+    except ProtocolError:
+        pass  # the other of the two
+
+
+def test_frames_before_an_oversize_one_are_not_lost() -> None:
+    """What was whole before the rule was broken still comes out."""
+    good = frames.encode(Kind.READY)
+    seen = []
+    with pytest.raises(ProtocolError):  # noqa: PT012  # the loop is what raises
+        for frame in Decoder(10).feed(good + HEADER.pack(11, Kind.OUTPUT, 1)):
+            seen.append(frame)
+
+    assert seen == [Frame(Kind.READY, 0, b"")]
+
+
+@given(
+    channel=channels,
+    stream=st.sampled_from(Stream),
+    offset=counts,
+    data=st.binary(min_size=1, max_size=500),
+)
+def test_output_round_trip(channel: int, stream: Stream, offset: int, data: bytes) -> None:
+    """Output says the same at the other end."""
+    (frame,) = Decoder(1000).feed(frames.encode_output(channel, stream, offset, data))
+
+    assert (frame.kind, frame.channel) == (Kind.OUTPUT, channel)
+    assert frames.decode_output(frame.payload) == Output(stream, offset, data)
+
+
+@given(code=st.integers(0, 255), signal=st.integers(1, 64), out=counts, err=counts)
+@pytest.mark.parametrize("cause", Cause)
+def test_exited_round_trip(cause: Cause, code: int, signal: int, out: int, err: int) -> None:
+    """Every possible ending says the same at the other end."""
+    for exited in (
+        Exited(Ending.CODE, cause, code, out, err),
+        Exited(Ending.SIGNAL, cause, signal, out, err),
+    ):
+        (frame,) = Decoder(100).feed(frames.encode_exited(5, exited))
+        assert frames.decode_exited(frame.payload) == exited
+
+
+@given(pid=st.integers(0, 2**32 - 1), count=st.integers(0, 2**32 - 1))
+def test_hello_and_credit_round_trip(pid: int, count: int) -> None:
+    """Small frames say the same at the other end."""
+    hello, credit = Decoder(100).feed(frames.encode_hello(pid) + frames.encode_credit(3, count))
+
+    assert frames.decode_hello(hello.payload) == (frames.PROTOCOL_VERSION, pid)
+    assert frames.decode_credit(credit.payload) == count
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [frames.decode_hello, frames.decode_output, frames.decode_exited, frames.decode_credit],
+)
+@given(payload=st.binary(max_size=64))
+def test_payload_of_garbage_is_read_or_refused(decode: object, payload: bytes) -> None:
+    """Any payload is either understood or a ProtocolError; nothing else escapes."""
+    try:
+        decode(payload)  # type: ignore[operator]
+    except ProtocolError:
+        pass  # refused
+
+
+@given(
+    ending=st.integers(0, 255),
+    cause=st.integers(0, 255),
+    value=st.integers(-(2**31), 2**31 - 1),
+)
+def test_impossible_endings_are_refused(ending: int, cause: int, value: int) -> None:
+    """Only codes 0 to 255, signals 1 to 64 and known causes are believed."""
+    payload = struct.pack("!BBiQQ", ending, cause, value, 0, 0)
+    is_possible = cause in tuple(Cause) and (
+        (ending == Ending.CODE and 0 <= value <= 255)
+        or (ending == Ending.SIGNAL and 1 <= value <= 64)
+    )
+    if is_possible:
+        assert frames.decode_exited(payload).value == value
+    else:
+        with pytest.raises(ProtocolError):
+            frames.decode_exited(payload)

@@ -1,0 +1,181 @@
+"""What a link does for a guest that keeps the rules, and when one stops doing so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from sandboxd.guest import frames
+from sandboxd.guest.frames import Cause, Ending, Exited, Kind, Stream
+from sandboxd.link import LinkClosed, connection
+from tests.unit.link_rig import Heard, Rig, Timers
+
+BYE = Exited(Ending.CODE, Cause.ITSELF, 0, 0, 0)
+
+
+async def test_half_a_frame_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame that has begun must end in time, and further single bytes win no time."""
+    timers = Timers(monkeypatch)
+    rig = Rig()
+    _, heard = rig.start()
+    frame = frames.encode_output(1, Stream.STDOUT, 0, b"x" * 100)
+    for byte in frame[:-1]:
+        rig.link.data_received(bytes([byte]))
+
+    assert timers.pending == len(timers.set) == 1
+    timers.expire(0)
+    assert heard.ends == ["lost: the guest sent half a frame and no more"]
+
+
+async def test_steady_flow_is_not_taken_for_half_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames that keep coming are in time, though no piece of the stream ends with one."""
+    timers = Timers(monkeypatch)
+    rig = Rig()
+    number, heard = rig.start()
+    data = b"".join(frames.encode_output(number, Stream.STDOUT, n, b"x") for n in range(20))
+    size = len(data) // 20
+    rig.link.data_received(data[:5])
+    for n in range(19):
+        rig.link.data_received(data[5 + size * n : 5 + size * (n + 1)])
+    timers.expire(0)
+
+    assert heard.ends == []
+    assert (len(heard.output), timers.pending) == (19, 1)
+
+
+async def test_silence_between_frames_is_no_offence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a frame ends its deadline."""
+    timers = Timers(monkeypatch)
+    rig = Rig()
+    output = frames.encode_output(rig.start()[0], Stream.STDOUT, 0, b"x")
+    rig.link.data_received(output[:4])
+    rig.link.data_received(output[4:])
+
+    assert (timers.pending, rig.link.is_open) == (0, True)
+
+
+async def test_greeting_gives_the_settings_and_waits_for_ready() -> None:
+    """A guest learns its workspace after its hello, and commands wait for its ready."""
+    rig = Rig(is_greeted=False)
+    greeting = asyncio.ensure_future(rig.link.greet(workspace="/w", env={"A": "b"}))
+    rig.link.data_received(frames.encode_hello(1))
+    await asyncio.sleep(0)
+
+    (welcome,) = rig.wire.frames()
+    assert json.loads(welcome.payload) == {"workspace": "/w", "env": {"A": "b"}}
+    assert not greeting.done()
+    rig.link.data_received(frames.encode(Kind.READY))
+    await greeting
+
+
+async def test_window_counts_bytes_and_frames_and_grows_by_credit() -> None:
+    """A guest that stays within its window may send for ever."""
+    rig = Rig()
+    number, heard = rig.start()
+    chunk = b"x" * frames.MAX_CHUNK
+    for n in range(64):
+        rig.link.data_received(frames.encode_output(number, Stream.STDOUT, n * len(chunk), chunk))
+        rig.link.add_credit(number, len(chunk) + frames.FRAME_COST)
+
+    assert rig.link.is_open
+    assert len(heard.output) == 64 * len(chunk)
+    assert len([f for f in rig.wire.frames() if f.kind == Kind.CREDIT]) == 64
+
+
+async def test_channels_have_windows_of_their_own() -> None:
+    """A noisy exec does not use up what another may send."""
+    rig = Rig()
+    noisy, _ = rig.start()
+    quiet, heard = rig.start()
+    chunk = b"x" * frames.MAX_CHUNK
+    for n in range(frames.WINDOW // frames.MAX_CHUNK):
+        rig.link.data_received(frames.encode_output(noisy, Stream.STDOUT, n * len(chunk), chunk))
+    rig.link.data_received(frames.encode_output(quiet, Stream.STDERR, 0, b"still here"))
+
+    assert (rig.link.is_open, heard.output) == (True, b"still here")
+
+
+async def test_guest_that_does_not_read_is_cut_off() -> None:
+    """What is not taken off our hands is bounded."""
+    rig = Rig()
+    _, heard = rig.start()
+    rig.wire.unsent_bytes = connection.MAX_UNSENT_BYTES + 1
+
+    with pytest.raises(LinkClosed, match="stopped reading"):
+        rig.start()
+    assert heard.ends == ["lost: the guest stopped reading"]
+
+
+async def test_credit_for_a_guest_that_does_not_read_is_no_error() -> None:
+    """Giving credit cuts such a guest off too, but whoever gives it has nothing to handle."""
+    rig = Rig()
+    number, heard = rig.start()
+    rig.wire.unsent_bytes = connection.MAX_UNSENT_BYTES + 1
+
+    rig.link.add_credit(number, 1)
+    assert heard.ends == ["lost: the guest stopped reading"]
+
+
+async def test_start_on_a_closed_link_leaves_nothing_behind() -> None:
+    """A command that was not handed over is refused to its caller and told nothing else."""
+    rig = Rig()
+    rig.link.close("over")
+    heard = Heard()
+
+    with pytest.raises(LinkClosed, match="over"):
+        rig.link.start(b"{}", heard)
+    rig.link.close("again")
+    assert (heard.ends, rig.closed) == ([], ["over"])
+
+
+async def test_ping_is_answered_or_told() -> None:
+    """A ping returns at its pong, and is told when the guest is gone."""
+    rig = Rig()
+    first = asyncio.ensure_future(rig.link.ping())
+    second = asyncio.ensure_future(rig.link.ping())
+    await asyncio.sleep(0)
+    asked = rig.wire.frames()
+    rig.link.data_received(frames.encode(Kind.PONG, payload=asked[0].payload))
+    await first
+    rig.link.connection_lost(None)
+
+    with pytest.raises(LinkClosed, match="went away"):
+        await second
+
+
+async def test_pong_twice_cuts_the_guest_off() -> None:
+    """One ping has one answer."""
+    rig = Rig()
+    ping = asyncio.ensure_future(rig.link.ping())
+    await asyncio.sleep(0)
+    (asked,) = rig.wire.frames()
+    rig.link.data_received(2 * frames.encode(Kind.PONG, payload=asked.payload))
+
+    await ping
+    assert "was not sent" in (rig.link.closed_because or "")
+
+
+async def test_refusal_cannot_break_out_of_a_line() -> None:
+    """Text of a guest reaches logs and callers without control characters."""
+    rig = Rig()
+    number, heard = rig.start()
+    text = "no\n[error] \x1b[31mfake\x00 %s\u202e".encode() + b"\xff"
+    rig.link.data_received(frames.encode(Kind.REFUSED, number, text))
+
+    (told,) = heard.ends
+    assert str(told).isprintable()
+    assert rig.link.is_open
+
+
+async def test_nothing_is_heard_after_the_end() -> None:
+    """Frames behind a broken rule, in the same piece or later, are not handled."""
+    rig = Rig()
+    number, heard = rig.start()
+    bad = frames.encode(Kind.READY)
+    rig.link.data_received(bad + frames.encode_output(number, Stream.STDOUT, 0, b"late"))
+    rig.link.data_received(frames.encode_exited(number, BYE))
+
+    assert heard.output == b""
+    assert len(heard.ends) == 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 from grpc import aio
+
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,

@@ -132,6 +132,9 @@ def _claim_instance(config: Config, stack: AsyncExitStack) -> str:
             f"another sandboxd already runs on {config.state_dir}; stop it (./scripts/stop), or "
             "set SANDBOXD_STATE_DIR, SANDBOXD_RUN_DIR and PORT for a second one"
         ) from error
+    # Whoever finds the file locked reads from it whom to stop.
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
     name_file = config.state_dir / "instance"
     if not name_file.exists():
         name_file.write_text(secrets.token_hex(6))

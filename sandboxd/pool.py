@@ -108,6 +108,7 @@ class WarmPool:
         self._warm.clear()
         self._in_use.clear()
         await asyncio.gather(*(self._maker.destroy(sandbox) for sandbox in everything))
+        await self._sweep()
 
     async def acquire(self) -> Sandbox:
         """Take a warm sandbox, or wait for one; PoolExhausted when there may be no more."""
@@ -286,15 +287,19 @@ class WarmPool:
     async def _keep_swept(self) -> None:
         """Remove what a crash, a cancel or a failed removal left behind."""
         while True:
-            try:
-                count = await self._maker.sweep()
-                if count:
-                    log.info("pool.swept", containers=count)
-                delay = self._settings.sweep_seconds
-            except SandboxdError as error:
-                log.warning("pool.sweep_failed", error=str(error))
-                delay = min(5.0, self._settings.sweep_seconds)
-            await asyncio.sleep(delay)
+            done = await self._sweep()
+            interval = self._settings.sweep_seconds
+            await asyncio.sleep(interval if done else min(5.0, interval))
+
+    async def _sweep(self) -> bool:
+        try:
+            count = await self._maker.sweep()
+        except SandboxdError as error:
+            log.warning("pool.sweep_failed", error=str(error))
+            return False
+        if count:
+            log.info("pool.swept", containers=count)
+        return True
 
 
 def _draining() -> Draining:

@@ -9,6 +9,7 @@ import shutil
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,7 +150,7 @@ class SandboxMaker:
         try:
             with _Listener(directory, uid) as listener:
                 spec = self._spec(sandbox_id, directory, uid, self._image_id)
-                container_id = await self._engine.create(spec)
+                container_id = await self._create(spec)
                 sandbox = Sandbox(sandbox_id, container_id, uid)
                 self._held.add(container_id)
                 async with asyncio.timeout(self._settings.start_seconds):
@@ -170,6 +171,16 @@ class SandboxMaker:
             raise
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+
+    async def _create(self, spec: ContainerSpec) -> ContainerId:
+        """Create, also through a cancel: a lost answer would be a lost container."""
+        creating = asyncio.ensure_future(self._engine.create(spec))
+        try:
+            return await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            with suppress(SandboxdError):
+                await self._engine.remove(await creating)
+            raise
 
     async def _connect(self, sandbox: Sandbox, listener: socket.socket) -> None:
         """Take the one connection that comes from the container's first process, and greet it."""

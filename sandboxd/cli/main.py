@@ -1,14 +1,15 @@
-"""`sandboxd`: serve."""
+"""`sandboxd serve` and what goes with it."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import click
+import uvloop
 from pydantic import ValidationError
 
 from sandboxd import __version__, logs
+from sandboxd.cli.selfcheck import selfcheck
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, StartRefused
 from sandboxd.daemon import serve as serve_daemon
@@ -33,10 +34,13 @@ def serve() -> None:
         raise click.ClickException(_explain(error)) from None
     logs.configure(config.log_level)
     try:
-        asyncio.run(serve_daemon(config, on_ready=_say_ready))
+        uvloop.run(serve_daemon(config, on_ready=_say_ready))
     except (StartRefused, AddressInUse) as error:
         click.echo(f"sandboxd: {error}", err=True)
         sys.exit(1)
+
+
+main.add_command(selfcheck)
 
 
 def _say_ready(daemon: Daemon) -> None:

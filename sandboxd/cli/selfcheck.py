@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 import grpc
 from pydantic import ValidationError
+
+from sandboxd.config import Config
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
@@ -21,9 +23,7 @@ from sandboxd_proto.v1 import (
     session_service_pb2_grpc,
 )
 
-from sandboxd.config import Config
-
-COMMAND = 'echo "hello from $(uname -s), uid $(id -u)"'
+COMMAND = 'echo "hello from $(uname -s), uid $UID"'
 CALL_SECONDS = 40.0
 """More than the daemon itself waits for anything, so that its own words arrive."""
 STATES = {

@@ -6,7 +6,7 @@ Every call is bounded by a deadline of the implementation and raises only errors
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NewType, Protocol
@@ -124,7 +124,7 @@ class Engine(Protocol):
         """All containers, running or not, that carry these labels. `pid` is not filled in."""
         ...
 
-    def events(self, labels: Mapping[str, str]) -> AsyncIterator[ContainerEvent]:
+    def events(self, labels: Mapping[str, str]) -> AsyncGenerator[ContainerEvent, None]:
         """Container events as they happen, until the engine goes away (EngineUnreachable)."""
         ...
 
@@ -134,7 +134,7 @@ class Engine(Protocol):
 
     def build_image(
         self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str, None]:
         """Build an image, yielding the engine's progress lines; EngineFailed if a step fails."""
         ...
 

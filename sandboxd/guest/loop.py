@@ -228,9 +228,9 @@ class Guest:
         self._execs[channel] = execution
         self._by_pid[shell.pid] = execution
         for stream, descriptor in execution.fds.items():
-            os.set_blocking(descriptor, False)
             self._by_fd[descriptor] = (execution, stream)
             self._pipes.register(descriptor, select.EPOLLIN)
+        shell.close_memory()
 
     def _refuse(self, channel: int, why: str) -> None:
         text = why.encode(errors="replace")[: frames.MAX_REFUSAL]

@@ -3,7 +3,7 @@
 Starting bash costs more than running a short command in it, so one is started ahead of time, as
 `bash -c <blanks>` with BASH_ENV naming a pipe: bash initialises itself and then blocks reading that
 pipe, before it looks at the text after -c. Handing a command over is two writes: the command over
-the blanks, in the memory of the process, and a few lines of set-up into the pipe. From then on it *is*
+the blanks, in the memory of the process, and a few lines of set-up into the pipe. From there it is
 `bash -c <command>`: same $0, same messages, same exit codes, same last-command exec.
 
 An argument vector runs from the same waiting shell, which replaces itself by the program. Where the
@@ -106,7 +106,8 @@ class Waiting:
             os.chdir("/")
             for descriptor in (gate, stdout, stderr):
                 os.close(descriptor)
-        self.cwd = cwd
+        os.set_blocking(self.stdout, False)
+        os.set_blocking(self.stderr, False)
         self._gate_inode = os.fstat(self._gate).st_ino
 
     def open_for_any_command(self) -> None:
@@ -129,7 +130,6 @@ class Waiting:
             os.write(gate, os.fsencode(set_up))  # fits the pipe, so it neither blocks nor is cut
         finally:
             os.close(gate)
-            self._close_memory()
 
     def _overwrite(self, command: bytes) -> None:
         os.pwrite(self._memory, command + b"\0", self._arguments + len(_TITLE))
@@ -143,7 +143,7 @@ class Waiting:
         except OSError:
             return False
 
-    def _close_memory(self) -> None:
+    def close_memory(self) -> None:
         if self._memory >= 0:
             os.close(self._memory)
             self._memory = -1
@@ -153,7 +153,7 @@ class Waiting:
         for descriptor in (self._gate, self.stdout, self.stderr):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._close_memory()
+        self.close_memory()
 
 
 def _open_arguments(pid: int) -> tuple[int, int, int]:
@@ -204,7 +204,7 @@ class Shells:
 
     def start(self, command: Command) -> Waiting:
         """Start a command; Refusal if its directory, program or shell is not there."""
-        if not os.path.isdir(command.cwd):
+        if command.cwd != self._workspace and not os.path.isdir(command.cwd):
             raise Refusal(f"there is no directory {command.cwd!r}")
         if command.shell is None:
             return self._run_program(self._find_program(command), command.argv, command)

@@ -139,22 +139,24 @@ class GuestLink(asyncio.Protocol):
         self.close("the guest went away")
 
     def data_received(self, data: bytes) -> None:
+        progressed = False
         try:
             for frame in self._decoder.feed(data):
                 if self.closed_because is not None:
                     return
+                progressed = True
                 self._handle(frame)
         except ProtocolError as error:
             self.close(f"the guest broke the protocol: {error}")
             return
-        self._watch_for_half_frames()
+        self._watch_for_half_frames(progressed)
 
-    def _watch_for_half_frames(self) -> None:
-        if not self._decoder.is_mid_frame:
-            if self._frame_timer is not None:
-                self._frame_timer.cancel()
-                self._frame_timer = None
-        elif self._frame_timer is None:
+    def _watch_for_half_frames(self, progressed: bool) -> None:
+        """The time is for one frame: a steady flow may well end in the middle of one each time."""
+        if self._frame_timer is not None and (progressed or not self._decoder.is_mid_frame):
+            self._frame_timer.cancel()
+            self._frame_timer = None
+        if self._frame_timer is None and self._decoder.is_mid_frame:
             self._frame_timer = self._loop.call_later(
                 FRAME_SECONDS, self.close, "the guest sent half a frame and no more"
             )

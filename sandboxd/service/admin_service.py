@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from sandboxd_proto.v1 import admin_service_pb2 as pb
-from sandboxd_proto.v1 import admin_service_pb2_grpc as pb_grpc
-
 from sandboxd import __version__
 from sandboxd.config import Config
 from sandboxd.engine.contract import EngineInfo
@@ -17,6 +14,8 @@ from sandboxd.pool import WarmPool
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
 from sandboxd.sessions import Sessions
+from sandboxd_proto.v1 import admin_service_pb2 as pb
+from sandboxd_proto.v1 import admin_service_pb2_grpc as pb_grpc
 
 _STATES = {
     State.IN_FORCE: pb.PROTECTION_STATE_IN_FORCE,

@@ -7,6 +7,13 @@ from pathlib import Path
 
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from sandboxd.config import Config
+from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.guard import CallGuard
+from sandboxd.service.reflection import add_reflection
+from sandboxd.service.session_service import SessionServicer
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
@@ -16,19 +23,11 @@ from sandboxd_proto.v1 import (
     session_service_pb2_grpc,
 )
 
-from sandboxd.config import Config
-from sandboxd.service.admin_service import AdminServicer
-from sandboxd.service.exec_service import ExecServicer
-from sandboxd.service.interceptors import ErrorInterceptor
-from sandboxd.service.reflection import add_reflection
-from sandboxd.service.session_service import SessionServicer
-
 MAX_MESSAGE_BYTES = 16 << 20
-SERVICES = (
-    session_service_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name,
-    exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"].full_name,
-    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
-)
+_SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
+_EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
+_ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
+SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _ADMIN))
 
 
 class AddressInUse(Exception):
@@ -47,13 +46,15 @@ class ApiServer:
         admin: AdminServicer,
     ) -> None:
         self._config = config
-        self._server = aio.server(
-            interceptors=[ErrorInterceptor(max_calls=config.max_calls)],
-            options=_options(config.max_calls),
+        self._server = aio.server(options=_options(config.max_calls))
+        around = CallGuard(max_calls=config.max_calls).around
+        session_service_pb2_grpc.add_SessionServiceServicer_to_server(
+            around(sessions, _SESSIONS), self._server
         )
-        session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, self._server)
-        exec_service_pb2_grpc.add_ExecServiceServicer_to_server(execs, self._server)
-        admin_service_pb2_grpc.add_AdminServiceServicer_to_server(admin, self._server)
+        exec_service_pb2_grpc.add_ExecServiceServicer_to_server(around(execs, _EXECS), self._server)
+        admin_service_pb2_grpc.add_AdminServiceServicer_to_server(
+            around(admin, _ADMIN), self._server
+        )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         add_reflection((*SERVICES, health.SERVICE_NAME), self._server)

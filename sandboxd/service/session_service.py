@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from sandboxd_proto.v1 import session_service_pb2 as pb
-from sandboxd_proto.v1 import session_service_pb2_grpc as pb_grpc
-
 from sandboxd.config import Config
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
 from sandboxd.sessions import Sessions
+from sandboxd_proto.v1 import session_service_pb2 as pb
+from sandboxd_proto.v1 import session_service_pb2_grpc as pb_grpc
 
 
 class SessionServicer(pb_grpc.SessionServiceServicer):

@@ -10,12 +10,6 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import aio
-from sandboxd_proto.v1 import (
-    exec_pb2,
-    exec_service_pb2,
-    session_pb2,
-    session_service_pb2,
-)
 
 from sandboxd.config import Config
 from sandboxd.errors import InvalidRequest
@@ -24,6 +18,12 @@ from sandboxd.guest.frames import Stream
 from sandboxd.output import CapturedStream, Chunk
 from sandboxd.registry.contract import SessionState
 from sandboxd.sessions import Outcome, Session, SessionFilter
+from sandboxd_proto.v1 import (
+    exec_pb2,
+    exec_service_pb2,
+    session_pb2,
+    session_service_pb2,
+)
 
 # Quoted: the class is generic for the type checker only.
 Context: TypeAlias = "aio.ServicerContext[Any, Any]"

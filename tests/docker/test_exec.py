@@ -130,7 +130,7 @@ async def test_what_cannot_start_is_refused(
 
 
 async def test_short_command_answers_in_one_message(api: Api, session_id: str) -> None:
-    """`started`, output and `exited` of a short command come together, unless the machine is slow."""
+    """`started`, output and `exited` of a short command come together."""
     messages = []
     while 1 not in messages and len(messages) < 50:
         streamed = await stream(api, session_id, "echo hi")

@@ -95,7 +95,7 @@ async def _none(docker: aiodocker.Docker, daemon: DaemonProcess) -> bool:
 
 
 async def test_idle_session_expires_and_says_so(docker: aiodocker.Docker) -> None:
-    """An idle session ends, its container goes, later calls are told, and reopening is `recreated`."""
+    """An idle session ends with its container, callers are told, reopening is `recreated`."""
     async with running_daemon(POOL_SIZE="0") as daemon, daemon.api() as api:
         opened = await open_session(api, idle_timeout={"seconds": 1})
         session_id = opened.session.session_id
@@ -119,7 +119,7 @@ async def _is(api: Api, session_id: str, state: session_pb2.SessionState.ValueTy
 
 @pytest.mark.parametrize("how", ["docker kill", "docker rm -f", "kill -9 of the guest"])
 async def test_lost_container_is_told_mid_command(how: str, docker: aiodocker.Docker) -> None:
-    """Whoever takes the container away, the command ends as lost and the session can be reopened."""
+    """Whoever takes the container, the command ends as lost and the session can be reopened."""
     async with running_daemon(POOL_SIZE="0") as daemon, daemon.api() as api:
         session_id = (await open_session(api)).session.session_id
         call = api.execs.Exec(exec_request(session_id, "echo hello; sleep 1000", timeout=100))
@@ -261,3 +261,11 @@ async def test_pool_at_its_maximum_refuses_with_a_retry_hint() -> None:
 
         second = await open_session(api, "two")
         assert (await run(api, second.session.session_id, "echo ok")).stdout.data == b"ok\n"
+
+
+async def test_stop_while_sandboxes_start_leaves_nothing(docker: aiodocker.Docker) -> None:
+    """SIGTERM in the middle of filling the pool leaves no container, not even a created one."""
+    for _ in range(5):
+        async with running_daemon(POOL_SIZE="6") as daemon:
+            await daemon.stop()
+            assert await containers(docker, daemon) == []

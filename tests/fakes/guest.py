@@ -38,7 +38,6 @@ class Command:
     request: dict[str, Any]
     steps: list[str]
     window: int = frames.WINDOW
-    highest_window: int = frames.WINDOW
     sent: dict[Stream, int] = field(default_factory=lambda: dict.fromkeys(Stream, 0))
     flood_left: int = 0
     is_stubborn: bool = False
@@ -86,6 +85,10 @@ class FakeGuest(asyncio.Protocol):
         """Be gone at once, as a killed process is."""
         if self._transport is not None:
             self._transport.abort()
+
+    def fileno(self) -> int:
+        assert self._transport is not None
+        return int(self._transport.get_extra_info("socket").fileno())
 
     def stop_reading(self) -> None:
         assert self._transport is not None
@@ -143,7 +146,6 @@ class FakeGuest(asyncio.Protocol):
                 self._start(frame.channel, json.loads(frame.payload))
             case Kind.CREDIT if command := self.running.get(frame.channel):
                 command.window += frames.decode_credit(frame.payload)
-                command.highest_window = max(command.highest_window, command.window)
                 self._advance(command)
             case Kind.KILL if command := self.running.get(frame.channel):
                 command.kills += 1

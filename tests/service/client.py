@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
+
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
@@ -105,7 +106,7 @@ class Api:
 
 async def events(call: ExecCall) -> AsyncIterator[exec_pb2.ExecEvent]:
     """What is left of a stream, event by event."""
-    async for response in call:
+    while (response := await call.read()) is not aio.EOF:
         for event in response.events:
             yield event
 

@@ -1,0 +1,164 @@
+"""Settings: where they are read from, what they mean, what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from sandboxd.config import Config
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in tuple(os.environ):
+        monkeypatch.delenv(name)
+
+
+def test_defaults_serve_loopback_only() -> None:
+    """Without any setting the API is on the unix socket and on 127.0.0.1:5000."""
+    config = Config()
+
+    assert (config.host, config.port) == ("127.0.0.1", 5000)
+    assert config.api_socket == Path("/run/sandboxd/sandboxd.sock")
+    assert config.runtime_dir == Path("/var/lib/sandboxd/runtime/current")
+    assert config.default_exec_seconds == 30.0
+    assert config.docker_network_mode == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("HOST", "", "host", ""),
+        ("PORT", "0", "port", 0),
+        ("WORKER_ID", "w1", "worker_id", "w1"),
+        ("CONTAINER_IMAGE", "img:1", "container_image", "img:1"),
+        ("DOCKER_HOST", "unix:///x.sock", "docker_url", "unix:///x.sock"),
+        ("DOCKER_NETWORK_MODE", "none", "docker_network_mode", "none"),
+        ("WORKSPACE_DIR", "/work", "workspace_dir", "/work"),
+        ("POOL_SIZE", "7", "pool_size", 7),
+        ("MIN_POOL_SIZE", "2", "min_pool_size", 2),
+        ("MAX_POOL_SIZE", "99", "max_pool_size", 99),
+        ("CLEANUP_INTERVAL_SECONDS", "9.5", "sweep_interval_seconds", 9.5),
+        ("SESSION_TIMEOUT_MINUTES", "1.5", "session_timeout_minutes", 1.5),
+        ("MEMORY_LIMIT", "512m", "memory_limit_bytes", 512 << 20),
+        ("CPU_QUOTA", "50000", "cpu_quota_us", 50_000),
+        ("MAX_WORKSPACE_SIZE_MB", "10", "max_workspace_mb", 10),
+        ("MAX_TOTAL_FILES", "64", "max_total_files", 64),
+    ],
+)
+def test_setting_is_read_with_and_without_prefix(
+    name: str, value: str, field: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both names work, and the one with the prefix wins."""
+    monkeypatch.setenv(name, value)
+    assert getattr(Config(), field) == expected
+    monkeypatch.setenv(name, "nonsense")
+    monkeypatch.setenv(f"SANDBOXD_{name}", value)
+    assert getattr(Config(), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("STATE_DIR", "/s", "state_dir", Path("/s")),
+        ("SOCKET", "/s/a.sock", "api_socket", Path("/s/a.sock")),
+        ("GUEST_RUNTIME", "/g", "runtime_dir", Path("/g")),
+        ("EXEC_TIMEOUT_SECONDS", "5", "default_exec_seconds", 5.0),
+        ("MAX_CALLS", "17", "max_calls", 17),
+        ("LOG_LEVEL", "error", "log_level", "error"),
+        ("MAX_RUN_OUTPUT", "64k", "max_run_output_bytes", 65536),
+    ],
+)
+def test_own_setting_needs_its_prefix(
+    name: str, value: str, field: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A common word in the environment does not change the daemon by accident."""
+    monkeypatch.setenv(name, value)
+    assert getattr(Config(), field) != expected
+    monkeypatch.setenv(f"SANDBOXD_{name}", value)
+    assert getattr(Config(), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ("33554432", 32 << 20),
+        ("32768k", 32 << 20),
+        ("256m", 256 << 20),
+        ("256M", 256 << 20),
+        ("256mb", 256 << 20),
+        (" 1 g ", 1 << 30),
+        ("1073741824b", 1 << 30),
+    ],
+)
+def test_size_is_read_as_docker_writes_it(
+    written: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes, or a number with k, m or g."""
+    monkeypatch.setenv("MEMORY_LIMIT", written)
+
+    assert Config().memory_limit_bytes == size
+
+
+@pytest.mark.parametrize("written", ["", "m", "1.5g", "-1m", "256x", "0x10", "256 m b", "1t"])
+def test_size_that_is_none_is_refused(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size that is not understood is not guessed."""
+    monkeypatch.setenv("MEMORY_LIMIT", written)
+    with pytest.raises(ValidationError, match="for example 256m"):
+        Config()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org", "127.0.0.1.evil"])
+def test_host_beyond_loopback_is_refused(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without authentication the API does not open to the network."""
+    monkeypatch.setenv("HOST", host)
+    with pytest.raises(ValidationError, match=r"without authentication.*unix socket"):
+        Config()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"POOL_SIZE": "81"}, "POOL_SIZE must not exceed MAX_POOL_SIZE"),
+        ({"MIN_POOL_SIZE": "81"}, "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"),
+        ({"SANDBOXD_UID_COUNT": "79"}, "SANDBOXD_UID_COUNT must be at least MAX_POOL_SIZE"),
+        ({"SANDBOXD_UID_START": "0"}, "greater than or equal to 1000"),
+        ({"MAX_POOL_SIZE": "0"}, "greater than or equal to 1"),
+        ({"POOL_SIZE": "-1"}, "greater than or equal to 0"),
+        ({"PORT": "65536"}, "less than or equal to 65535"),
+        ({"PORT": "http"}, "valid integer"),
+        ({"DOCKER_NETWORK_MODE": "bridge"}, "should match pattern"),
+        ({"WORKSPACE_DIR": "relative"}, "should match pattern"),
+        ({"WORKSPACE_DIR": "/a:b"}, "should match pattern"),
+        ({"MEMORY_LIMIT": "16m"}, "greater than or equal to"),
+        ({"SESSION_TIMEOUT_MINUTES": "0"}, "greater than 0"),
+        ({"SANDBOXD_LOG_LEVEL": "loud"}, "should match pattern"),
+        (
+            {"SANDBOXD_EXEC_TIMEOUT_SECONDS": "10", "SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS": "5"},
+            "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed",
+        ),
+    ],
+)
+def test_impossible_settings_are_refused(
+    settings: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A contradiction is told at the start and not at the first session."""
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValidationError, match=told):
+        Config()
+
+
+def test_workspace_takes_at_most_a_quarter_of_the_memory() -> None:
+    """A full workspace leaves memory for commands."""
+    assert Config(memory_limit_bytes=64 << 20, max_workspace_mb=500).workspace_bytes == 16 << 20
+    assert Config(memory_limit_bytes=1 << 30, max_workspace_mb=10).workspace_bytes == 10 << 20
+
+
+def test_settings_do_not_change() -> None:
+    """What was read at the start holds."""
+    with pytest.raises(ValidationError, match="frozen"):
+        Config().port = 1

@@ -1,0 +1,252 @@
+"""A command: what is accepted, how it ends, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandboxd.errors import CommandNotStartable, InvalidRequest, RequestTooLarge, SandboxLost
+from sandboxd.execs import Batch, Exec, ExecSpec, Reason, new_exec_id
+from sandboxd.guest.frames import MAX_DAEMON_PAYLOAD, WINDOW, Cause, Ending, Stream
+from sandboxd.output import CREDIT_STEP
+from sandboxd.sessions import Session, Sessions
+from tests.fakes.guest import FakeGuests
+from tests.fakes.waiting import eventually
+from tests.unit.test_sessions import opened
+
+StartSessions = Callable[..., Awaitable[Sessions]]
+KIB = 1024
+
+
+def a_spec(**fields: Any) -> ExecSpec:
+    plain = {"exec_id": "e1", "shell": "true", "argv": (), "cwd": "", "env": {}}
+    return ExecSpec(**{**plain, "timeout_seconds": 30.0, **fields})
+
+
+def an_argv(*words: str) -> dict[str, Any]:
+    return {"shell": None, "argv": words}
+
+
+@pytest.fixture
+async def session(start_sessions: StartSessions) -> Session:
+    session, _ = await opened(await start_sessions())
+    return session
+
+
+async def batches(execution: Exec) -> list[Batch]:
+    return [batch async for batch in execution.follow()]
+
+
+async def heard_everything(session: Session) -> None:
+    """All output so far has reached the daemon, and all its credit the guest."""
+    assert session.sandbox is not None
+    for _ in range(2):
+        await session.sandbox.link.ping()
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        pytest.param({"shell": ""}, "command", id="empty line"),
+        pytest.param({"shell": " \n\t"}, "command", id="blank line"),
+        pytest.param({"shell": "echo a\0b"}, "command", id="NUL in the line"),
+        pytest.param(an_argv(), "command", id="no words"),
+        pytest.param(an_argv("", "x"), "command", id="empty program"),
+        pytest.param(an_argv("echo", "a\0"), "command", id="NUL in a word"),
+        pytest.param({"cwd": "a\0b"}, "cwd", id="NUL in the directory"),
+        pytest.param({"env": {"": "x"}}, "env", id="variable without a name"),
+        pytest.param({"env": {"A=B": "x"}}, "env", id="equals sign in a name"),
+        pytest.param({"env": {"A\0": "x"}}, "env", id="NUL in a name"),
+        pytest.param({"env": {"A": "x\0"}}, "env", id="NUL in a value"),
+        pytest.param({"exec_id": ""}, "exec_id", id="empty id"),
+        pytest.param({"exec_id": "a b"}, "exec_id", id="blank in the id"),
+        pytest.param({"exec_id": "../x"}, "exec_id", id="slash in the id"),
+        pytest.param({"exec_id": "x" * 65}, "exec_id", id="long id"),
+        pytest.param({"exec_id": "x\n"}, "exec_id", id="newline after the id"),
+    ],
+)
+def test_malformed_command_is_refused(fields: dict[str, Any], field: str) -> None:
+    """What can never run is refused before anything is sent to a guest."""
+    with pytest.raises(InvalidRequest) as caught:
+        a_spec(**fields)
+
+    assert (caught.value.field, caught.value.reason) == (field, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        pytest.param({"shell": "x" * 128 * KIB}, "command", id="long line"),
+        pytest.param({"shell": "\u00e9" * 64 * KIB}, "command", id="line long in bytes only"),
+        pytest.param(an_argv("echo", "x" * 4096 * KIB), "command", id="4 MB word"),
+        pytest.param(an_argv(*["x"] * 5000), "command", id="many words"),
+        pytest.param(an_argv(*["x" * KIB] * 600), "command", id="large vector"),
+        pytest.param(
+            {"env": {f"V{n}": "x" * 100 * KIB for n in range(6)}}, "command", id="large env"
+        ),
+        pytest.param({"env": {"V": "x" * 128 * KIB}}, "env", id="large variable"),
+        pytest.param({"env": {f"V{n}": "" for n in range(5000)}}, "env", id="many variables"),
+        pytest.param({"cwd": "x" * 4097}, "cwd", id="long directory"),
+    ],
+)
+def test_command_over_a_limit_is_refused(fields: dict[str, Any], field: str) -> None:
+    """What the kernel would not take is refused, with the limit in words."""
+    with pytest.raises(RequestTooLarge) as caught:
+        a_spec(**fields)
+
+    assert caught.value.field == field
+
+
+text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+
+
+@given(shell=text.filter(str.strip), cwd=text, value=text)
+def test_request_says_the_same_to_the_guest(shell: str, cwd: str, value: str) -> None:
+    """Any text reaches the guest unchanged."""
+    request = json.loads(a_spec(shell=shell, cwd=cwd, env={"V": value}).encode())
+
+    assert request == {"shell": shell, "argv": [], "cwd": cwd, "env": {"V": value}}
+
+
+@pytest.mark.parametrize("character", ["x", "\u00e9", "\\", "\x01", "\U0001f600"])
+def test_largest_request_fits_a_frame_or_is_refused(character: str) -> None:
+    """No accepted command is too large for the link, however it is encoded."""
+    size = 100 * KIB // len(character.encode())
+    spec = a_spec(**an_argv("echo", *[character * size] * 4))
+    if character == "\x01":
+        with pytest.raises(RequestTooLarge, match="once encoded"):
+            spec.encode()
+    else:
+        assert len(spec.encode()) <= MAX_DAEMON_PAYLOAD
+
+
+def test_made_up_ids_are_acceptable_and_differ() -> None:
+    """An id of ours passes our own check."""
+    ids = {a_spec(exec_id=new_exec_id()).exec_id for _ in range(100)}
+
+    assert len(ids) == 100
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "code", "signal"),
+    [
+        ("true", Reason.EXITED, 0, None),
+        ("exit 255", Reason.EXITED, 255, None),
+        ("signal 11", Reason.SIGNALLED, None, 11),
+        ("die", Reason.SANDBOX_LOST, None, None),
+        ("lie exit twice", Reason.EXITED, 0, None),
+        ("lie signal 65", Reason.SANDBOX_LOST, None, None),
+    ],
+)
+async def test_end_is_told_as_it_was(
+    line: str, reason: Reason, code: int | None, signal: int | None, session: Session
+) -> None:
+    """Reason, code and signal are what happened, and nothing is made up."""
+    status = await session.start_exec(a_spec(shell=line)).wait()
+
+    assert (status.reason, status.code, status.signal) == (reason, code, signal)
+    assert bool(status.hint) == (reason != Reason.EXITED)
+
+
+async def test_refused_command_never_began(session: Session) -> None:
+    """A command that could not start is an error, in both ways of reading."""
+    for n, read in enumerate((Exec.wait, batches)):
+        execution = session.start_exec(a_spec(shell="refuse no such directory", exec_id=f"e{n}"))
+        with pytest.raises(CommandNotStartable, match="no such directory"):
+            await read(execution)
+    assert session.execs == {}
+
+
+async def test_swept_command_says_so(session: Session, guests: FakeGuests) -> None:
+    """A command that ended along with a runaway one is told apart from a plain signal."""
+    execution = session.start_exec(a_spec(shell="sleep"))
+    command = await guests.wait_for("sleep")
+    command.guest.exit(command, Ending.SIGNAL, 9, Cause.SWEPT)
+
+    assert (await execution.wait()).reason == Reason.SWEPT
+
+
+async def test_first_reason_to_end_counts(session: Session) -> None:
+    """What ends a command first is what ended it."""
+    execution = session.start_exec(a_spec(shell="stubborn"))
+    execution.end(Reason.TIMED_OUT)
+    execution.end(Reason.SESSION_CLOSED)
+
+    assert (await execution.wait()).reason == Reason.TIMED_OUT
+
+
+async def test_own_exit_beats_a_late_time_out(session: Session, guests: FakeGuests) -> None:
+    """A command that had ended by itself when the kill came is not called timed out."""
+    execution = session.start_exec(a_spec(shell="stubborn"))
+    command = await guests.wait_for("stubborn")
+    execution.end(Reason.TIMED_OUT)
+    command.guest.exit(command, Ending.CODE, 0)
+
+    assert (await execution.wait()).reason == Reason.EXITED
+
+
+async def test_captured_output_is_cut_in_the_middle(session: Session) -> None:
+    """Beyond the cap the beginning and the end are kept, and every byte is counted."""
+    execution = session.start_exec(a_spec(shell="flood 5000000; echo end", capture_bytes=1000))
+    status = await execution.wait()
+
+    stdout = execution.captured[Stream.STDOUT]
+    assert len(stdout.data) == 1000
+    assert stdout.data.endswith(b"end\n")
+    assert stdout.omitted_bytes == 5_000_004 - 1000
+    assert status.stdout_bytes == 5_000_004
+
+
+async def test_abandoned_command_runs_on_and_its_window_does_not_grow(
+    session: Session, guests: FakeGuests
+) -> None:
+    """Whoever leaves gives back exactly the room that was taken, and the rest is discarded."""
+    line = f"flood {8 * WINDOW}; sleep"
+    execution = session.start_exec(a_spec(shell=line, survives_disconnect=True))
+    command = await guests.wait_for(line)
+    await eventually(lambda: command.is_held_back)
+    await heard_everything(session)
+    execution.abandon()
+    await eventually(lambda: command.flood_left == 0)
+    await heard_everything(session)
+
+    assert execution.exit is None
+    assert WINDOW - 2 * CREDIT_STEP < command.window <= WINDOW
+
+
+async def test_reader_that_does_not_read_holds_the_command_back(
+    session: Session, guests: FakeGuests
+) -> None:
+    """Without a reader no more than a window is taken in, and it is all there later."""
+    execution = session.start_exec(a_spec(shell=f"flood {4 * WINDOW}"))
+    command = await guests.wait_for(f"flood {4 * WINDOW}")
+    await eventually(lambda: command.is_held_back)
+    await heard_everything(session)
+    assert WINDOW <= command.unread_bytes <= WINDOW + 64 * KIB + 64
+
+    seen = await batches(execution)
+    chunks = [chunk for batch in seen for chunk in batch.chunks]
+    assert sum(len(chunk.data) for chunk in chunks) == 4 * WINDOW
+    assert [batch.exit is not None for batch in seen] == [False] * (len(seen) - 1) + [True]
+
+
+async def test_command_for_a_guest_that_stops_reading_is_lost(
+    session: Session, guests: FakeGuests
+) -> None:
+    """A guest that takes nothing off our hands is cut off, and every command is told."""
+    first = session.start_exec(a_spec(shell="sleep"))
+    (await guests.wait_for("sleep")).guest.stop_reading()
+
+    def send_much() -> None:
+        for n in range(100):
+            session.start_exec(a_spec(**an_argv("echo", *["x" * 100 * KIB] * 4), exec_id=f"m{n}"))
+
+    with pytest.raises(SandboxLost, match="stopped reading"):
+        send_much()
+    status = await first.wait()
+    assert (status.reason, "stopped reading" in status.hint) == (Reason.SANDBOX_LOST, True)

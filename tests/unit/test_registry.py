@@ -1,0 +1,109 @@
+"""The registry in its SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.registry.sqlite import SqliteRegistry
+
+ODD_TEXT = "a'b\"c; DROP TABLE sessions; -- \u00e9\u4e2d\U0001f600"
+
+
+def a_record(number: int = 1, state: SessionState = SessionState.ACTIVE) -> SessionRecord:
+    return SessionRecord(
+        session_id=f"ses_{number}",
+        user_id=ODD_TEXT,
+        thread_id=f"thread {number}",
+        state=state,
+        incarnation=number,
+        created_at=1000.25 + number,
+        changed_at=2000.5,
+        idle_seconds=60.125,
+        metadata={"key": ODD_TEXT, "empty": ""},
+        end_reason="it ended" if state != SessionState.ACTIVE else "",
+    )
+
+
+@pytest.mark.parametrize("state", SessionState)
+async def test_record_comes_back_as_it_was_saved(
+    state: SessionState, registry: SqliteRegistry
+) -> None:
+    """Every field survives, whatever characters it holds."""
+    record = a_record(state=state)
+    await registry.save(record)
+
+    assert await registry.load() == [record]
+
+
+async def test_answered_save_is_there_for_the_next_process(short_dir: Path) -> None:
+    """A record outlives the connection, and even one that is not closed."""
+    path = short_dir / "kept.sqlite"
+    first = await SqliteRegistry.open(path)
+    await first.save(a_record())
+    second = await SqliteRegistry.open(path)
+
+    assert await second.load() == [a_record()]
+    for one in (first, second):
+        await one.aclose()
+
+
+async def test_later_save_replaces_an_earlier_one(registry: SqliteRegistry) -> None:
+    """There is one record per session, the newest."""
+    await registry.save(a_record())
+    await registry.save(a_record(state=SessionState.CLOSED))
+
+    assert [record.state for record in await registry.load()] == [SessionState.CLOSED]
+
+
+async def test_load_is_in_order_of_creation(registry: SqliteRegistry) -> None:
+    """Sessions come back oldest first."""
+    for number in (3, 1, 2):
+        await registry.save(a_record(number))
+
+    assert [record.incarnation for record in await registry.load()] == [1, 2, 3]
+
+
+async def test_forget_removes_what_is_named_and_nothing_else(registry: SqliteRegistry) -> None:
+    """Unknown ids are no error, and injection is no deletion."""
+    for number in (1, 2, 3):
+        await registry.save(a_record(number))
+    await registry.forget(["ses_1", "ses_unknown", "' OR '1'='1"])
+    await registry.forget([])
+
+    assert [record.session_id for record in await registry.load()] == ["ses_2", "ses_3"]
+
+
+async def test_many_saves_at_once_are_all_kept(registry: SqliteRegistry) -> None:
+    """Racing callers do not lose each other's records."""
+    await asyncio.gather(*(registry.save(a_record(number)) for number in range(100)))
+
+    assert len(await registry.load()) == 100
+
+
+OPEN_AND_END = """
+import asyncio, sqlite3, sys
+from pathlib import Path
+from sandboxd.registry.sqlite import SqliteRegistry
+try:
+    asyncio.run(SqliteRegistry.open(Path(sys.argv[1])))
+except sqlite3.DatabaseError as error:
+    told = error
+"""
+
+
+async def test_file_that_is_no_database_does_not_keep_the_process_alive(short_dir: Path) -> None:
+    """After a failed open no thread is left that the end of the process would wait for."""
+    path = short_dir / "broken.sqlite"
+    path.write_bytes(b"this is no database, but it is long enough to look at" * 20)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN_AND_END, path)
+    try:
+        assert await asyncio.wait_for(process.wait(), 5.0) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,89 @@
+"""The repository is tidy: nothing stray in its root, scripts that run, pages that are true."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandboxd.config import Config
+
+ROOT = Path(__file__).parents[2]
+IN_THE_ROOT = {
+    ".ci",
+    ".gitignore",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Dockerfile.secure",
+    "LICENSE",
+    "README.md",
+    "benchmarks",
+    "client_py",
+    "deploy",
+    "docs",
+    "environments",
+    "protos",
+    "pyproject.toml",
+    "sandboxd",
+    "scripts",
+    "tests",
+}
+
+
+def tracked_files() -> list[str]:
+    # A checkout that belongs to another user is usual in CI, and git would refuse to read it.
+    command = ["git", "-c", "safe.directory=*", "-C", str(ROOT), "ls-files", "-z"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return listed.rstrip("\0").split("\0")
+
+
+def pages() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def test_nothing_unexpected_is_in_the_root() -> None:
+    unexpected = {name.split("/")[0] for name in tracked_files()} - IN_THE_ROOT
+
+    assert unexpected == set()
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "scripts").iterdir()), ids=lambda path: path.name)
+def test_a_script_can_be_run(script: Path) -> None:
+    assert os.access(script, os.X_OK)
+    assert script.read_text().startswith("#!/usr/bin/env bash\n")
+    assert "set -euo pipefail" in script.read_text()
+
+
+def test_ci_can_be_run() -> None:
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_page_points_at_is_there(page: Path) -> None:
+    """Relative links lead somewhere, and so do the scripts it names."""
+    text = page.read_text()
+    links = re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", text)
+    scripts = re.findall(r"(?<![\w/])(?:\./)?(scripts/\w+)", text)
+
+    missing = [link for link in links if not (page.parent / link).exists()]
+    missing += [script for script in scripts if not (ROOT / script).exists()]
+
+    assert missing == []
+
+
+def test_readme_gives_settings_as_the_daemon_has_them() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `([^`]*)` \|", readme, re.MULTILINE)
+    assert len(rows) >= 10
+
+    for name, default in rows:
+        field_name = next(
+            field_name
+            for field_name, field in Config.model_fields.items()
+            if name in getattr(field.validation_alias, "choices", [field.validation_alias])
+        )
+        parsed = Config(**{field_name: default})  # as text, as it would be set
+        assert getattr(parsed, field_name) == Config.model_fields[field_name].default, name

@@ -1,0 +1,246 @@
+"""Making a sandbox: who is let in, what it is given, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandboxd.engine.contract import Container, ContainerSpec
+from sandboxd.errors import EngineFailed, PoolExhausted
+from sandboxd.guest import frames
+from sandboxd.guest.frames import Kind
+from sandboxd.isolation.uids import UidRange
+from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from tests.fakes.engine import FakeEngine
+from tests.fakes.guest import LINK_TARGET, FakeGuest, FakeGuests
+from tests.fakes.waiting import eventually
+
+
+def free_uids(uids: UidRange) -> int:
+    """How many are left; takes them all."""
+    count = 0
+    while True:
+        try:
+            uids.take()
+        except PoolExhausted:
+            return count
+        count += 1
+
+
+def link_dir(spec: ContainerSpec) -> Path:
+    return next(bind.source for bind in spec.binds if bind.target == LINK_TARGET)
+
+
+async def test_made_sandbox_answers_and_knows_its_workspace(
+    maker: SandboxMaker, guests: FakeGuests
+) -> None:
+    """A made sandbox has a guest that takes commands, told where to run them."""
+    sandbox = await maker.make()
+    guest = guests.by_container[sandbox.container_id]
+
+    assert guest.settings == {"workspace": "/workspace", "env": {"HOME": "/workspace"}}
+    await sandbox.link.ping()
+    await maker.destroy(sandbox)
+
+
+async def test_container_is_asked_for_hardened(maker: SandboxMaker, engine: FakeEngine) -> None:
+    """No network, limits set, a uid of its own, and host details masked."""
+    first, second = await maker.make(), await maker.make()
+    one, two = engine.specs.values()
+
+    assert one.network_mode == "none"
+    assert one.uid != two.uid
+    assert one.name != two.name
+    assert (one.memory_bytes, one.pids, one.nofile) == (64 << 20, 16, 64)
+    assert "/proc/kcore" in one.masked_paths
+    assert "/proc/sys" in one.readonly_paths
+    assert {mount.target for mount in one.tmpfs} == {"/workspace", "/tmp"}
+    for sandbox in (first, second):
+        await maker.destroy(sandbox)
+
+
+async def test_socket_is_gone_once_the_guest_has_connected(
+    maker: SandboxMaker, engine: FakeEngine
+) -> None:
+    """Nobody can connect a second time: neither socket nor directory is left."""
+    sandbox = await maker.make()
+    (spec,) = engine.specs.values()
+
+    assert not link_dir(spec).exists()
+    await maker.destroy(sandbox)
+
+
+def says(data: bytes) -> Callable[[FakeGuest], None]:
+    return lambda guest: guest.say(data)
+
+
+@pytest.mark.parametrize(
+    "greet",
+    [
+        pytest.param(lambda _: None, id="silent"),
+        pytest.param(FakeGuest.drop, id="gone at once"),
+        pytest.param(says(frames.encode_hello(7)), id="not PID 1"),
+        pytest.param(says(struct.pack("!IBIHI", 6, Kind.HELLO, 0, 99, 1)), id="other version"),
+        pytest.param(says(b"\xff" * 100), id="garbage"),
+        pytest.param(says(frames.encode_hello(1)[:3]), id="half a hello"),
+        pytest.param(says(2 * frames.encode_hello(1)), id="two hellos"),
+        pytest.param(says(frames.encode_hello(1) + b"\0" * 9), id="nonsense after hello"),
+    ],
+)
+async def test_guest_that_does_not_greet_right_is_destroyed(
+    greet: Callable[[FakeGuest], None],
+    guests: FakeGuests,
+    engine: FakeEngine,
+    sandbox_settings: SandboxSettings,
+    uids: UidRange,
+) -> None:
+    """The start fails in time with a typed error, and nothing of it stays."""
+    guests.greet = greet
+    guests.welcome = lambda _: None
+    guests.start_seconds = 0.1
+    maker = guests.maker(engine, sandbox_settings, uids)
+    with pytest.raises(EngineFailed, match="guest did not answer"):
+        await maker.make()
+
+    assert engine.live == set()
+    assert list(sandbox_settings.links_dir.iterdir()) == []
+    (guest,) = guests.by_container.values()
+    assert guest.process is not None
+    assert (guest.process.kills > 0, guest.process.is_closed) == (True, True)
+    assert free_uids(uids) == 64
+
+
+async def test_guest_that_is_never_ready_is_destroyed(
+    guests: FakeGuests, engine: FakeEngine, sandbox_settings: SandboxSettings, uids: UidRange
+) -> None:
+    """A greeting that does not come to its end has a deadline."""
+    guests.welcome = lambda _: None
+    guests.start_seconds = 0.1
+    with pytest.raises(EngineFailed):
+        await guests.maker(engine, sandbox_settings, uids).make()
+
+    assert engine.live == set()
+
+
+async def test_container_that_dies_before_it_is_pinned_is_a_failed_start(
+    guests: FakeGuests, engine: FakeEngine, sandbox_settings: SandboxSettings, uids: UidRange
+) -> None:
+    """A first process that is gone already is told as any other failed start."""
+
+    def gone(pid: int) -> object:
+        raise ProcessLookupError(3, "No such process")
+
+    maker = SandboxMaker(engine, sandbox_settings, uids, pin=gone)  # type: ignore[arg-type]
+    with pytest.raises(EngineFailed):
+        await maker.make()
+    assert engine.live == set()
+    assert free_uids(uids) == 64
+
+
+async def test_link_directory_that_cannot_be_made_is_a_failed_start(
+    maker: SandboxMaker, sandbox_settings: SandboxSettings, uids: UidRange
+) -> None:
+    """A fault of the host's disk is told as a failed start, and takes no uid."""
+    before = os.listdir("/proc/self/fd")
+    sandbox_settings.links_dir.touch()
+    with pytest.raises(EngineFailed):
+        await maker.make()
+
+    assert free_uids(uids) == 64
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("step", ["create", "start", "inspect"])
+async def test_failed_start_leaves_no_socket_open(
+    step: str, maker: SandboxMaker, engine: FakeEngine
+) -> None:
+    """Neither listener nor connection of a failed start stays, whoever keeps the error."""
+    before = os.listdir("/proc/self/fd")
+    engine.fail_once(step, EngineFailed("Broken.", retry_after_seconds=1.0))
+    with pytest.raises(EngineFailed) as caught:
+        await maker.make()
+
+    await eventually(lambda: os.listdir("/proc/self/fd") == before)
+    assert caught.value.message == "Broken."
+
+
+async def test_stranger_is_turned_away(
+    maker: SandboxMaker, guests: FakeGuests, engine: FakeEngine
+) -> None:
+    """A process that is not the container's first does not become its guest."""
+    real_start = engine.on_start
+    assert real_start is not None
+    strangers: list[asyncio.subprocess.Process] = []
+
+    async def stranger_first(spec: ContainerSpec, container: Container) -> None:
+        code = (
+            "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+            "print(flush=True); sys.exit(s.recv(1) != b'')"
+        )
+        stranger = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", code, link_dir(spec) / "guest.sock"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert stranger.stdout is not None
+        await stranger.stdout.readline()
+        strangers.append(stranger)
+        await real_start(spec, container)
+
+    engine.on_start = stranger_first
+    sandbox = await maker.make()
+
+    await sandbox.link.ping()
+    assert await strangers[0].wait() == 0
+    await maker.destroy(sandbox)
+
+
+async def test_descriptors_sent_by_a_guest_are_discarded(
+    maker: SandboxMaker, guests: FakeGuests
+) -> None:
+    """A guest cannot fill the daemon's table of open files."""
+    ours, theirs = os.pipe2(os.O_NONBLOCK)
+
+    def hello_with_descriptor(guest: FakeGuest) -> None:
+        with socket.socket(fileno=os.dup(guest.fileno())) as raw:
+            socket.send_fds(raw, [frames.encode_hello(1)], [theirs])
+
+    guests.greet = hello_with_descriptor
+    sandbox = await maker.make()
+    os.close(theirs)
+
+    assert os.read(ours, 1) == b"", "somebody still holds the other end"
+    os.close(ours)
+    await maker.destroy(sandbox)
+
+
+async def test_lost_is_told_to_late_listeners_too(maker: SandboxMaker) -> None:
+    """Each listener hears of a loss exactly once, whenever it asks."""
+    sandbox = await maker.make()
+    heard: list[str] = []
+    sandbox.when_lost(heard.append)
+    sandbox.cut_off("it lied")
+    sandbox.cut_off("again")
+    sandbox.when_lost(heard.append)
+
+    assert heard == ["it lied", "it lied"]
+    await maker.destroy(sandbox)
+
+
+def test_uids_rotate() -> None:
+    """The uid that was free longest comes next, and an empty range is told."""
+    uids = UidRange(start=100, count=3)
+    taken = [uids.take() for _ in range(3)]
+    with pytest.raises(PoolExhausted, match="UID_COUNT"):
+        uids.take()
+    uids.give_back(102)
+    uids.give_back(100)
+
+    assert taken == [100, 101, 102]
+    assert [uids.take(), uids.take()] == [102, 100]

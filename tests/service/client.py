@@ -35,13 +35,15 @@ def duration(seconds: float) -> Duration:
     return Duration(seconds=whole, nanos=round((seconds - whole) * 1e9))
 
 
-def exec_request(session_id: str, shell: str = "", **fields: Any) -> exec_service_pb2.ExecRequest:
-    """A request to run a line; `timeout` is in seconds, `argv` a list."""
-    if "timeout" in fields:
+def exec_request(
+    session_id: str, shell: str | None = None, **fields: Any
+) -> exec_service_pb2.ExecRequest:
+    """A request to run a line; `timeout` may be in seconds, `argv` is a list."""
+    if isinstance(fields.get("timeout"), float | int):
         fields["timeout"] = duration(fields["timeout"])
     if "argv" in fields:
         fields["argv"] = exec_service_pb2.Argv(args=fields["argv"])
-    elif "shell" not in fields:
+    elif shell is not None:
         fields["shell"] = shell
     return exec_service_pb2.ExecRequest(session_id=session_id, **fields)
 
@@ -70,7 +72,7 @@ class Api:
     async def open(
         self, user: str = "ada", thread: str = "t1", **fields: Any
     ) -> session_service_pb2.OpenSessionResponse:
-        if "idle_timeout" in fields:
+        if isinstance(fields.get("idle_timeout"), float | int):
             fields["idle_timeout"] = duration(fields["idle_timeout"])
         return await self.sessions.OpenSession(
             session_service_pb2.OpenSessionRequest(user_id=user, thread_id=thread, **fields)
@@ -94,10 +96,10 @@ class Api:
     async def list(self, **fields: Any) -> session_service_pb2.ListSessionsResponse:
         return await self.sessions.ListSessions(session_service_pb2.ListSessionsRequest(**fields))
 
-    def run(self, session_id: str, shell: str = "", **fields: Any) -> Any:
+    def run(self, session_id: str, shell: str | None = None, **fields: Any) -> Any:
         return self.execs.Run(exec_request(session_id, shell, **fields))
 
-    def exec(self, session_id: str, shell: str = "", **fields: Any) -> ExecCall:
+    def exec(self, session_id: str, shell: str | None = None, **fields: Any) -> ExecCall:
         return self.execs.Exec(exec_request(session_id, shell, **fields))
 
     async def status(self) -> admin_service_pb2.GetStatusResponse:

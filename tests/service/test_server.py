@@ -1,0 +1,194 @@
+"""The server around the services: listeners, health, reflection, draining, second instances."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+from sandboxd.config import Config
+from sandboxd.daemon import Daemon, StartRefused, running
+from sandboxd.service.server import AddressInUse
+from sandboxd_proto.v1 import exec_pb2
+from tests.fakes.engine import FakeEngine
+from tests.fakes.guest import FakeGuests
+from tests.service.client import Api, events, refused
+
+StartDaemon = Callable[..., Awaitable[Daemon]]
+SERVICES = [
+    "sandboxd.v1.AdminService",
+    "sandboxd.v1.ExecService",
+    "sandboxd.v1.SessionService",
+    "grpc.health.v1.Health",
+]
+
+
+async def test_unix_socket_is_for_owner_and_group(daemon: Daemon) -> None:
+    """Others on the host cannot open the API."""
+    mode = daemon.config.api_socket.stat().st_mode
+
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o660
+
+
+async def test_tcp_listener_serves_on_loopback(start_daemon: StartDaemon) -> None:
+    """With a host the same API answers over TCP."""
+    daemon = await start_daemon(host="127.0.0.1", port=0)
+    async with aio.insecure_channel(f"127.0.0.1:{daemon.server.port}") as channel:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("service", ["", *SERVICES[:3]])
+async def test_health_is_serving(service: str, api: Api) -> None:
+    """The standard health service knows the daemon and each of its services."""
+    stub = health_pb2_grpc.HealthStub(api.channel)
+    answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_health_of_an_unknown_service_is_not_found(api: Api) -> None:
+    """Errors of services that are not ours keep their own status."""
+    stub = health_pb2_grpc.HealthStub(api.channel)
+    with pytest.raises(aio.AioRpcError) as caught:
+        await stub.Check(health_pb2.HealthCheckRequest(service="nobody"))
+
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def reflected(api: Api, version: str, **question: Any) -> Any:
+    call = api.channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )()
+    await call.write(reflection_pb2.ServerReflectionRequest(**question))
+    answer = await call.read()
+    await call.done_writing()
+    assert await call.read() is aio.EOF
+    return answer
+
+
+versions = pytest.mark.parametrize("version", ["v1", "v1alpha"])
+
+
+@versions
+async def test_reflection_lists_the_services(version: str, api: Api) -> None:
+    """Tools find every service under both names of reflection."""
+    answer = await reflected(api, version, list_services="")
+
+    assert set(SERVICES) <= {one.name for one in answer.list_services_response.service}
+
+
+@versions
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "sandboxd.v1.ExecService",
+        "sandboxd.v1.ExecService.Exec",
+        "sandboxd.v1.SessionService.OpenSession",
+        "sandboxd.v1.ExecRequest",
+        "sandboxd.v1.ErrorReason",
+    ],
+)
+async def test_reflection_describes_symbols(symbol: str, version: str, api: Api) -> None:
+    """Services, methods, messages and enums can be described."""
+    answer = await reflected(api, version, file_containing_symbol=symbol)
+    files = [
+        descriptor_pb2.FileDescriptorProto.FromString(packed)
+        for packed in answer.file_descriptor_response.file_descriptor_proto
+    ]
+
+    assert "sandboxd.v1" in {file.package for file in files}
+
+
+@versions
+@pytest.mark.parametrize("symbol", ["sandboxd.v1.Nobody", "nobody", "sandboxd.v1.ExecService.No.x"])
+async def test_reflection_of_an_unknown_symbol_is_an_error(
+    symbol: str, version: str, api: Api
+) -> None:
+    """What does not exist is not described."""
+    answer = await reflected(api, version, file_containing_symbol=symbol)
+
+    assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+
+
+async def test_second_daemon_on_the_same_state_is_refused(
+    daemon: Daemon, config: Config, guests: FakeGuests, api: Api
+) -> None:
+    """Two daemons never share a directory; the second is told, the first serves on."""
+    second = running(config, engine=FakeEngine(), maker=guests.maker)
+    with pytest.raises(StartRefused, match=r"another sandboxd.*SANDBOXD_STATE_DIR"):
+        await second.__aenter__()
+
+    assert (await api.run(await api.open_id(), "true")).exit.code == 0
+
+
+async def test_port_in_use_is_told_and_leaves_nothing(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """A start that fails at its listener says how to help, and removes what it had started."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        asked = config.model_copy(update={"host": "127.0.0.1", "port": port})
+        starting = running(asked, engine=engine, maker=guests.maker)
+        with pytest.raises(AddressInUse, match=rf"127\.0\.0\.1:{port} is in use.*PORT"):
+            await starting.__aenter__()
+    assert engine.live == set()
+
+    async with running(config, engine=FakeEngine(), maker=guests.maker):
+        pass  # the lock is free again
+
+
+async def test_missing_guest_runtime_is_told(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """A daemon without a runtime for its guests says how to get one."""
+    asked = config.model_copy(update={"guest_runtime": config.state_dir / "nowhere"})
+    with pytest.raises(StartRefused, match="build_images"):
+        await running(asked, engine=engine, maker=guests.maker).__aenter__()
+
+
+async def test_draining_refuses_what_is_new(daemon: Daemon, api: Api, guests: FakeGuests) -> None:
+    """While the daemon leaves, running commands end in peace and new ones go elsewhere."""
+    session_id = await api.open_id()
+    call = api.exec(session_id, "sleep", timeout=0.2)
+    await call.read()
+    daemon.sessions.drain()
+    for use in (api.open(thread="t2"), api.open(), api.run(session_id, "true")):
+        with refused(grpc.StatusCode.UNAVAILABLE, "DRAINING") as refusal:
+            await use
+        assert "try again" in refusal.message
+
+    assert (await api.status()).draining
+    last = [event async for event in events(call)][-1]
+    assert last.exited.reason == exec_pb2.EXIT_REASON_TIMED_OUT
+
+
+async def test_stop_ends_running_commands_and_removes_everything(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """A stop in the middle of a command leaves no container and no socket."""
+    async with (
+        running(config, engine=engine, maker=guests.maker),
+        Api(config.api_socket) as api,
+    ):
+        call = api.exec(await api.open_id(), "sleep")
+        await call.read()
+    with pytest.raises((aio.AioRpcError, asyncio.CancelledError)):
+        await call.read()
+
+    assert engine.live == set()
+    assert not config.api_socket.exists()
+    assert list((config.run_dir / "links").iterdir()) == []

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -121,12 +125,30 @@ class Config(BaseSettings):
             raise ValueError("POOL_SIZE must not exceed MAX_POOL_SIZE")
         if self.max_pool_size > self.sandbox_uid_count:
             raise ValueError("SANDBOXD_UID_COUNT must be at least MAX_POOL_SIZE")
+        if self.default_exec_seconds > self.max_exec_seconds:
+            raise ValueError(
+                "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
+            )
         if self.host not in ("", "127.0.0.1", "::1", "localhost"):
             raise ValueError(
                 f"HOST={self.host} would open the API to the network without authentication; "
                 "use 127.0.0.1, or leave HOST empty and use the unix socket"
             )
         return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # In code a setting goes by its field's name; a word like MAX_CALLS in the environment is
+        # not meant for us.
+        env_settings.config = {**env_settings.config, "populate_by_name": False}
+        return init_settings, env_settings
 
     @property
     def api_socket(self) -> Path:

@@ -35,6 +35,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+MAX_MESSAGE = 1000
+MAX_METADATA = 256
+MAX_QUOTED = 80
+
+
+def quoted(text: str) -> str:
+    """A caller's own words, fit to be repeated in a message."""
+    return repr(text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "...")
+
 
 class SandboxdError(Exception):
     """Base of every error that is meant for a caller."""
@@ -48,10 +57,11 @@ class SandboxdError(Exception):
         retry_after_seconds: float | None = None,
         **metadata: str,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        # Callers' own words are repeated in it, and a status has to fit into a header.
+        self.message = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "..."
+        super().__init__(self.message)
         self.retry_after_seconds = retry_after_seconds
-        self.metadata = metadata
+        self.metadata = {key: value[:MAX_METADATA] for key, value in metadata.items()}
 
 
 class InvalidRequest(SandboxdError):
@@ -62,7 +72,7 @@ class InvalidRequest(SandboxdError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}", field=field)
         self.field = field
-        self.problem = problem
+        self.problem = problem[:MAX_MESSAGE]
 
 
 class RequestTooLarge(InvalidRequest):
@@ -80,7 +90,8 @@ class SessionNotFound(NotFound):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"There is no session {session_id!r}; open one with OpenSession.", sessionId=session_id
+            f"There is no session {quoted(session_id)}; open one with OpenSession.",
+            sessionId=session_id,
         )
 
 

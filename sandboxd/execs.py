@@ -13,7 +13,13 @@ from enum import Enum, auto
 
 import structlog
 
-from sandboxd.errors import CommandNotStartable, InvalidRequest, RequestTooLarge, SandboxLost
+from sandboxd.errors import (
+    CommandNotStartable,
+    InvalidRequest,
+    RequestTooLarge,
+    SandboxLost,
+    quoted,
+)
 from sandboxd.guest.frames import MAX_DAEMON_PAYLOAD, WINDOW, Cause, Ending, Exited, Stream
 from sandboxd.link import LinkClosed
 from sandboxd.output import Capture, Chunk, Discard, Queue, Sink
@@ -106,10 +112,10 @@ class ExecSpec:
             raise RequestTooLarge("env", f"there may be at most {MAX_WORDS} variables")
         for name, value in self.env.items():
             if not name or "=" in name:
-                raise InvalidRequest("env", f"{name!r} is no name of a variable")
+                raise InvalidRequest("env", f"{quoted(name)} is no name of a variable")
             _no_nul("env", name + value)
             if len(name.encode()) + len(value.encode()) >= MAX_ARGUMENT_BYTES:
-                raise RequestTooLarge("env", f"variable {name[:64]!r} is too large")
+                raise RequestTooLarge("env", f"variable {quoted(name)} is too large")
 
     def _size(self) -> int:
         words = [self.shell or "", *self.argv, *self.env, *self.env.values()]
@@ -265,9 +271,8 @@ class Exec:
         """Its caller is gone: end it, or let it run on with its output dropped."""
         if self.exit is not None:
             return
-        self._sink = discard = Discard(self._give_credit)
-        for chunk in self._queue.take(MAX_DAEMON_PAYLOAD + WINDOW):
-            discard.put(chunk)
+        self._sink = Discard(self._give_credit)
+        self._queue.clear()
         if not self.spec.survives_disconnect:
             self.end(Reason.CANCELLED)
 

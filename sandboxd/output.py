@@ -57,6 +57,11 @@ class Queue:
     def put(self, chunk: Chunk) -> None:
         self._chunks.append(chunk)
 
+    def clear(self) -> None:
+        """Forget what is there, and give the credit for it back."""
+        while self._chunks:
+            self._credit.add(self._chunks.popleft().cost)
+
     def take(self, max_bytes: int) -> list[Chunk]:
         """Remove what is there, up to about `max_bytes`."""
         taken: list[Chunk] = []

@@ -128,8 +128,8 @@ class WarmPool:
                 "try again later, or raise MAX_POOL_SIZE.",
                 retry_after_seconds=5.0,
             )
-        if self._failures and self._last_error is not None and not self._starting:
-            raise self._last_error
+        if self._retry is not None and self._last_error is not None and not self._starting:
+            raise self._last_error  # nothing is started before the back-off is over
         return await self._wait_for_one()
 
     def _starting_unclaimed(self) -> int:
@@ -141,12 +141,13 @@ class WarmPool:
         self._waiting.append(waiter)
         self._act()
         try:
-            async with asyncio.timeout(self._settings.wait_seconds):
-                return await waiter
-        except TimeoutError:
+            # Not a timeout around it: a sandbox that comes in the same moment would be lost.
+            await asyncio.wait([waiter], timeout=self._settings.wait_seconds)
+            if waiter.done():
+                return waiter.result()
             raise self._last_error or EngineFailed(
                 "No sandbox became ready in time; see the daemon's log.", retry_after_seconds=2.0
-            ) from None
+            )
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self.release(waiter.result())  # it came, and so did the cancel
@@ -172,7 +173,7 @@ class WarmPool:
 
     def _act(self) -> None:
         """Do what the plan says. Called after every change; never awaits."""
-        if self._closed or self._retry is not None:
+        if self._closed:
             return
         plan = plan_pool(
             warm=[sandbox.id for sandbox in self._warm],
@@ -189,7 +190,7 @@ class WarmPool:
             self._warm.remove(sandbox)
             self._stale.discard(sandbox_id)
             self._destroy(sandbox)
-        for _ in range(plan.start):
+        for _ in range(plan.start if self._retry is None else 0):
             self._starting += 1
             self._spawn(self._start_one(), "pool-start")
 
@@ -197,11 +198,11 @@ class WarmPool:
         began = time.monotonic()
         try:
             sandbox = await self._maker.make()
-        except SandboxdError as error:
+        except Exception as error:
             self._starting -= 1
-            self._on_failed_start(error)
+            self._on_failed_start(_told(error))
             return
-        except BaseException:
+        except asyncio.CancelledError:
             self._starting -= 1
             raise
         self._starting -= 1
@@ -300,6 +301,18 @@ class WarmPool:
         if count:
             log.info("pool.swept", containers=count)
         return True
+
+
+def _told(error: Exception) -> SandboxdError:
+    """An error that openers may hear; what nobody thought of stays in the log."""
+    if isinstance(error, SandboxdError):
+        return error
+    log.error("sandbox.start_broke", exc_info=error)
+    told = EngineFailed(
+        "A sandbox could not be started; see the daemon's log.", retry_after_seconds=2.0
+    )
+    told.__cause__ = error
+    return told
 
 
 def _draining() -> Draining:

@@ -163,7 +163,7 @@ class SandboxMaker:
             else:
                 # Shielded: a cancel must not stop the clean-up of what it interrupted.
                 await asyncio.shield(self.destroy(sandbox))
-            if isinstance(error, TimeoutError | LinkClosed):
+            if isinstance(error, OSError | LinkClosed):  # a TimeoutError is an OSError
                 raise EngineFailed(
                     "A sandbox was started but its guest did not answer; see the daemon's log.",
                     retry_after_seconds=2.0,
@@ -188,17 +188,18 @@ class SandboxMaker:
         expected = 0
         while True:
             peer, _ = await loop.sock_accept(listener)
-            if not expected:
-                container = await self._engine.inspect(sandbox.container_id)
-                expected = container.pid if container else 0
-            credentials = peer.getsockopt(
-                socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size
-            )
-            if expected and _PEER_CREDENTIALS.unpack(credentials)[0] == expected:
-                break
+            try:
+                if not expected:
+                    container = await self._engine.inspect(sandbox.container_id)
+                    expected = container.pid if container else 0
+                if expected and _peer_pid(peer) == expected:
+                    sandbox.process = self._pin(expected)
+                    await loop.connect_accepted_socket(lambda: sandbox.link, peer)
+                    break
+            except BaseException:
+                peer.close()
+                raise
             peer.close()
-        sandbox.process = self._pin(expected)
-        await loop.connect_accepted_socket(lambda: sandbox.link, peer)
         await sandbox.link.greet(
             workspace=self._settings.workspace_dir, env={"HOME": self._settings.workspace_dir}
         )
@@ -275,6 +276,11 @@ class SandboxMaker:
         )
 
 
+def _peer_pid(peer: socket.socket) -> int:
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+    return int(_PEER_CREDENTIALS.unpack(credentials)[0])
+
+
 class _Listener:
     """A listening socket in a directory of its own, for as long as the block lasts.
 
@@ -288,6 +294,14 @@ class _Listener:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def __enter__(self) -> socket.socket:
+        try:
+            self._listen()
+        except BaseException:
+            self._socket.close()
+            raise
+        return self._socket
+
+    def _listen(self) -> None:
         self._directory.mkdir(mode=0o711, parents=True)
         path = self._directory / "guest.sock"
         self._socket.bind(str(path))
@@ -300,7 +314,6 @@ class _Listener:
             path.chmod(0o666)
         self._socket.listen(8)
         self._socket.setblocking(False)
-        return self._socket
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()

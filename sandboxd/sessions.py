@@ -240,6 +240,8 @@ class Sessions:
         self._sessions[session.id] = session
         self._by_thread[key] = session
         sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
+        if not session.is_active:
+            raise SandboxLost(session.record.end_reason)
         self._expiry_changed.set()
         outcome = Outcome.RECREATED if earlier else Outcome.CREATED
         log.info("session.opened", session_id=session.id, outcome=outcome.name.lower())
@@ -346,7 +348,10 @@ class Sessions:
                 if session.seconds_left <= 0:
                     idle = session.record.idle_seconds
                     self._end(session, SessionState.EXPIRED, f"was not used for {idle:g} s")
-            await self._forget_old()
+            try:
+                await self._forget_old()
+            except Exception as error:  # whatever the registry suffers from, expiry has to go on
+                log.error("sessions.forgetting_failed", exc_info=error)
             left = [session.seconds_left for session in active if session.is_active]
             self._expiry_changed.clear()
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol, cast
 
 from sandboxd.guest import frames
@@ -101,7 +102,8 @@ class GuestLink(asyncio.Protocol):
         account = self._open.get(number)
         if account is not None and self.is_open:
             account.window += count
-            self._send(frames.encode_credit(number, count))
+            with suppress(LinkClosed):  # the channel is told of that by itself
+                self._send(frames.encode_credit(number, count))
 
     def close(self, why: str) -> None:
         """Cut the guest off; every open channel hears why. Later calls change nothing."""

@@ -43,7 +43,11 @@ class SqliteRegistry:
     @classmethod
     async def open(cls, path: Path) -> SqliteRegistry:
         connection = await aiosqlite.connect(path, isolation_level=None)
-        await connection.executescript(_SCHEMA)
+        try:
+            await connection.executescript(_SCHEMA)
+        except BaseException:
+            await connection.close()  # its thread would keep the process alive
+            raise
         return cls(connection)
 
     async def load(self) -> Sequence[SessionRecord]:

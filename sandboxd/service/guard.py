@@ -6,22 +6,22 @@ costs more than all of our own code on the way of a short command.
 
 from __future__ import annotations
 
-import inspect
 import secrets
-from collections.abc import AsyncIterator
-from typing import Any, NoReturn, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NoReturn
 
+import grpc
 import structlog
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from sandboxd.errors import SandboxdError, TooManyRequests
+from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests
 from sandboxd.service.status import internal_status, to_status
 from sandboxd.service.wire import Context
 
 log = structlog.get_logger()
-
-Servicer = TypeVar("Servicer")
 
 
 class CallGuard:
@@ -34,19 +34,28 @@ class CallGuard:
         self._max_calls = max_calls
         self._calls = 0
 
-    def around(self, servicer: Servicer, service: ServiceDescriptor) -> Servicer:
-        """The servicer, with every method of the service wrapped."""
-        for method in service.methods:
-            behaviour = getattr(servicer, method.name)
-            wrap = self._stream if inspect.isasyncgenfunction(behaviour) else self._unary
-            setattr(servicer, method.name, wrap(behaviour, method.name))
-        return servicer
+    def handler(self, service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
+        """How the server is to answer calls of a service."""
+        handlers = {
+            method.name: self._method(method, getattr(servicer, method.name))
+            for method in service.methods
+        }
+        return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+    def _method(self, method: MethodDescriptor, behaviour: Any) -> Any:
+        read = _readable(GetMessageClass(method.input_type))
+        write = GetMessageClass(method.output_type).SerializeToString
+        if method.server_streaming:
+            stream = self._stream(behaviour, method.name)
+            return grpc.unary_stream_rpc_method_handler(stream, read, write)
+        unary = self._unary(behaviour, method.name)
+        return grpc.unary_unary_rpc_method_handler(unary, read, write)
 
     def _unary(self, behaviour: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> Any:
             self._calls += 1
             try:
-                self._refuse_if_full()
+                self._admit(request)
                 return await behaviour(request, context)
             except Exception as error:
                 await self._fail(error, context, method)
@@ -59,7 +68,7 @@ class CallGuard:
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             self._calls += 1
             try:
-                self._refuse_if_full()
+                self._admit(request)
                 async for response in behaviour(request, context):
                     yield response
             except Exception as error:
@@ -69,11 +78,15 @@ class CallGuard:
 
         return call
 
-    def _refuse_if_full(self) -> None:
+    def _admit(self, request: Any) -> None:
         if self._calls > self._max_calls:
             raise TooManyRequests(
                 "The daemon serves as many calls as it may; try again in a moment.",
                 retry_after_seconds=1.0,
+            )
+        if request is None:
+            raise InvalidRequest(
+                "request", "it is no such message, or a string in it is not UTF-8; check the stubs"
             )
 
     async def _fail(self, error: Exception, context: Context, method: str) -> NoReturn:
@@ -86,3 +99,15 @@ class CallGuard:
         log.error("call.failed", method=method, error_id=error_id, exc_info=error)
         await context.abort_with_status(internal_status(error_id))
         raise AssertionError("abort returned")
+
+
+def _readable(request_type: type[Message]) -> Callable[[bytes], Message | None]:
+    """Deserialise, or give None: an exception at that point would go to the caller as it is."""
+
+    def read(data: bytes) -> Message | None:
+        try:
+            return request_type.FromString(data)
+        except DecodeError:
+            return None
+
+    return read

@@ -14,14 +14,7 @@ from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.guard import CallGuard
 from sandboxd.service.reflection import add_reflection
 from sandboxd.service.session_service import SessionServicer
-from sandboxd_proto.v1 import (
-    admin_service_pb2,
-    admin_service_pb2_grpc,
-    exec_service_pb2,
-    exec_service_pb2_grpc,
-    session_service_pb2,
-    session_service_pb2_grpc,
-)
+from sandboxd_proto.v1 import admin_service_pb2, exec_service_pb2, session_service_pb2
 
 MAX_MESSAGE_BYTES = 16 << 20
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
@@ -47,13 +40,13 @@ class ApiServer:
     ) -> None:
         self._config = config
         self._server = aio.server(options=_options(config.max_calls))
-        around = CallGuard(max_calls=config.max_calls).around
-        session_service_pb2_grpc.add_SessionServiceServicer_to_server(
-            around(sessions, _SESSIONS), self._server
-        )
-        exec_service_pb2_grpc.add_ExecServiceServicer_to_server(around(execs, _EXECS), self._server)
-        admin_service_pb2_grpc.add_AdminServiceServicer_to_server(
-            around(admin, _ADMIN), self._server
+        guard = CallGuard(max_calls=config.max_calls)
+        self._server.add_generic_rpc_handlers(
+            (
+                guard.handler(_SESSIONS, sessions),
+                guard.handler(_EXECS, execs),
+                guard.handler(_ADMIN, admin),
+            )
         )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

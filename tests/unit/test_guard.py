@@ -12,7 +12,7 @@ import pytest
 from grpc import aio
 
 from sandboxd.errors import PoolExhausted
-from sandboxd.service.interceptors import ErrorInterceptor
+from sandboxd.service.guard import CallGuard
 from sandboxd_proto.v1 import exec_service_pb2 as pb
 from sandboxd_proto.v1 import exec_service_pb2_grpc as pb_grpc
 from tests.fakes.waiting import eventually
@@ -57,8 +57,9 @@ async def servicer() -> Servicer:
 
 @pytest.fixture
 async def api(servicer: Servicer, short_dir: Path) -> AsyncIterator[Api]:
-    server = aio.server(interceptors=[ErrorInterceptor(max_calls=LIMIT)])
-    pb_grpc.add_ExecServiceServicer_to_server(servicer, server)
+    server = aio.server()
+    service = pb.DESCRIPTOR.services_by_name["ExecService"]
+    server.add_generic_rpc_handlers((CallGuard(max_calls=LIMIT).handler(service, servicer),))
     server.add_insecure_port(f"unix:{short_dir}/api.sock")
     await server.start()
     async with Api(short_dir / "api.sock") as api:
@@ -69,9 +70,13 @@ async def api(servicer: Servicer, short_dir: Path) -> AsyncIterator[Api]:
 async def call(api: Api, method: str) -> None:
     if method == "Run":
         await api.run("s", "x")
-    else:
-        async for _ in api.exec("s", "x"):
+        return
+    stream = api.exec("s", "x")
+    try:
+        while await stream.read() is not aio.EOF:
             pass
+    finally:
+        stream.cancel()
 
 
 def raising(error: BaseException) -> Callable[[], None]:

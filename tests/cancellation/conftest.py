@@ -1,0 +1,10 @@
+"""The API is served on the loop that the daemon runs on."""
+
+from __future__ import annotations
+
+import pytest
+import uvloop
+
+
+def pytest_asyncio_loop_factories(config, item):
+    return {"uvloop": uvloop.new_event_loop}

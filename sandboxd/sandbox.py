@@ -187,7 +187,7 @@ class SandboxMaker:
         loop = asyncio.get_running_loop()
         expected = 0
         while True:
-            peer, _ = await loop.sock_accept(listener)
+            peer = await _accept(listener)
             try:
                 if not expected:
                     container = await self._engine.inspect(sandbox.container_id)
@@ -274,6 +274,20 @@ class SandboxMaker:
             masked_paths=MASKED_PATHS,
             readonly_paths=READONLY_PATHS,
         )
+
+
+async def _accept(listener: socket.socket) -> socket.socket:
+    """The next connection. Not loop.sock_accept: a cancel in the right moment would lose one."""
+    loop = asyncio.get_running_loop()
+    while True:
+        with suppress(BlockingIOError):
+            return listener.accept()[0]
+        readable = asyncio.Event()
+        loop.add_reader(listener, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(listener)
 
 
 def _peer_pid(peer: socket.socket) -> int:

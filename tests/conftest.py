@@ -11,16 +11,18 @@ from typing import Any
 
 import hypothesis
 import pytest
+import structlog
 
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, running
 from sandboxd.isolation.uids import UidRange
-from sandboxd.pool import PoolSettings, WarmPool
+from sandboxd.pool import WarmPool
 from sandboxd.registry.contract import Registry
 from sandboxd.registry.sqlite import SqliteRegistry
 from sandboxd.sandbox import SandboxMaker, SandboxSettings
-from sandboxd.sessions import Sessions, SessionSettings
-from tests.fakes.engine import DEFAULT_IMAGE, FakeEngine
+from sandboxd.sessions import Sessions
+from tests.fakes import settings as settings_for_tests
+from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.service.client import Api
 
@@ -28,7 +30,12 @@ from tests.service.client import Api
 hypothesis.settings.register_profile("sandboxd", deadline=None)
 hypothesis.settings.load_profile("sandboxd")
 
-MIB = 1 << 20
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_logs() -> None:
+    """Tracebacks in the log without the values of variables, which take long to draw."""
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, plain])
 
 
 @pytest.fixture
@@ -58,22 +65,7 @@ def uids() -> UidRange:
 
 @pytest.fixture
 def sandbox_settings(short_dir: Path) -> SandboxSettings:
-    return SandboxSettings(
-        instance="test",
-        image=DEFAULT_IMAGE,
-        runtime=None,
-        network_mode="none",
-        runtime_dir=short_dir,
-        guest_dir=short_dir,
-        links_dir=short_dir / "links",
-        workspace_dir="/workspace",
-        workspace_bytes=MIB,
-        workspace_files=16,
-        memory_bytes=64 * MIB,
-        cpu_quota_us=0,
-        max_processes=16,
-        max_open_files=64,
-    )
+    return settings_for_tests.of_sandboxes(short_dir)
 
 
 @pytest.fixture
@@ -85,13 +77,11 @@ def maker(
 
 @pytest.fixture
 async def start_pool(maker: SandboxMaker) -> AsyncIterator[Callable[..., Awaitable[WarmPool]]]:
-    """Starts a pool; settings that are not named are generous."""
+    """Starts a pool; settings may be replaced by name."""
     async with AsyncExitStack() as stack:
 
         async def start(**settings: Any) -> WarmPool:
-            generous = {"target": 0, "maximum": 32, "concurrency": 4, "wait_seconds": 5.0}
-            never = {"health_seconds": 3600.0, "sweep_seconds": 3600.0}
-            pool = WarmPool(maker, PoolSettings(**{**generous, **never, **settings}))
+            pool = WarmPool(maker, settings_for_tests.of_pool(**settings))
             return await stack.enter_async_context(pool)
 
         yield start
@@ -114,10 +104,8 @@ async def start_sessions(
         async def start(
             *, pool: WarmPool | None = None, kept_in: Registry = registry, **settings: Any
         ) -> Sessions:
-            patient = {"idle_seconds": 3600.0, "memory_seconds": 3600.0, "max_running_execs": 4}
-            sessions = Sessions(
-                pool or await start_pool(), kept_in, SessionSettings(**{**patient, **settings})
-            )
+            asked = settings_for_tests.of_sessions(**settings)
+            sessions = Sessions(pool or await start_pool(), kept_in, asked)
             return await stack.enter_async_context(sessions)
 
         yield start
@@ -125,20 +113,7 @@ async def start_sessions(
 
 @pytest.fixture
 def config(short_dir: Path) -> Config:
-    """A small daemon on a unix socket, with directories of its own."""
-    runtime = short_dir / "runtime" / "bin"
-    runtime.mkdir(parents=True)
-    (runtime / "python3.11").touch()
-    return Config(
-        host="",
-        state_dir=short_dir / "state",
-        run_dir=short_dir / "run",
-        guest_runtime=runtime.parent,
-        pool_size=1,
-        min_pool_size=0,
-        max_pool_size=4,
-        drain_seconds=0.0,
-    )
+    return settings_for_tests.of_daemon(short_dir)
 
 
 @pytest.fixture

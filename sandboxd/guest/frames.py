@@ -25,6 +25,8 @@ MAX_GUEST_PAYLOAD = MAX_CHUNK + 64
 MAX_DAEMON_PAYLOAD = 1 << 20
 """Largest payload the guest accepts."""
 
+Payload = bytes | memoryview
+
 _HELLO = struct.Struct("!HI")
 _OUTPUT = struct.Struct("!BQ")
 _EXITED = struct.Struct("!BBiQQ")
@@ -70,7 +72,8 @@ class Cause(IntEnum):
 class Frame(NamedTuple):
     kind: int
     channel: int
-    payload: bytes
+    payload: memoryview
+    """Valid until the next frame is asked for; output is large, so it is not copied on the way."""
 
 
 class Output(NamedTuple):
@@ -99,9 +102,14 @@ def encode_hello(pid: int) -> bytes:
     return encode(Kind.HELLO, payload=_HELLO.pack(PROTOCOL_VERSION, pid))
 
 
+def encode_output_head(channel: int, stream: Stream, offset: int, size: int) -> bytes:
+    """What goes before `size` bytes of output to make them a frame."""
+    head = HEADER.pack(_OUTPUT.size + size, Kind.OUTPUT, channel)
+    return head + _OUTPUT.pack(stream, offset)
+
+
 def encode_output(channel: int, stream: Stream, offset: int, data: bytes) -> bytes:
-    size = _OUTPUT.size + len(data)
-    return HEADER.pack(size, Kind.OUTPUT, channel) + _OUTPUT.pack(stream, offset) + data
+    return encode_output_head(channel, stream, offset, len(data)) + data
 
 
 def encode_exited(channel: int, exited: Exited) -> bytes:
@@ -112,21 +120,21 @@ def encode_credit(channel: int, count: int) -> bytes:
     return encode(Kind.CREDIT, channel, _CREDIT.pack(count))
 
 
-def decode_hello(payload: bytes) -> tuple[int, int]:
+def decode_hello(payload: Payload) -> tuple[int, int]:
     version, pid = _unpack(_HELLO, payload)
     return version, pid
 
 
-def decode_output(payload: bytes) -> Output:
+def decode_output(payload: Payload) -> Output:
     if len(payload) <= _OUTPUT.size:
         raise ProtocolError("output frame without output")
     stream, offset = _OUTPUT.unpack_from(payload)
     if stream not in (1, 2):
         raise ProtocolError(f"output on unknown stream {stream}")
-    return Output(Stream(stream), offset, payload[_OUTPUT.size :])
+    return Output(Stream(stream), offset, bytes(payload[_OUTPUT.size :]))
 
 
-def decode_exited(payload: bytes) -> Exited:
+def decode_exited(payload: Payload) -> Exited:
     ending, cause, value, stdout_bytes, stderr_bytes = _unpack(_EXITED, payload)
     if ending not in (0, 1) or cause not in (0, 1, 2):
         raise ProtocolError("unknown way of ending")
@@ -136,12 +144,12 @@ def decode_exited(payload: bytes) -> Exited:
     return Exited(Ending(ending), Cause(cause), value, stdout_bytes, stderr_bytes)
 
 
-def decode_credit(payload: bytes) -> int:
+def decode_credit(payload: Payload) -> int:
     (count,) = _unpack(_CREDIT, payload)
     return int(count)
 
 
-def _unpack(layout: struct.Struct, payload: bytes) -> tuple[int, ...]:
+def _unpack(layout: struct.Struct, payload: Payload) -> tuple[int, ...]:
     if len(payload) != layout.size:
         raise ProtocolError(f"payload of {len(payload)} bytes where {layout.size} belong")
     return layout.unpack(payload)
@@ -152,7 +160,7 @@ class Decoder:
 
     def __init__(self, max_payload: int) -> None:
         self._max_payload = max_payload
-        self._pending = bytearray()
+        self._pending = b""
 
     @property
     def is_mid_frame(self) -> bool:
@@ -160,10 +168,7 @@ class Decoder:
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yield the frames that `data` completes; ProtocolError if one is over the limit."""
-        buffer: bytes | bytearray = data
-        if self._pending:
-            self._pending += data
-            buffer = self._pending
+        buffer = memoryview(self._pending + data if self._pending else data)
         position, end = 0, len(buffer)
         try:
             while end - position >= HEADER.size:
@@ -174,6 +179,6 @@ class Decoder:
                 if end - body < size:
                     break
                 position = body + size
-                yield Frame(kind, channel, bytes(buffer[body:position]))
+                yield Frame(kind, channel, buffer[body:position])
         finally:
-            self._pending = bytearray(buffer[position:])
+            self._pending = bytes(buffer[position:])

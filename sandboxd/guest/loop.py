@@ -10,14 +10,18 @@ import socket
 import struct
 import termios
 import time
+from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 
 from . import frames, processes
 from .frames import Cause, Ending, Exited, Kind, Stream
 from .processes import Beginning, Process
 from .shell import Command, Refusal, Shells, Waiting
 
-OUTGOING_HIGH = 256 * 1024
+MAX_PIECES = 256
+"""Pieces given to one send; the kernel takes up to 1024."""
+OUTGOING_HIGH = 512 * 1024
 """Above this no output is read from commands: the daemon is behind."""
 LINGER_SECONDS = 0.001
 """How long a little output of a young command waits for the exit, to leave in one piece with it."""
@@ -85,7 +89,8 @@ class Guest:
         self._execs: dict[int, Exec] = {}
         self._by_pid: dict[int, Exec] = {}
         self._by_fd: dict[int, tuple[Exec, Stream]] = {}
-        self._outgoing = bytearray()
+        self._outgoing: deque[bytes | memoryview] = deque()
+        self._outgoing_bytes = 0
         self._linger_until = 0.0
         self._leftovers: frozenset[Process] = frozenset()
         """What was there when the last command had ended."""
@@ -161,7 +166,8 @@ class Guest:
             self._linger_until = 0.0
         elif not self._outgoing:
             self._linger_until = time.monotonic() + LINGER_SECONDS
-        self._outgoing += data
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
 
     def _flush_if_due(self) -> None:
         if not self._outgoing:
@@ -169,14 +175,23 @@ class Guest:
         if self._linger_until and time.monotonic() < self._linger_until:
             return
         try:
-            sent = self._connection.send(self._outgoing)
-            del self._outgoing[:sent]
+            self._drop(self._connection.sendmsg(list(islice(self._outgoing, MAX_PIECES))))
         except BlockingIOError:
             pass  # the writable event brings us back
         except (BrokenPipeError, ConnectionResetError):
-            self._outgoing.clear()  # the read side will see the end
+            self._drop(self._outgoing_bytes)  # the read side will see the end
         self._watch_connection(writable=bool(self._outgoing))
-        self._watch_pipes(len(self._outgoing) < OUTGOING_HIGH)
+        self._watch_pipes(self._outgoing_bytes < OUTGOING_HIGH)
+
+    def _drop(self, count: int) -> None:
+        """Forget the first `count` bytes of what is to be sent."""
+        self._outgoing_bytes -= count
+        while count:
+            piece = self._outgoing.popleft()
+            if len(piece) > count:
+                self._outgoing.appendleft(memoryview(piece)[count:])
+                return
+            count -= len(piece)
 
     def _watch_connection(self, *, writable: bool) -> None:
         if writable != self._writable_watched:
@@ -204,13 +219,13 @@ class Guest:
 
     def _handle(self, frame: frames.Frame) -> None:
         if frame.kind == Kind.START:
-            self._start(frame.channel, json.loads(frame.payload))
+            self._start(frame.channel, json.loads(bytes(frame.payload)))
         elif frame.kind == Kind.CREDIT:
             self._add_credit(frame.channel, frames.decode_credit(frame.payload))
         elif frame.kind == Kind.KILL:
             self._kill(frame.channel)
         elif frame.kind == Kind.PING:
-            self._send(frames.encode(Kind.PONG, payload=frame.payload))
+            self._send(frames.encode(Kind.PONG, payload=bytes(frame.payload)))
         else:
             raise frames.ProtocolError(f"unexpected frame of kind {frame.kind}")
 
@@ -324,10 +339,10 @@ class Guest:
         execution.sent[stream] += len(data)
         execution.window -= len(data) + frames.FRAME_COST
         is_young = time.monotonic() - execution.started_at < YOUNG_SECONDS
-        self._send(
-            frames.encode_output(execution.channel, stream, offset, data),
-            linger=is_young and len(data) < LINGER_BYTES,
-        )
+        linger = is_young and len(data) < LINGER_BYTES
+        head = frames.encode_output_head(execution.channel, stream, offset, len(data))
+        self._send(head, linger=linger)
+        self._send(data, linger=linger)
         return True
 
     def _close_stream(self, execution: Exec, stream: Stream) -> None:

@@ -51,4 +51,4 @@ def _welcome(connection: socket.socket) -> Settings:
         for frame in decoder.feed(data):
             if frame.kind != Kind.WELCOME:
                 raise SystemExit(1)
-            return cast(Settings, json.loads(frame.payload))
+            return cast(Settings, json.loads(bytes(frame.payload)))

@@ -11,12 +11,14 @@ image has no bash, the guest's own waits, and replaces itself by /bin/sh.
 """
 
 import errno
+import fcntl
 import os
 import re
 import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 OWN_BASH = "/.sandboxd/bin/bash"
@@ -24,6 +26,8 @@ GATE = 9
 """Descriptor of the pipe in the waiting shell."""
 BLANKS = 16 * 1024
 """Longest command that a waiting shell takes; a longer one gets a shell of its own."""
+STDOUT_PIPE = 256 * 1024
+"""More than the usual 64 KiB, so that a command with much output is switched to less often."""
 GATE_BYTES = 60 * 1024
 """Set-up lines that surely fit into the empty pipe."""
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -106,8 +110,10 @@ class Waiting:
             os.chdir("/")
             for descriptor in (gate, stdout, stderr):
                 os.close(descriptor)
-        os.set_blocking(self.stdout, False)
-        os.set_blocking(self.stderr, False)
+        for descriptor in (self.stdout, self.stderr):
+            os.set_blocking(descriptor, False)
+        with suppress(PermissionError):  # beyond the quota of the uid the usual size has to do
+            fcntl.fcntl(self.stdout, fcntl.F_SETPIPE_SZ, STDOUT_PIPE)
         self._gate_inode = os.fstat(self._gate).st_ino
 
     def open_for_any_command(self) -> None:

@@ -195,7 +195,7 @@ class GuestLink(asyncio.Protocol):
         self._ready.set_result(None)
 
     def _on_pong(self, frame: Frame) -> None:
-        pong = self._pongs.pop(frame.payload, None)
+        pong = self._pongs.pop(bytes(frame.payload), None)
         if pong is None:
             raise ProtocolError("answer to a ping that was not sent")
         if not pong.done():
@@ -233,6 +233,6 @@ class GuestLink(asyncio.Protocol):
         if len(frame.payload) > frames.MAX_REFUSAL or any(account.received.values()):
             raise ProtocolError("malformed refusal")
         del self._open[frame.channel]
-        text = frame.payload.decode(errors="replace")
+        text = bytes(frame.payload).decode(errors="replace")
         # It goes into messages and logs, so nothing in it may break out of a line.
         account.channel.on_refused("".join(c if c.isprintable() else "?" for c in text))

@@ -19,8 +19,10 @@ from sandboxd.errors import (
     Unavailable,
     WrongState,
 )
+from sandboxd_proto.v1.error_reason_pb2 import ErrorReason
 
 DOMAIN = "sandboxd"
+_INTERNAL = ErrorReason.Name(ErrorReason.INTERNAL)
 
 STATUS_CODES: dict[type[SandboxdError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
@@ -58,7 +60,7 @@ def to_status(error: SandboxdError) -> rpc_status._Status:
 def internal_status(error_id: str) -> rpc_status._Status:
     """The status of a fault of ours: its text stays in the log."""
     message = f"sandboxd failed; its log has the details under error id {error_id}."
-    return _status(grpc.StatusCode.INTERNAL, message, [_info("INTERNAL", {"errorId": error_id})])
+    return _status(grpc.StatusCode.INTERNAL, message, [_info(_INTERNAL, {"errorId": error_id})])
 
 
 def _info(reason: str, metadata: dict[str, str]) -> any_pb2.Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Awaitable, Callable
 
@@ -42,10 +43,16 @@ async def is_held_at(step: str, engine: FakeEngine) -> None:
         await engine.wait_until(lambda: len(engine.running) > 0)
 
 
+@pytest.mark.parametrize("connects_late", [False, True])
 async def test_cancelled_make_leaves_nothing(
-    maker: SandboxMaker, engine: FakeEngine, guests: FakeGuests, uids: UidRange
+    connects_late: bool,
+    maker: SandboxMaker,
+    engine: FakeEngine,
+    guests: FakeGuests,
+    uids: UidRange,
 ) -> None:
     """Wherever the making of a sandbox is cancelled, container, uid and tasks are given back."""
+    guests.connects_late = connects_late
     tasks = Tasks()
     for turns in range(POINTS):
         sandbox = await cancelled_after(turns, maker.make())
@@ -58,6 +65,7 @@ async def test_cancelled_make_leaves_nothing(
 
     connected = guests.by_container.values()
     await eventually(lambda: not any(guest.is_connected for guest in connected))
+    gc.collect()  # a socket that was lost track of would complain here, and fail this test
 
 
 @pytest.mark.parametrize("step", STEPS)

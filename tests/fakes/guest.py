@@ -136,14 +136,14 @@ class FakeGuest(asyncio.Protocol):
     def _handle(self, frame: frames.Frame) -> None:
         match frame.kind:
             case Kind.WELCOME:
-                self.settings = json.loads(frame.payload)
+                self.settings = json.loads(bytes(frame.payload))
                 self._guests.welcome(self)
             case Kind.PING:
                 self.pings += 1
                 if self._guests.answers_pings:
-                    self.say(frames.encode(Kind.PONG, payload=frame.payload))
+                    self.say(frames.encode(Kind.PONG, payload=bytes(frame.payload)))
             case Kind.START:
-                self._start(frame.channel, json.loads(frame.payload))
+                self._start(frame.channel, json.loads(bytes(frame.payload)))
             case Kind.CREDIT if command := self.running.get(frame.channel):
                 command.window += frames.decode_credit(frame.payload)
                 self._advance(command)
@@ -235,10 +235,13 @@ class FakeGuests:
         )
         """What a guest does once it has its settings."""
         self.answers_pings = True
+        self.connects_late = False
+        """Whether the engine answers a start before the guest has dialled."""
         self.start_seconds = 5.0
         self.by_container: dict[ContainerId, FakeGuest] = {}
         self.commands: list[Command] = []
         self.uids: UidRange | None = None
+        self._connecting: list[asyncio.Future[None]] = []
 
     def maker(self, engine: Engine, settings: SandboxSettings, uids: UidRange) -> SandboxMaker:
         """A maker of sandboxes that cannot kill anything real."""
@@ -261,15 +264,20 @@ class FakeGuests:
         self.by_container[container_id].drop()
 
     async def aclose(self) -> None:
+        await asyncio.gather(*self._connecting, return_exceptions=True)
         for guest in self.by_container.values():
             guest.drop()
-            await guest.disconnected.wait()
+            if guest.is_connected:
+                await guest.disconnected.wait()
 
     async def _on_start(self, spec: ContainerSpec, container: Container) -> None:
         guest = FakeGuest(self, spec)
         self.by_container[container.id] = guest
         _being_started.set(guest)
-        await guest.connect()
+        connecting = asyncio.ensure_future(guest.connect())
+        self._connecting.append(connecting)
+        if not self.connects_late:
+            await asyncio.shield(connecting)  # a process does not care who gave up its start
 
     async def _on_remove(self, spec: ContainerSpec, container: Container) -> None:
         if container.id in self.by_container:

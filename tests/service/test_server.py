@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import stat
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -99,7 +101,7 @@ async def test_reflection_lists_the_services(version: str, api: Api) -> None:
         "sandboxd.v1.ExecService.Exec",
         "sandboxd.v1.SessionService.OpenSession",
         "sandboxd.v1.ExecRequest",
-        "sandboxd.v1.ErrorReason",
+        "sandboxd.v1.SessionState",
     ],
 )
 async def test_reflection_describes_symbols(symbol: str, version: str, api: Api) -> None:
@@ -122,6 +124,25 @@ async def test_reflection_of_an_unknown_symbol_is_an_error(
     answer = await reflected(api, version, file_containing_symbol=symbol)
 
     assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+
+
+FIND_EVERY_FILE = """
+from pathlib import Path
+import sandboxd.daemon, sandboxd_proto.v1
+from google.protobuf import descriptor_pool
+for file in Path(sandboxd_proto.v1.__file__).parent.glob("*.proto"):
+    descriptor_pool.Default().FindFileByName(f"sandboxd_proto/v1/{file.name}")
+"""
+
+
+async def test_reflection_knows_every_proto_of_ours() -> None:
+    """The daemon by itself, without what else a test has imported, can describe the whole API."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", FIND_EVERY_FILE), stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await process.communicate()
+
+    assert process.returncode == 0, errors.decode()
 
 
 async def test_second_daemon_on_the_same_state_is_refused(
@@ -158,6 +179,31 @@ async def test_missing_guest_runtime_is_told(
     asked = config.model_copy(update={"guest_runtime": config.state_dir / "nowhere"})
     with pytest.raises(StartRefused, match="build_images"):
         await running(asked, engine=engine, maker=guests.maker).__aenter__()
+
+
+@pytest.mark.parametrize("length", [80, 95, 200])
+async def test_run_directory_too_long_for_a_socket_is_told(
+    length: int, config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """Where no guest could connect, the daemon does not start, and says which setting to change."""
+    prefix = f"{config.run_dir}/"
+    asked = config.model_copy(update={"run_dir": Path(prefix + "x" * (length - len(prefix)))})
+    with pytest.raises(StartRefused, match="SANDBOXD_RUN_DIR"):
+        async with running(asked, engine=engine, maker=guests.maker):
+            pass
+
+
+async def test_empty_name_of_an_instance_is_replaced(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """A first start cut short does not leave a daemon that takes others' containers for its own."""
+    config.state_dir.mkdir()
+    (config.state_dir / "instance").touch()
+    async with running(config, engine=engine, maker=guests.maker) as daemon:
+        await daemon.pool.wait_until_warm()
+
+    (spec,) = engine.specs.values()
+    assert all(spec.labels.values())
 
 
 async def test_draining_refuses_what_is_new(daemon: Daemon, api: Api, guests: FakeGuests) -> None:

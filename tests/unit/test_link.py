@@ -64,7 +64,7 @@ async def test_greeting_gives_the_settings_and_waits_for_ready() -> None:
     await asyncio.sleep(0)
 
     (welcome,) = rig.wire.frames()
-    assert json.loads(welcome.payload) == {"workspace": "/w", "env": {"A": "b"}}
+    assert json.loads(bytes(welcome.payload)) == {"workspace": "/w", "env": {"A": "b"}}
     assert not greeting.done()
     rig.link.data_received(frames.encode(Kind.READY))
     await greeting
@@ -137,7 +137,7 @@ async def test_ping_is_answered_or_told() -> None:
     second = asyncio.ensure_future(rig.link.ping())
     await asyncio.sleep(0)
     asked = rig.wire.frames()
-    rig.link.data_received(frames.encode(Kind.PONG, payload=asked[0].payload))
+    rig.link.data_received(frames.encode(Kind.PONG, payload=bytes(asked[0].payload)))
     await first
     rig.link.connection_lost(None)
 
@@ -151,7 +151,7 @@ async def test_pong_twice_cuts_the_guest_off() -> None:
     ping = asyncio.ensure_future(rig.link.ping())
     await asyncio.sleep(0)
     (asked,) = rig.wire.frames()
-    rig.link.data_received(2 * frames.encode(Kind.PONG, payload=asked.payload))
+    rig.link.data_received(2 * frames.encode(Kind.PONG, payload=bytes(asked.payload)))
 
     await ping
     assert "was not sent" in (rig.link.closed_because or "")

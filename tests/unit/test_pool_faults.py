@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -15,8 +16,9 @@ from sandboxd.errors import (
     ImageNotFound,
     SandboxdError,
 )
-from sandboxd.pool import PoolSettings, WarmPool
+from sandboxd.pool import WarmPool
 from sandboxd.sandbox import Sandbox
+from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
@@ -46,14 +48,7 @@ class InstantMaker:
 
 
 def instant_pool(maker: InstantMaker, *, wait_seconds: float) -> WarmPool:
-    settings = PoolSettings(
-        target=0,
-        maximum=4,
-        concurrency=4,
-        wait_seconds=wait_seconds,
-        health_seconds=3600.0,
-        sweep_seconds=3600.0,
-    )
+    settings = settings_for_tests.of_pool(wait_seconds=wait_seconds)
     return WarmPool(maker, settings)  # type: ignore[arg-type]  # it makes, destroys and sweeps
 
 
@@ -84,10 +79,11 @@ async def test_failing_starts_back_off_and_openers_do_not_wait(
     await eventually(lambda: pool.figures.failed_starts >= 2 and pool.figures.starting == 0)
     asked = engine.calls["image_id"]
     for _ in range(50):
-        with pytest.raises(EngineUnreachable):
+        with pytest.raises(EngineUnreachable) as caught:
             await pool.acquire()
 
     assert engine.calls["image_id"] == asked
+    assert len(traceback.extract_tb(caught.tb)) < 20, "the error keeps every caller it was told to"
 
 
 async def test_pool_recovers_when_the_engine_comes_back(

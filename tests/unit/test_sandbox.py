@@ -34,6 +34,13 @@ def free_uids(uids: UidRange) -> int:
         count += 1
 
 
+def open_sockets() -> set[str]:
+    directory = Path("/proc/self/fd")
+    # The listing itself has a descriptor, which is gone when it is asked about.
+    links = [os.readlink(one) for one in directory.iterdir() if one.is_symlink()]
+    return {link for link in links if link.startswith("socket:")}
+
+
 def link_dir(spec: ContainerSpec) -> Path:
     return next(bind.source for bind in spec.binds if bind.target == LINK_TARGET)
 
@@ -148,13 +155,13 @@ async def test_link_directory_that_cannot_be_made_is_a_failed_start(
     maker: SandboxMaker, sandbox_settings: SandboxSettings, uids: UidRange
 ) -> None:
     """A fault of the host's disk is told as a failed start, and takes no uid."""
-    before = os.listdir("/proc/self/fd")
+    before = open_sockets()
     sandbox_settings.links_dir.touch()
     with pytest.raises(EngineFailed):
         await maker.make()
 
     assert free_uids(uids) == 64
-    assert os.listdir("/proc/self/fd") == before
+    assert open_sockets() == before
 
 
 @pytest.mark.parametrize("step", ["create", "start", "inspect"])
@@ -162,12 +169,12 @@ async def test_failed_start_leaves_no_socket_open(
     step: str, maker: SandboxMaker, engine: FakeEngine
 ) -> None:
     """Neither listener nor connection of a failed start stays, whoever keeps the error."""
-    before = os.listdir("/proc/self/fd")
+    before = open_sockets()
     engine.fail_once(step, EngineFailed("Broken.", retry_after_seconds=1.0))
     with pytest.raises(EngineFailed) as caught:
         await maker.make()
 
-    await eventually(lambda: os.listdir("/proc/self/fd") == before)
+    await eventually(lambda: open_sockets() == before)
     assert caught.value.message == "Broken."
 
 

@@ -1,0 +1,62 @@
+"""Settings that are small, quick and generous unless a test says otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sandboxd.config import Config
+from sandboxd.pool import PoolSettings
+from sandboxd.sandbox import SandboxSettings
+from sandboxd.sessions import SessionSettings
+from tests.fakes.engine import DEFAULT_IMAGE
+
+MIB = 1 << 20
+NEVER = 3600.0
+
+
+def of_sandboxes(directory: Path) -> SandboxSettings:
+    return SandboxSettings(
+        instance="test",
+        image=DEFAULT_IMAGE,
+        runtime=None,
+        network_mode="none",
+        runtime_dir=directory,
+        guest_dir=directory,
+        links_dir=directory / "links",
+        workspace_dir="/workspace",
+        workspace_bytes=MIB,
+        workspace_files=16,
+        memory_bytes=64 * MIB,
+        cpu_quota_us=0,
+        max_processes=16,
+        max_open_files=64,
+    )
+
+
+def of_pool(**settings: Any) -> PoolSettings:
+    generous = {"target": 0, "maximum": 32, "concurrency": 4, "wait_seconds": 5.0}
+    intervals = {"health_seconds": NEVER, "sweep_seconds": NEVER}
+    return PoolSettings(**{**generous, **intervals, **settings})
+
+
+def of_sessions(**settings: Any) -> SessionSettings:
+    patient = {"idle_seconds": NEVER, "memory_seconds": NEVER, "max_running_execs": 4}
+    return SessionSettings(**{**patient, **settings})
+
+
+def of_daemon(directory: Path) -> Config:
+    """A small daemon on a unix socket, with directories of its own and a runtime to be found."""
+    runtime = directory / "runtime" / "bin"
+    runtime.mkdir(parents=True)
+    (runtime / "python3.11").touch()
+    return Config(
+        host="",
+        state_dir=directory / "state",
+        run_dir=directory / "run",
+        guest_runtime=runtime.parent,
+        pool_size=1,
+        min_pool_size=0,
+        max_pool_size=4,
+        drain_seconds=0.0,
+    )

@@ -1,0 +1,123 @@
+"""Sessions while opening fails, sandboxes die at the wrong moment or the registry is broken."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+
+import pytest
+
+from sandboxd.errors import EngineFailed, SandboxdError
+from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.sessions import Outcome, Sessions
+from tests.fakes.engine import FakeEngine
+from tests.fakes.guest import FakeGuests
+from tests.fakes.waiting import eventually
+from tests.unit.test_session_ends import BRIEF, a_record
+from tests.unit.test_sessions import opened
+
+StartSessions = Callable[..., Awaitable[Sessions]]
+
+
+class FaultyRegistry:
+    """A registry that can be slow and can fail."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, SessionRecord] = {}
+        self.gate: asyncio.Event | None = None
+        self.is_saving = asyncio.Event()
+        self.save_errors: list[Exception] = []
+        self.forget_errors: list[Exception] = []
+
+    async def load(self) -> Sequence[SessionRecord]:
+        return list(self.records.values())
+
+    async def save(self, record: SessionRecord) -> None:
+        self.is_saving.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.save_errors:
+            raise self.save_errors.pop(0)
+        self.records[record.session_id] = record
+
+    async def forget(self, session_ids: Collection[str]) -> None:
+        if self.forget_errors:
+            raise self.forget_errors.pop(0)
+        for session_id in session_ids:
+            self.records.pop(session_id, None)
+
+    async def aclose(self) -> None: ...
+
+
+def disk_full() -> Exception:
+    return sqlite3.OperationalError("database or disk is full")
+
+
+async def test_failed_open_is_told_to_all_and_tried_again_later(
+    start_sessions: StartSessions, engine: FakeEngine
+) -> None:
+    """Racing callers share a failure too, and the next one starts anew."""
+    sessions = await start_sessions()
+    engine.fail_once("start", EngineFailed("Broken.", retry_after_seconds=1.0))
+    racing = await asyncio.gather(*(opened(sessions) for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(error, EngineFailed) for error in racing)
+
+    async def opened_at_last() -> Outcome:
+        while True:
+            try:
+                return (await opened(sessions, "another"))[1]
+            except EngineFailed:
+                await asyncio.sleep(0.02)
+
+    assert await asyncio.wait_for(opened_at_last(), 3.0) == Outcome.CREATED
+
+
+async def test_open_that_cannot_be_saved_gives_its_sandbox_back(
+    start_sessions: StartSessions, engine: FakeEngine
+) -> None:
+    """Without a record there is no session, and no sandbox is held for it."""
+    registry = FaultyRegistry()
+    registry.save_errors = [disk_full()]
+    sessions = await start_sessions(kept_in=registry)
+    with pytest.raises(sqlite3.OperationalError):
+        await opened(sessions)
+
+    await engine.wait_until(lambda: not engine.live)
+    assert (await opened(sessions))[1] == Outcome.CREATED
+
+
+async def test_open_does_not_answer_with_a_session_that_is_lost(
+    start_sessions: StartSessions, guests: FakeGuests, engine: FakeEngine
+) -> None:
+    """A sandbox that dies while its session is being made is an error or replaced."""
+    registry = FaultyRegistry()
+    registry.gate = asyncio.Event()
+    sessions = await start_sessions(kept_in=registry)
+    opening = asyncio.ensure_future(opened(sessions))
+    await registry.is_saving.wait()
+    (container,) = engine.live
+    guests.lose(container)
+    await guests.by_container[container].disconnected.wait()
+    await asyncio.sleep(0)
+    registry.gate.set()
+
+    try:
+        session, _ = await opening
+    except SandboxdError:
+        pass  # told, as it should be
+    else:
+        assert session.is_active
+
+
+async def test_expiry_survives_a_registry_that_fails(start_sessions: StartSessions) -> None:
+    """A full disk does not end the watch over idle sessions."""
+    registry = FaultyRegistry()
+    registry.forget_errors = [disk_full()]
+    registry.records["old"] = replace(a_record(SessionState.CLOSED), changed_at=1.0)
+    sessions = await start_sessions(kept_in=registry, idle_seconds=BRIEF, memory_seconds=3600.0)
+    await eventually(lambda: not registry.forget_errors)
+    session, _ = await opened(sessions)
+
+    await eventually(lambda: not session.is_active, timeout_seconds=1.0)

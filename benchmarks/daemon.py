@@ -92,24 +92,22 @@ async def running(*, pool_size: int, max_pool_size: int, engine: Engine) -> Asyn
 
 
 def _environment(directory: Path, port: int, pool_size: int, max_pool_size: int) -> dict[str, str]:
-    # Settings of the caller's own daemon are not for this one.
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("SANDBOXD_") and name not in ("HOST", "SESSION_TIMEOUT_MINUTES")
-    }
     shared_state = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd"))
     runtime = os.environ.get("SANDBOXD_GUEST_RUNTIME") or shared_state / "runtime" / "current"
-    return {
-        **inherited,
+    # With the prefix, which goes before the plain name that the caller may have set.
+    environment = {
+        **os.environ,
         "SANDBOXD_STATE_DIR": str(directory / "state"),
         "SANDBOXD_RUN_DIR": str(directory / "run"),
         "SANDBOXD_GUEST_RUNTIME": str(runtime),
-        "PORT": str(port),
-        "POOL_SIZE": str(pool_size),
-        "MIN_POOL_SIZE": "0",
-        "MAX_POOL_SIZE": str(max_pool_size),
+        "SANDBOXD_HOST": "127.0.0.1",
+        "SANDBOXD_PORT": str(port),
+        "SANDBOXD_POOL_SIZE": str(pool_size),
+        "SANDBOXD_MIN_POOL_SIZE": "0",
+        "SANDBOXD_MAX_POOL_SIZE": str(max_pool_size),
     }
+    environment.pop("SANDBOXD_SOCKET", None)
+    return environment
 
 
 def _unix_target(directory: Path) -> str:

@@ -67,7 +67,7 @@ class Engine:
             "Image": image,
             "Cmd": ["sleep", "infinity"],
             "Labels": {LABEL: self._token},
-            "HostConfig": {"NetworkMode": "none", "Init": True},
+            "HostConfig": {"NetworkMode": "none"},
         }
         container = self._ask("POST", "/containers/create", config)["Id"]
         try:

@@ -21,9 +21,9 @@ class Contestant:
     call: Callable[[], Awaitable[float]]
     """Does it once and returns the seconds that count."""
     every: int = 1
-    """Takes part in each so-manieth round; slow ones need not be in all."""
+    """Takes part in every nth round only; slow ones need not be in all."""
     aftermath_seconds: float = 0.0
-    """What it keeps the machine busy with after its answer is not for the next one to pay."""
+    """How long it keeps the machine busy after its answer; the next one must not pay for that."""
 
 
 async def race(

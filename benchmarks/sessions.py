@@ -13,7 +13,7 @@ from benchmarks.table import Group
 
 COMMAND = "echo hi"
 SLOW_EVERY = 3
-"""Cold starts and `docker run` take part in each so-manieth round."""
+"""Cold starts and `docker run` take part in every nth round only."""
 
 
 async def opening(

@@ -35,6 +35,11 @@ from sandboxd.sessions import Sessions, SessionSettings
 log = structlog.get_logger()
 
 
+MAX_SOCKET_PATH = 107
+"""What the kernel takes as the path of a unix socket."""
+LINK_PATH_LENGTH = len("/links/0123456789abcdef/guest.sock")
+
+
 class StartRefused(Exception):
     """The daemon cannot start; the text says why and what to do."""
 
@@ -89,8 +94,11 @@ async def running(
             ),
         )
         await server.start()
-        stack.push_async_callback(server.stop, config.drain_seconds)
-        stack.callback(sessions.drain)
+        # At the end, the last first: callers hear that we leave, then how their commands ended, and
+        # only then the listeners close.
+        stack.push_async_callback(server.stop)
+        stack.push_async_callback(sessions.shut_down, config.drain_seconds)
+        stack.push_async_callback(server.announce_stop)
         log.info(
             "daemon.started",
             version=__version__,
@@ -115,30 +123,41 @@ async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
 
 def _claim_instance(config: Config, stack: AsyncExitStack) -> str:
     """Lock the state directory for this process and return its lasting name."""
-    try:
-        config.state_dir.mkdir(parents=True, exist_ok=True)
-        config.run_dir.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(config.state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except PermissionError as error:
+    longest = max(len(str(config.api_socket)), len(str(config.run_dir)) + LINK_PATH_LENGTH)
+    if longest > MAX_SOCKET_PATH:
         raise StartRefused(
-            f"cannot write to {error.filename}; run as root, or set SANDBOXD_STATE_DIR and "
-            "SANDBOXD_RUN_DIR to directories of your own"
+            f"{config.run_dir} is too long a path for sockets; set a shorter SANDBOXD_RUN_DIR"
+        )
+    _lock(config.state_dir, stack)
+    if config.run_dir != config.state_dir:
+        _lock(config.run_dir, stack)
+    name_file = config.state_dir / "instance"
+    if not name_file.exists() or not name_file.read_text():
+        name_file.write_text(secrets.token_hex(6))
+    return name_file.read_text()
+
+
+def _lock(directory: Path, stack: AsyncExitStack) -> None:
+    """Hold a directory until the stack unwinds."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StartRefused(
+            f"cannot write to {directory} ({error.strerror}); run as root, or set "
+            "SANDBOXD_STATE_DIR and SANDBOXD_RUN_DIR to directories of your own"
         ) from error
     stack.callback(os.close, descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise StartRefused(
-            f"another sandboxd already runs on {config.state_dir}; stop it (./scripts/stop), or "
-            "set SANDBOXD_STATE_DIR, SANDBOXD_RUN_DIR and PORT for a second one"
+            f"another sandboxd already runs on {directory}; stop it (./scripts/stop), or set "
+            "SANDBOXD_STATE_DIR, SANDBOXD_RUN_DIR and PORT for a second one"
         ) from error
     # Whoever finds the file locked reads from it whom to stop.
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
-    name_file = config.state_dir / "instance"
-    if not name_file.exists():
-        name_file.write_text(secrets.token_hex(6))
-    return name_file.read_text()
 
 
 def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:

@@ -239,12 +239,18 @@ class Exec:
         assert self._captured is not None
         return self._captured
 
+    async def ended(self) -> ExitStatus:
+        """Return how it ended."""
+        while self.exit is None:
+            # Shielded: one who gives up waiting must not take the news from the others.
+            await asyncio.shield(self._change())
+        return self.exit
+
     async def wait(self) -> ExitStatus:
         """Return how it ended; CommandNotStartable if it never began."""
-        while self.exit is None:
-            await self._change()
+        status = await self.ended()
         self._raise_if_never_ran()
-        return self.exit
+        return status
 
     async def follow(self) -> AsyncIterator[Batch]:
         """What happens, in batches; the last one carries the exit. For one reader.
@@ -355,7 +361,7 @@ class Exec:
             case Reason.CANCELLED:
                 return "The command was ended because its caller went away."
             case Reason.SESSION_CLOSED:
-                return "The command was ended because its session was closed."
+                return f"The command was ended with its session ({self._lost})."
             case Reason.SANDBOX_LOST:
                 return f"The sandbox was lost ({self._lost}); open the session again."
             case Reason.SWEPT:

@@ -129,7 +129,9 @@ class WarmPool:
                 retry_after_seconds=5.0,
             )
         if self._retry is not None and self._last_error is not None and not self._starting:
-            raise self._last_error  # nothing is started before the back-off is over
+            # Nothing is started before the back-off is over. Raised many times over, an error would
+            # collect the frames of all whom it was told.
+            raise self._last_error.with_traceback(None)
         return await self._wait_for_one()
 
     def _starting_unclaimed(self) -> int:

@@ -149,15 +149,7 @@ class Sessions:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End every session; each is remembered as lost, so that its next open says so."""
-        self.drain()
-        for opening in self._opening.values():
-            opening.cancel()
-        if self._opening:
-            await asyncio.wait(self._opening.values())
-        for session in tuple(self._sessions.values()):
-            if session.is_active:
-                self._end(session, SessionState.LOST, "the daemon was stopped")
+        await self.shut_down(0.0)
         for task in self._tasks:
             if task.get_name() == "sessions-expiry":
                 task.cancel()
@@ -167,6 +159,27 @@ class Sessions:
     def drain(self) -> None:
         """Take no new sessions and no new commands."""
         self._draining = True
+
+    async def shut_down(self, grace_seconds: float) -> None:
+        """Take nothing new, let running commands end for a while, then end every session.
+
+        Each is remembered as lost, so that its next open says so; its commands end with an exit
+        that their callers still hear.
+        """
+        self.drain()
+        running = [execution for one in self._sessions.values() for execution in one.execs.values()]
+        if running and grace_seconds > 0:
+            ends = [asyncio.ensure_future(execution.ended()) for execution in running]
+            _, pending = await asyncio.wait(ends, timeout=grace_seconds)
+            for end in pending:
+                end.cancel()
+        for opening in self._opening.values():
+            opening.cancel()
+        if self._opening:
+            await asyncio.wait(self._opening.values())
+        for session in tuple(self._sessions.values()):
+            if session.is_active:
+                self._end(session, SessionState.LOST, "the daemon was stopped")
 
     @property
     def is_draining(self) -> bool:

@@ -17,6 +17,8 @@ from sandboxd.service.session_service import SessionServicer
 from sandboxd_proto.v1 import admin_service_pb2, exec_service_pb2, session_service_pb2
 
 MAX_MESSAGE_BYTES = 16 << 20
+LAST_WORDS_SECONDS = 1.0
+"""For calls to end by themselves once their commands have."""
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
@@ -83,10 +85,13 @@ class ApiServer:
                 "nothing for the unix socket only"
             ) from error
 
-    async def stop(self, grace_seconds: float) -> None:
-        """Say that we are leaving, let running calls finish, end the rest."""
+    async def announce_stop(self) -> None:
+        """Tell whoever asks for health that we are leaving."""
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace_seconds)
+
+    async def stop(self) -> None:
+        """Let calls send their last words, end the rest, close the listeners."""
+        await self._server.stop(LAST_WORDS_SECONDS)
         self._config.api_socket.unlink(missing_ok=True)
 
 

@@ -156,6 +156,20 @@ async def test_second_daemon_on_the_same_state_is_refused(
     assert (await api.run(await api.open_id(), "true")).exit.code == 0
 
 
+async def test_second_daemon_on_the_same_sockets_is_refused(
+    daemon: Daemon, config: Config, guests: FakeGuests, api: Api
+) -> None:
+    """A state of its own does not let a second daemon take the first one's sockets away."""
+    asked = config.model_copy(update={"state_dir": config.state_dir.with_name("other")})
+    second = running(asked, engine=FakeEngine(), maker=guests.maker)
+    with pytest.raises(StartRefused, match="SANDBOXD_RUN_DIR"):
+        async with second:
+            pass
+
+    async with Api(config.api_socket) as another:
+        assert (await another.run(await another.open_id(), "true")).exit.code == 0
+
+
 async def test_port_in_use_is_told_and_leaves_nothing(
     config: Config, engine: FakeEngine, guests: FakeGuests
 ) -> None:

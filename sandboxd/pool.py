@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine
 from dataclasses import dataclass
 
 import structlog
@@ -14,6 +13,7 @@ from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError
 from sandboxd.link import LinkClosed
 from sandboxd.pool_plan import plan_pool
 from sandboxd.sandbox import Sandbox, SandboxMaker
+from sandboxd.tasks import Tasks
 
 log = structlog.get_logger()
 
@@ -57,7 +57,7 @@ class WarmPool:
         self._in_use: set[Sandbox] = set()
         self._starting = 0
         self._waiting: deque[asyncio.Future[Sandbox]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._failures = 0
         self._retry: asyncio.TimerHandle | None = None
         self._last_error: SandboxdError | None = None
@@ -86,8 +86,8 @@ class WarmPool:
         )
 
     async def __aenter__(self) -> WarmPool:
-        self._spawn(self._keep_healthy(), "pool-health")
-        self._spawn(self._keep_swept(), "pool-sweep")
+        self._tasks.spawn(self._keep_healthy(), "pool-health")
+        self._tasks.spawn(self._keep_swept(), "pool-sweep")
         self._act()
         return self
 
@@ -99,11 +99,8 @@ class WarmPool:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(_draining())
-        for task in self._tasks:
-            if task.get_name().startswith("pool-"):
-                task.cancel()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        self._tasks.cancel("pool-")
+        await self._tasks.finish()
         everything = [*self._warm, *self._in_use]
         self._warm.clear()
         self._in_use.clear()
@@ -194,7 +191,7 @@ class WarmPool:
             self._destroy(sandbox)
         for _ in range(plan.start if self._retry is None else 0):
             self._starting += 1
-            self._spawn(self._start_one(), "pool-start")
+            self._tasks.spawn(self._start_one(), "pool-start")
 
     async def _start_one(self) -> None:
         began = time.monotonic()
@@ -260,17 +257,7 @@ class WarmPool:
             self._act()
 
     def _destroy(self, sandbox: Sandbox) -> None:
-        self._spawn(self._maker.destroy(sandbox), "destroy")
-
-    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("pool.task_failed", task=task.get_name(), exc_info=error)
+        self._tasks.spawn(self._maker.destroy(sandbox), "destroy")
 
     async def _keep_healthy(self) -> None:
         """Ask every warm sandbox from time to time; one that does not answer is replaced."""

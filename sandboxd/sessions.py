@@ -8,7 +8,7 @@ import binascii
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import NewType
@@ -30,6 +30,7 @@ from sandboxd.execs import Exec, ExecSpec, Reason
 from sandboxd.pool import WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.sandbox import Sandbox
+from sandboxd.tasks import Tasks
 
 log = structlog.get_logger()
 
@@ -132,7 +133,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._by_thread: dict[tuple[str, str], Session] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[tuple[Session, Outcome]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._expiry_changed = asyncio.Event()
         self._draining = False
 
@@ -145,16 +146,13 @@ class Sessions:
             self._sessions[session.id] = session
             if record.state != SessionState.CLOSED:
                 self._by_thread[record.user_id, record.thread_id] = session
-        self._spawn(self._keep_expiring(), "sessions-expiry")
+        self._tasks.spawn(self._keep_expiring(), "sessions-expiry")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.shut_down(0.0)
-        for task in self._tasks:
-            if task.get_name() == "sessions-expiry":
-                task.cancel()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        self._tasks.cancel("sessions-expiry")
+        await self._tasks.finish()
 
     def drain(self) -> None:
         """Take no new sessions and no new commands."""
@@ -346,7 +344,7 @@ class Sessions:
         if sandbox is not None:
             sandbox.cut_off(why)
             self._pool.release(sandbox)
-        self._spawn(self._registry.save(session.record), "session-save")
+        self._tasks.spawn(self._registry.save(session.record), "session-save")
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
     def _on_sandbox_lost(self, session: Session, sandbox: Sandbox, why: str) -> None:
@@ -393,16 +391,6 @@ class Sessions:
     def _refuse_if_draining(self) -> None:
         if self._draining:
             raise Draining("The daemon is shutting down; try again.", retry_after_seconds=5.0)
-
-    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("sessions.task_failed", task=task.get_name(), exc_info=error)
 
 
 def _ended(record: SessionRecord, state: SessionState, why: str) -> SessionRecord:

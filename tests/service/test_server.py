@@ -19,10 +19,12 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, StartRefused, running
+from sandboxd.guest.frames import Ending
 from sandboxd.service.server import AddressInUse
 from sandboxd_proto.v1 import exec_pb2
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
+from tests.fakes.waiting import eventually
 from tests.service.client import Api, events, refused
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
@@ -236,19 +238,54 @@ async def test_draining_refuses_what_is_new(daemon: Daemon, api: Api, guests: Fa
     assert last.exited.reason == exec_pb2.EXIT_REASON_TIMED_OUT
 
 
-async def test_stop_ends_running_commands_and_removes_everything(
+async def test_stop_tells_running_commands_how_they_ended(
     config: Config, engine: FakeEngine, guests: FakeGuests
 ) -> None:
-    """A stop in the middle of a command leaves no container and no socket."""
-    async with (
-        running(config, engine=engine, maker=guests.maker),
-        Api(config.api_socket) as api,
-    ):
-        call = api.exec(await api.open_id(), "sleep")
-        await call.read()
-    with pytest.raises((aio.AioRpcError, asyncio.CancelledError)):
-        await call.read()
+    """A stop in the middle of a command is told to its caller, and leaves nothing behind."""
+    async with Api(config.api_socket) as api:
+        async with running(config, engine=engine, maker=guests.maker):
+            call = api.exec(await api.open_id(), "echo so far; sleep")
+            first = await call.read()
+        last = [event async for event in events(call)][-1]
 
+    assert first.events[0].WhichOneof("event") == "started"
+    assert last.exited.reason == exec_pb2.EXIT_REASON_SESSION_CLOSED
+    assert "daemon was stopped" in last.exited.hint
     assert engine.live == set()
     assert not config.api_socket.exists()
     assert list((config.run_dir / "links").iterdir()) == []
+
+
+async def test_stop_waits_for_commands_that_end_in_time(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """A command that ends while the daemon drains ends as it would have."""
+    patient = config.model_copy(update={"drain_seconds": 20.0})
+    async with Api(config.api_socket) as api:
+        async with running(patient, engine=engine, maker=guests.maker) as daemon:
+            answer = asyncio.ensure_future(api.run(await api.open_id(), "stubborn"))
+            command = await guests.wait_for("stubborn")
+
+            async def end_once_draining() -> None:
+                await eventually(lambda: daemon.sessions.is_draining)
+                command.guest.exit(command, Ending.CODE, 5)
+
+            ending = asyncio.ensure_future(end_once_draining())
+        await ending
+
+        assert (await answer).exit.code == 5
+
+
+async def test_stop_tells_whoever_is_opening(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """An opener whose sandbox is not ready yet when the daemon leaves is sent elsewhere."""
+    engine.gates["start"] = asyncio.Event()
+    async with Api(config.api_socket) as api:
+        async with running(config, engine=engine, maker=guests.maker) as daemon:
+            opening = [asyncio.ensure_future(api.open(thread=f"t{n}")) for n in range(2)]
+            await eventually(lambda: daemon.pool.figures.misses == 2)
+        for call in opening:
+            with refused(grpc.StatusCode.UNAVAILABLE, "DRAINING"):
+                await call
+    assert engine.live == set()

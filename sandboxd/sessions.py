@@ -209,15 +209,25 @@ class Sessions:
             return await self._attach(session, idle_seconds, metadata)
         opening = self._opening.get(key)
         if opening is not None:
-            # Shielded: a caller that gives up must not take the session away from the others.
-            opened, _ = await asyncio.shield(opening)
+            opened, _ = await self._opened_by(opening)
             return await self._attach(opened, idle_seconds, metadata)
         opening = asyncio.get_running_loop().create_task(
             self._create(key, idle_seconds, metadata), name="session-open"
         )
         self._opening[key] = opening
         opening.add_done_callback(lambda task: self._on_opened(key, task))
-        return await asyncio.shield(opening)
+        return await self._opened_by(opening)
+
+    async def _opened_by(
+        self, opening: asyncio.Task[tuple[Session, Outcome]]
+    ) -> tuple[Session, Outcome]:
+        try:
+            # Shielded: a caller that gives up must not take the session away from the others.
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():  # by the shutdown, not by our caller
+                self._refuse_if_draining()
+            raise
 
     def _on_opened(self, key: tuple[str, str], task: asyncio.Task[tuple[Session, Outcome]]) -> None:
         del self._opening[key]

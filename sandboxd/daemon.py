@@ -24,7 +24,7 @@ from sandboxd.engine.docker import DockerEngine, EngineTimeouts
 from sandboxd.isolation.report import protections
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool import PoolSettings, WarmPool
-from sandboxd.registry.sqlite import SqliteRegistry
+from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
 from sandboxd.sandbox import SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
@@ -69,7 +69,7 @@ async def running(
         if engine is None:
             engine = DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
         stack.push_async_callback(engine.aclose)
-        registry = await SqliteRegistry.open(config.state_dir / "registry.sqlite")
+        registry = await _open_registry(config.state_dir / "registry.sqlite")
         stack.push_async_callback(registry.aclose)
         sandbox_settings = _sandbox_settings(config, instance)
         uids = UidRange(start=config.sandbox_uid_start, count=config.sandbox_uid_count)
@@ -121,6 +121,16 @@ async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
         await stop.wait()
 
 
+async def _open_registry(path: Path) -> SqliteRegistry:
+    try:
+        return await SqliteRegistry.open(path)
+    except RegistryUnusable as error:
+        raise StartRefused(
+            f"the registry {path} cannot be used ({error}); move it away to start without the "
+            "memory of earlier sessions"
+        ) from error
+
+
 def _claim_instance(config: Config, stack: AsyncExitStack) -> str:
     """Lock the state directory for this process and return its lasting name."""
     longest = max(len(str(config.api_socket)), len(str(config.run_dir)) + LINK_PATH_LENGTH)
@@ -133,7 +143,9 @@ def _claim_instance(config: Config, stack: AsyncExitStack) -> str:
         _lock(config.run_dir, stack)
     name_file = config.state_dir / "instance"
     if not name_file.exists() or not name_file.read_text():
-        name_file.write_text(secrets.token_hex(6))
+        fresh = name_file.with_suffix(".new")
+        fresh.write_text(secrets.token_hex(6))
+        fresh.rename(name_file)
     return name_file.read_text()
 
 

@@ -6,20 +6,28 @@ import logging
 import sys
 
 import structlog
+import structlog.tracebacks
+
+# Without local variables: they hold requests, and those hold secrets.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
 
 
 def configure(level: str) -> None:
     """Set logging up for the process."""
     is_terminal = sys.stderr.isatty()
     renderer: structlog.types.Processor = (
-        structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if is_terminal
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks if not is_terminal else structlog.dev.set_exc_info,
+            structlog.dev.set_exc_info if is_terminal else _TRACEBACKS,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(

@@ -160,16 +160,26 @@ class Decoder:
 
     def __init__(self, max_payload: int) -> None:
         self._max_payload = max_payload
-        self._pending = b""
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._needed = HEADER.size
+        """Bytes that have to be there before there is anything new to say."""
 
     @property
     def is_mid_frame(self) -> bool:
-        return bool(self._pending)
+        return bool(self._held)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yield the frames that `data` completes; ProtocolError if one is over the limit."""
-        buffer = memoryview(self._pending + data if self._pending else data)
+        self._parts.append(data)
+        self._held += len(data)
+        # Joined only when something can come of it: a drip of single bytes must not be copied over
+        # and over.
+        if self._held < self._needed:
+            return
+        buffer = memoryview(data if len(self._parts) == 1 else b"".join(self._parts))
         position, end = 0, len(buffer)
+        self._needed = HEADER.size
         try:
             while end - position >= HEADER.size:
                 size, kind, channel = HEADER.unpack_from(buffer, position)
@@ -177,8 +187,10 @@ class Decoder:
                     raise ProtocolError(f"frame of {size} bytes, at most {self._max_payload}")
                 body = position + HEADER.size
                 if end - body < size:
+                    self._needed = HEADER.size + size
                     break
                 position = body + size
                 yield Frame(kind, channel, buffer[body:position])
         finally:
-            self._pending = bytes(buffer[position:])
+            self._held = end - position
+            self._parts = [bytes(buffer[position:])] if self._held else []

@@ -130,20 +130,17 @@ class Waiting:
     def release(self, set_up: str, command: str | None) -> None:
         """Let the shell go: run `set_up`, then `command` in place of what it was started with."""
         if command is not None:
-            self._overwrite(os.fsencode(command))
+            # With the title in front, which from now on is what the kernel shows of the process.
+            os.pwrite(self._memory, _TITLE + os.fsencode(command) + b"\0", self._arguments)
         gate, self._gate = self._gate, -1
         try:
             os.write(gate, os.fsencode(set_up))  # fits the pipe, so it neither blocks nor is cut
         finally:
             os.close(gate)
 
-    def _overwrite(self, command: bytes) -> None:
-        os.pwrite(self._memory, command + b"\0", self._arguments + len(_TITLE))
-        if self._has_parsed_its_arguments():
-            os.pwrite(self._memory, _TITLE, self._arguments)
-
-    def _has_parsed_its_arguments(self) -> bool:
-        """Bash opens the gate again, as descriptor 3, once it is done with its arguments."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether bash is done with its arguments: it has then opened the gate as descriptor 3."""
         try:
             return os.readlink(f"/proc/{self.pid}/fd/3") == f"pipe:[{self._gate_inode}]"
         except OSError:
@@ -240,27 +237,21 @@ class Shells:
 
     def _release_waiting(self, rest: str, line: str | None, command: Command) -> Waiting | None:
         """Run it in the waiting shell, unless it can only be had from a new one."""
+        if self._waiting is None or not self._waiting.is_ready:
+            return None
         if any(_needs_new_shell(name) for name in command.env):
             return None
         same_cwd = command.cwd == self._workspace
         set_up = _set_up(None if same_cwd else command.cwd, command.env) + rest
         if len(os.fsencode(set_up)) > GATE_BYTES:
             return None
-        try:
-            return self._release(set_up, line)
-        except OSError:
-            # Someone killed the waiting shell; nothing of the command has reached it.
-            return self._release(set_up, line)
-
-    def _release(self, set_up: str, line: str | None) -> Waiting:
-        self.prepare()
         shell, self._waiting = self._waiting, None
-        assert shell is not None
         try:
             shell.release(set_up, line)
         except OSError:
+            # Someone killed the waiting shell; nothing of the command has reached it.
             shell.close()
-            raise
+            return None
         return shell
 
     def _release_new(self, arguments: Sequence[str], rest: str, command: Command) -> Waiting:

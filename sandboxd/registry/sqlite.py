@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -34,6 +35,15 @@ _COLUMNS = (
 )
 
 
+def _create_private(path: Path) -> None:
+    """Who talks to whom is nobody else's business."""
+    path.touch(mode=0o600)
+
+
+class RegistryUnusable(Exception):
+    """The file cannot be used as a registry; the text says why."""
+
+
 class SqliteRegistry:
     """Implements `Registry`. Use `open`."""
 
@@ -42,11 +52,15 @@ class SqliteRegistry:
 
     @classmethod
     async def open(cls, path: Path) -> SqliteRegistry:
+        """RegistryUnusable if the file is damaged or not ours."""
+        _create_private(path)
         connection = await aiosqlite.connect(path, isolation_level=None)
         try:
             await connection.executescript(_SCHEMA)
-        except BaseException:
+        except BaseException as error:
             await connection.close()  # its thread would keep the process alive
+            if isinstance(error, sqlite3.Error):
+                raise RegistryUnusable(str(error)) from error
             raise
         return cls(connection)
 

@@ -22,9 +22,10 @@ async def test_image_with_nothing_but_busybox_works() -> None:
 
         listing = await run(api, session_id, shell("busybox ls -a /; pwd"), env={"PATH": "/bin"})
         assert b"bin" in listing.stdout.data
-        await run(api, session_id, shell("echo kept > f"))
+        written = await run(api, session_id, shell("echo kept > f"))
+        assert written.exit.code == 0, written
         streamed = await stream(api, session_id, [BUSYBOX, "cat", "f"])
-        assert streamed.stdout == b"kept\n"
+        assert streamed.stdout == b"kept\n", streamed
         slow = await run(api, session_id, [BUSYBOX, "sleep", "100"], timeout=0.3)
         assert slow.exit.signal == 9
         assert (await run(api, session_id, shell("exit 5"))).exit.code == 5

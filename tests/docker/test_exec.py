@@ -284,3 +284,18 @@ async def test_orphans_are_reaped(api: Api, session_id: str) -> None:
             states = (await run(api, session_id, "ps -e -o stat= | grep -c Z")).stdout.data
             if states == b"0\n":
                 break
+
+
+async def test_quick_succession_loses_nothing(api: Api, session_id: str) -> None:
+    """Commands one right after the other, before a shell waits again, each say what they should."""
+    for number in range(150):
+        expected = b"%d\n" % number
+        line = await run(api, session_id, f"echo {number} > f; echo {number}")
+        words = await stream(api, session_id, ["cat", "f"])
+        both = await asyncio.gather(
+            run(api, session_id, ["echo", str(number)]), run(api, session_id, f"echo {number}")
+        )
+
+        assert line.stdout.data == expected, line
+        assert words.stdout == expected, words
+        assert [one.stdout.data for one in both] == [expected, expected], both

@@ -86,12 +86,12 @@ async def test_many_saves_at_once_are_all_kept(registry: SqliteRegistry) -> None
 
 
 OPEN_AND_END = """
-import asyncio, sqlite3, sys
+import asyncio, sys
 from pathlib import Path
-from sandboxd.registry.sqlite import SqliteRegistry
+from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
 try:
     asyncio.run(SqliteRegistry.open(Path(sys.argv[1])))
-except sqlite3.DatabaseError as error:
+except RegistryUnusable as error:
     told = error
 """
 

@@ -119,9 +119,13 @@ class Engine:
             self._ask("DELETE", f"/containers/{container}?force=true&v=true")
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
-        _send(self._connection, method, path, body)
-        response = self._connection.getresponse()
-        data = response.read()
+        try:
+            _send(self._connection, method, path, body)
+            response = self._connection.getresponse()
+            data = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()  # it is opened anew for the next request
+            raise EngineError(f"the Docker Engine does not answer ({error!r})") from error
         if response.status >= 400:
             raise EngineError(f"{method} {path}: {data.decode(errors='replace').strip()}")
         return json.loads(data) if data else None

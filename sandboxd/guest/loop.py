@@ -1,6 +1,5 @@
 """The guest's event loop: one thread, one connection, any number of commands."""
 
-import errno
 import fcntl
 import json
 import os
@@ -29,6 +28,8 @@ YOUNG_SECONDS = 0.02
 LINGER_BYTES = 4096
 STRAGGLER_SECONDS = 0.1
 """How long output may stay open after the first process of a command has ended."""
+RETRY_SECONDS = 0.1
+"""Before a shell that could not be prepared is tried again."""
 IDLE_SECONDS = 0.001
 """Quiet time before the next shell is prepared, so that it does not delay an answer."""
 
@@ -65,8 +66,14 @@ class Exec:
             return False
         if not self.fds:
             return True
+        return time.monotonic() >= self.due_at
+
+    @property
+    def due_at(self) -> float:
+        """When it is over even if its output stays open; never while output is owed, for then
+        credit or the pipe itself brings us back."""
         all_paid = all(self.sent[stream] >= self.owed[stream] for stream in self.fds)
-        return all_paid and time.monotonic() >= self.give_up_at
+        return self.give_up_at if all_paid else float("inf")
 
     def ending(self) -> Exited:
         assert self.status is not None
@@ -92,6 +99,7 @@ class Guest:
         self._outgoing: deque[bytes | memoryview] = deque()
         self._outgoing_bytes = 0
         self._linger_until = 0.0
+        self._prepare_after = 0.0
         self._leftovers: frozenset[Process] = frozenset()
         """What was there when the last command had ended."""
         self._leftovers_known = True
@@ -141,21 +149,23 @@ class Guest:
         self._leftovers = frozenset(processes.living()) if processes.are_any() else frozenset()
 
     def _prepare_quietly(self) -> None:
-        """At the limit of processes this fails, and the next command tries again."""
+        """Fails at the limit of processes, or when a command kills what it can see; then the next
+        command starts a shell of its own."""
+        if time.monotonic() < self._prepare_after:
+            return
         try:
             self._shells.prepare()
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.ENOMEM, errno.ENOENT):
-                raise
+        except OSError:
+            self._prepare_after = time.monotonic() + RETRY_SECONDS
 
     def _patience(self) -> float:
         """Seconds to wait for the next event."""
         now = time.monotonic()
-        due = [execution.give_up_at for execution in self._execs.values()]
+        due = [execution.due_at for execution in self._execs.values()]
         if self._outgoing and not self._writable_watched:
             due.append(self._linger_until)
         elif self._shells.waiting_pid is None:
-            due.append(now + IDLE_SECONDS)
+            due.append(max(now + IDLE_SECONDS, self._prepare_after))
         soonest = min(due, default=float("inf"))
         return -1 if soonest == float("inf") else max(0.0, soonest - now)
 

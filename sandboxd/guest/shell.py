@@ -225,7 +225,8 @@ class Shells:
             if shell:
                 return shell
         own_file = shlex.quote(command.env.get("BASH_ENV", ""))
-        return self._release_new(["-c", line], f"[ ! -r {own_file} ] || . {own_file}\n", command)
+        rest = f"[ ! -r {own_file} ] || . {own_file}\n: bash\n"
+        return self._release_new(["-c", line], rest, command)
 
     def _run_program(self, program: str, argv: Sequence[str], command: Command) -> Waiting:
         words = " ".join(map(shlex.quote, ["-a", argv[0], "--", program, *argv[1:]]))
@@ -260,7 +261,11 @@ class Shells:
         except OSError as error:
             raise Refusal(error.strerror or "it cannot be started") from None
         restored = {name: value for name, value in command.env.items() if name == "BASH_ENV"}
-        shell.release(_set_up(None, restored) + rest, None)
+        try:
+            shell.release(_set_up(None, restored) + rest, None)
+        except OSError:
+            shell.close()
+            raise
         return shell
 
     def _find_program(self, command: Command) -> str:

@@ -299,3 +299,29 @@ async def test_quick_succession_loses_nothing(api: Api, session_id: str) -> None
         assert line.stdout.data == expected, line
         assert words.stdout == expected, words
         assert [one.stdout.data for one in both] == [expected, expected], both
+
+
+async def test_command_that_kills_what_it_sees_harms_nobody_else(api: Api, session_id: str) -> None:
+    """Killing every process over and over, also shells that just start, does not end the guest."""
+    killers = [run(api, session_id, "while :; do kill -9 -1; done", timeout=2) for _ in range(20)]
+    ends = await asyncio.gather(*killers, return_exceptions=True)
+    refused = [end for end in ends if isinstance(end, BaseException)]
+    assert all("was not started" in str(end) for end in refused)
+
+    assert (await run(api, session_id, "echo alive")).stdout.data == b"alive\n"
+
+
+async def test_slow_reader_of_an_ended_command_costs_no_time(api: Api, session_id: str) -> None:
+    """A command that has ended waits for its reader without using the CPU, and loses nothing."""
+    call = api.execs.Exec(exec_request(session_id, "head -c 30000000 /dev/zero; echo end"))
+    first = await call.read()
+    before = await run(api, session_id, "cut -d' ' -f14,15 /proc/1/stat")
+    await asyncio.sleep(1)
+    after = await run(api, session_id, "cut -d' ' -f14,15 /proc/1/stat")
+    received = sum(len(event.stdout.data) for event in first.events)
+    while message := await call.read():
+        received += sum(len(event.stdout.data) for event in message.events)
+
+    spent = sum(map(int, after.stdout.data.split())) - sum(map(int, before.stdout.data.split()))
+    assert received == 30000004
+    assert spent < 30  # hundredths of a second, of one that it was left alone

@@ -22,6 +22,8 @@ MAX_PIECES = 256
 """Pieces given to one send; the kernel takes up to 1024."""
 OUTGOING_HIGH = 512 * 1024
 """Above this no output is read from commands: the daemon is behind."""
+CHUNKS_PER_TURN = 4
+"""What a full pipe holds; each turn costs as much as reading a chunk does."""
 LINGER_SECONDS = 0.001
 """How long a little output of a young command waits for the exit, to leave in one piece with it."""
 YOUNG_SECONDS = 0.02
@@ -32,6 +34,8 @@ RETRY_SECONDS = 0.1
 """Before a shell that could not be prepared is tried again."""
 IDLE_SECONDS = 0.001
 """Quiet time before the next shell is prepared, so that it does not delay an answer."""
+SETTLE_SECONDS = 0.005
+"""How long a new shell gets until it has read its arguments."""
 
 
 class Exec:
@@ -47,8 +51,8 @@ class Exec:
         self.owed: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
         """Bytes that were in the pipe when the first process ended: they must be sent."""
         self.window = frames.WINDOW
-        self.is_paused = False
-        """True while the window is used up; its pipes are not watched then."""
+        self.is_watched = False
+        """Its pipes are not watched while it is very young or its window is used up."""
         self.status: int | None = None
         self.cause = Cause.ITSELF
         self.give_up_at = float("inf")
@@ -56,6 +60,8 @@ class Exec:
     def has_ended(self, status: int) -> None:
         self.status = status
         self.give_up_at = time.monotonic() + STRAGGLER_SECONDS
+
+    def note_debt(self) -> None:
         for stream, descriptor in self.fds.items():
             count = fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4)
             self.owed[stream] = self.sent[stream] + struct.unpack("i", count)[0]
@@ -96,6 +102,9 @@ class Guest:
         self._execs: dict[int, Exec] = {}
         self._by_pid: dict[int, Exec] = {}
         self._by_fd: dict[int, tuple[Exec, Stream]] = {}
+        self._young: deque[Exec] = deque()
+        """Commands whose pipes are not watched yet, oldest first."""
+        self._is_shell_new = False
         self._outgoing: deque[bytes | memoryview] = deque()
         self._outgoing_bytes = 0
         self._linger_until = 0.0
@@ -129,6 +138,7 @@ class Guest:
         self._flush_if_due()
         if not self._leftovers_known and not self._outgoing:
             self._note_leftovers()
+        self._watch_grown_up()
         events = self._poll.poll(self._patience())
         for descriptor, mask in events:
             if descriptor == self._woken.fileno():
@@ -139,9 +149,17 @@ class Guest:
             elif mask & ~select.EPOLLOUT and not self._receive():
                 return False
         self._finish_execs()
-        if not events and not self._outgoing and self._shells.waiting_pid is None:
-            self._prepare_quietly()
+        if not events and not self._outgoing:
+            self._use_idle_time()
         return True
+
+    def _use_idle_time(self) -> None:
+        if self._shells.waiting_pid is None:
+            self._prepare_quietly()
+            self._is_shell_new = True
+        elif self._is_shell_new:
+            self._shells.settle()
+            self._is_shell_new = False
 
     def _note_leftovers(self) -> None:
         """After the answer and before the next command, so that neither waits for it."""
@@ -166,6 +184,10 @@ class Guest:
             due.append(self._linger_until)
         elif self._shells.waiting_pid is None:
             due.append(max(now + IDLE_SECONDS, self._prepare_after))
+        elif self._is_shell_new:
+            due.append(now + SETTLE_SECONDS)
+        if self._young:
+            due.append(self._young[0].started_at + LINGER_SECONDS)
         soonest = min(due, default=float("inf"))
         return -1 if soonest == float("inf") else max(0.0, soonest - now)
 
@@ -254,7 +276,7 @@ class Guest:
         self._by_pid[shell.pid] = execution
         for stream, descriptor in execution.fds.items():
             self._by_fd[descriptor] = (execution, stream)
-            self._pipes.register(descriptor, select.EPOLLIN)
+        self._young.append(execution)
         shell.close_memory()
 
     def _refuse(self, channel: int, why: str) -> None:
@@ -266,15 +288,27 @@ class Guest:
         if execution is None:
             return  # it ended while the credit was on its way
         execution.window += count
-        if execution.is_paused and execution.window > 0:
-            execution.is_paused = False
+        if execution.window > 0 and execution not in self._young:
+            self._watch(execution)
+
+    def _watch_grown_up(self) -> None:
+        """Most commands are over in a moment. Their pipes are read once, when they have ended, and
+        the two hang-ups just before that do not wake us."""
+        while self._young and self._young[0].started_at + LINGER_SECONDS <= time.monotonic():
+            execution = self._young.popleft()
+            if execution.window > 0:
+                self._watch(execution)
+
+    def _watch(self, execution: Exec) -> None:
+        if not execution.is_watched:
+            execution.is_watched = True
             for descriptor in execution.fds.values():
                 self._pipes.register(descriptor, select.EPOLLIN)
 
     def _pause(self, execution: Exec) -> None:
         # Unregistered, not masked: a masked pipe still reports its hang-up, over and over.
-        if not execution.is_paused:
-            execution.is_paused = True
+        if execution.is_watched:
+            execution.is_watched = False
             for descriptor in execution.fds.values():
                 self._pipes.unregister(descriptor)
 
@@ -320,12 +354,14 @@ class Guest:
             if execution is not None:
                 execution.has_ended(status)
                 self._read_what_is_there(execution)
+                execution.note_debt()
 
     def _read_pipes(self) -> None:
-        """At most one chunk from each pipe that has something, so that none starves another."""
+        """A few chunks from each pipe that has something, so that none starves another."""
         for descriptor, _ in self._pipes.poll(0):
-            if descriptor in self._by_fd:
-                self._read(descriptor)
+            for _ in range(CHUNKS_PER_TURN):
+                if descriptor not in self._by_fd or not self._read(descriptor):
+                    break
 
     def _read_what_is_there(self, execution: Exec) -> None:
         for descriptor in tuple(execution.fds.values()):
@@ -357,10 +393,8 @@ class Guest:
 
     def _close_stream(self, execution: Exec, stream: Stream) -> None:
         descriptor = execution.fds.pop(stream)
-        if not execution.is_paused:
-            self._pipes.unregister(descriptor)
         del self._by_fd[descriptor]
-        os.close(descriptor)
+        os.close(descriptor)  # which also ends its watch
 
     def _finish_execs(self) -> None:
         for execution in tuple(self._execs.values()):
@@ -368,6 +402,8 @@ class Guest:
                 for stream in tuple(execution.fds):
                     self._close_stream(execution, stream)
                 del self._execs[execution.channel]
+                if execution in self._young:
+                    self._young.remove(execution)
                 self._leftovers_known = False
                 self._send(frames.encode_exited(execution.channel, execution.ending()))
 

@@ -83,7 +83,8 @@ class Waiting:
         self, bash: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str
     ) -> None:
         self._memory = -1
-        self._arguments = 0
+        self._arguments = self._arguments_end = 0
+        self._is_ready = False
         gate, self._gate = os.pipe()
         self.stdout, stdout = os.pipe()
         self.stderr, stderr = os.pipe()
@@ -121,11 +122,7 @@ class Waiting:
 
         Ahead of time: the hot path should not pay for it.
         """
-        self._memory, self._arguments, end = _open_arguments(self.pid)
-        os.pwrite(self._memory, b"\0", self._arguments + len(_TITLE))
-        # A non-zero last byte makes the kernel show the process as one title up to the first NUL,
-        # instead of the arguments with all the blanks.
-        os.pwrite(self._memory, b" ", end - 1)
+        self._memory, self._arguments, self._arguments_end = _open_arguments(self.pid)
 
     def release(self, set_up: str, command: str | None) -> None:
         """Let the shell go: run `set_up`, then `command` in place of what it was started with."""
@@ -138,9 +135,22 @@ class Waiting:
         finally:
             os.close(gate)
 
-    @property
     def is_ready(self) -> bool:
-        """Whether bash is done with its arguments: it has then opened the gate as descriptor 3."""
+        """Whether bash is done with its arguments, so that they may be written over.
+
+        Not before: it measures the blanks and then copies them, and overruns its copy when what
+        ended them is gone in between.
+        """
+        if not self._is_ready and self._has_opened_the_gate():
+            self._is_ready = True
+            os.pwrite(self._memory, _TITLE + b"\0", self._arguments)
+            # A non-zero last byte makes the kernel show the process as one title up to the first
+            # NUL, instead of the arguments with all the blanks.
+            os.pwrite(self._memory, b" ", self._arguments_end - 1)
+        return self._is_ready
+
+    def _has_opened_the_gate(self) -> bool:
+        """Bash opens it again, as descriptor 3, once it is done with its arguments."""
         try:
             return os.readlink(f"/proc/{self.pid}/fd/3") == f"pipe:[{self._gate_inode}]"
         except OSError:
@@ -199,6 +209,11 @@ class Shells:
                 raise
             self._waiting = shell
 
+    def settle(self) -> None:
+        """See whether the waiting shell is ready, so that the next command need not."""
+        if self._waiting:
+            self._waiting.is_ready()
+
     def forget(self, pid: int) -> None:
         """The waiting shell ended without being used."""
         if self._waiting and self._waiting.pid == pid:
@@ -238,7 +253,7 @@ class Shells:
 
     def _release_waiting(self, rest: str, line: str | None, command: Command) -> Waiting | None:
         """Run it in the waiting shell, unless it can only be had from a new one."""
-        if self._waiting is None or not self._waiting.is_ready:
+        if self._waiting is None or not self._waiting.is_ready():
             return None
         if any(_needs_new_shell(name) for name in command.env):
             return None

@@ -104,6 +104,10 @@ def _options(max_calls: int) -> list[tuple[str, int]]:
         # The core drops calls at random once a thousand wait. Ours is the limit that answers.
         ("grpc.server.max_pending_requests", 4 * max_calls),
         ("grpc.server.max_pending_requests_hard_limit", 8 * max_calls),
+        # No pings to find out how much may be on its way: they come with every short call. What a
+        # client may send ahead is fixed instead.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 4 << 20),
         # Finds out about clients that vanished without a word.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

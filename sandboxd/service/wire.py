@@ -15,7 +15,7 @@ from sandboxd.config import Config
 from sandboxd.errors import InvalidRequest
 from sandboxd.execs import Batch, Exec, ExecSpec, ExitStatus, Reason, new_exec_id
 from sandboxd.guest.frames import Stream
-from sandboxd.output import CapturedStream, Chunk
+from sandboxd.output import CapturedStream
 from sandboxd.registry.contract import SessionState
 from sandboxd.sessions import Outcome, Session, SessionFilter
 from sandboxd_proto.v1 import (
@@ -140,13 +140,18 @@ def exec_spec(request: exec_service_pb2.ExecRequest, config: Config, *, captures
 
 
 def duration(value: float) -> Duration:
-    whole = int(value)
-    return Duration(seconds=whole, nanos=int((value - whole) * 1e9))
+    seconds, nanos = _split(value)
+    return Duration(seconds=seconds, nanos=nanos)
 
 
 def timestamp(value: float) -> Timestamp:
+    seconds, nanos = _split(value)
+    return Timestamp(seconds=seconds, nanos=nanos)
+
+
+def _split(value: float) -> tuple[int, int]:
     whole = int(value)
-    return Timestamp(seconds=whole, nanos=int((value - whole) * 1e9))
+    return whole, int((value - whole) * 1e9)
 
 
 def limits(config: Config) -> session_pb2.SessionLimits:
@@ -187,47 +192,42 @@ def outcome(value: Outcome) -> session_service_pb2.OpenOutcome.ValueType:
     return _OUTCOMES[value]
 
 
-def exit_status(status: ExitStatus) -> exec_pb2.ExitStatus:
-    message = exec_pb2.ExitStatus(
-        reason=_REASONS[status.reason],
-        duration=duration(status.duration_seconds),
-        stdout_bytes=status.stdout_bytes,
-        stderr_bytes=status.stderr_bytes,
-        hint=status.hint,
-    )
+def _fill_exit(message: exec_pb2.ExitStatus, status: ExitStatus) -> None:
+    message.reason = _REASONS[status.reason]
+    message.duration.seconds, message.duration.nanos = _split(status.duration_seconds)
+    message.stdout_bytes = status.stdout_bytes
+    message.stderr_bytes = status.stderr_bytes
+    message.hint = status.hint
     if status.code is not None:
         message.code = status.code
     if status.signal is not None:
         message.signal = status.signal
-    return message
 
 
 def exec_response(batch: Batch, exec_id: str) -> exec_service_pb2.ExecResponse:
-    events = [_output(chunk) for chunk in batch.chunks]
+    # Filled in place: a message given to the constructor of another is copied, with all its bytes.
+    response = exec_service_pb2.ExecResponse()
     if batch.is_first:
-        events.insert(0, exec_pb2.ExecEvent(started=exec_pb2.ExecStarted(exec_id=exec_id)))
+        response.events.add().started.exec_id = exec_id
+    for chunk in batch.chunks:
+        event = response.events.add()
+        piece = event.stdout if chunk.stream == Stream.STDOUT else event.stderr
+        piece.offset = chunk.offset
+        piece.data = chunk.data
     if batch.exit is not None:
-        events.append(exec_pb2.ExecEvent(exited=exit_status(batch.exit)))
-    return exec_service_pb2.ExecResponse(events=events)
-
-
-def _output(chunk: Chunk) -> exec_pb2.ExecEvent:
-    piece = exec_pb2.OutputChunk(offset=chunk.offset, data=chunk.data)
-    if chunk.stream == Stream.STDOUT:
-        return exec_pb2.ExecEvent(stdout=piece)
-    return exec_pb2.ExecEvent(stderr=piece)
+        _fill_exit(response.events.add().exited, batch.exit)
+    return response
 
 
 def run_response(execution: Exec, status: ExitStatus) -> exec_service_pb2.RunResponse:
-    return exec_service_pb2.RunResponse(
-        exec_id=execution.id,
-        exit=exit_status(status),
-        stdout=_captured(execution.captured[Stream.STDOUT]),
-        stderr=_captured(execution.captured[Stream.STDERR]),
-    )
+    response = exec_service_pb2.RunResponse(exec_id=execution.id)
+    _fill_exit(response.exit, status)
+    _fill_captured(response.stdout, execution.captured[Stream.STDOUT])
+    _fill_captured(response.stderr, execution.captured[Stream.STDERR])
+    return response
 
 
-def _captured(stream: CapturedStream) -> exec_pb2.CapturedOutput:
-    return exec_pb2.CapturedOutput(
-        data=stream.data, omitted_bytes=stream.omitted_bytes, omitted_at=stream.omitted_at
-    )
+def _fill_captured(message: exec_pb2.CapturedOutput, stream: CapturedStream) -> None:
+    message.data = stream.data
+    message.omitted_bytes = stream.omitted_bytes
+    message.omitted_at = stream.omitted_at

@@ -38,7 +38,6 @@ log = structlog.get_logger()
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """From malloc.h."""
 
-
 MAX_SOCKET_PATH = 107
 """What the kernel takes as the path of a unix socket."""
 LINK_PATH_LENGTH = len("/links/0123456789abcdef/guest.sock")

@@ -135,18 +135,20 @@ class Waiting:
         finally:
             os.close(gate)
 
-    def is_ready(self) -> bool:
-        """Whether bash is done with its arguments, so that they may be written over.
+    def make_ready(self) -> bool:
+        """Hide the blanks as soon as bash is done with its arguments; False until then, or if it
+        is gone.
 
         Not before: it measures the blanks and then copies them, and overruns its copy when what
         ended them is gone in between.
         """
         if not self._is_ready and self._has_opened_the_gate():
-            self._is_ready = True
-            os.pwrite(self._memory, _TITLE + b"\0", self._arguments)
-            # A non-zero last byte makes the kernel show the process as one title up to the first
-            # NUL, instead of the arguments with all the blanks.
-            os.pwrite(self._memory, b" ", self._arguments_end - 1)
+            with suppress(OSError):  # it was killed just now
+                os.pwrite(self._memory, _TITLE + b"\0", self._arguments)
+                # A non-zero last byte makes the kernel show the process as one title up to the
+                # first NUL, instead of the arguments with all the blanks.
+                os.pwrite(self._memory, b" ", self._arguments_end - 1)
+                self._is_ready = True
         return self._is_ready
 
     def _has_opened_the_gate(self) -> bool:
@@ -212,7 +214,7 @@ class Shells:
     def settle(self) -> None:
         """See whether the waiting shell is ready, so that the next command need not."""
         if self._waiting:
-            self._waiting.is_ready()
+            self._waiting.make_ready()
 
     def forget(self, pid: int) -> None:
         """The waiting shell ended without being used."""
@@ -253,7 +255,7 @@ class Shells:
 
     def _release_waiting(self, rest: str, line: str | None, command: Command) -> Waiting | None:
         """Run it in the waiting shell, unless it can only be had from a new one."""
-        if self._waiting is None or not self._waiting.is_ready():
+        if self._waiting is None or not self._waiting.make_ready():
             return None
         if any(_needs_new_shell(name) for name in command.env):
             return None

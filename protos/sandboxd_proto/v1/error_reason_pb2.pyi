@@ -35,7 +35,7 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     EXEC_ALREADY_EXISTS: _ErrorReason.ValueType  # 5
     """The session already ran an exec with this id. ALREADY_EXISTS."""
     SESSION_EXPIRED: _ErrorReason.ValueType  # 6
-    """The session was idle for too long or its sandbox was lost. FAILED_PRECONDITION; open it again."""
+    """The session was idle for too long. FAILED_PRECONDITION; open it again."""
     SESSION_CLOSED: _ErrorReason.ValueType  # 7
     """The session was closed. FAILED_PRECONDITION; open a new one."""
     SESSION_RECREATED: _ErrorReason.ValueType  # 8
@@ -78,7 +78,7 @@ IMAGE_NOT_FOUND: ErrorReason.ValueType  # 4
 EXEC_ALREADY_EXISTS: ErrorReason.ValueType  # 5
 """The session already ran an exec with this id. ALREADY_EXISTS."""
 SESSION_EXPIRED: ErrorReason.ValueType  # 6
-"""The session was idle for too long or its sandbox was lost. FAILED_PRECONDITION; open it again."""
+"""The session was idle for too long. FAILED_PRECONDITION; open it again."""
 SESSION_CLOSED: ErrorReason.ValueType  # 7
 """The session was closed. FAILED_PRECONDITION; open a new one."""
 SESSION_RECREATED: ErrorReason.ValueType  # 8

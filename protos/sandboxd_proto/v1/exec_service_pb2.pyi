@@ -86,7 +86,7 @@ class ExecRequest(google.protobuf.message.Message):
     empty means one is made up.
     """
     shell: builtins.str
-    """A command line, run as `bash -c` would (or `sh -c` where the image has no bash). At most 1 MiB."""
+    """A command line, run as `bash -c` would (or `sh -c` where the image has no bash). At most 131071 bytes."""
     cwd: builtins.str
     """Optional. Directory to start in, relative to the workspace or absolute; empty means the workspace."""
     on_disconnect: global___OnDisconnect.ValueType

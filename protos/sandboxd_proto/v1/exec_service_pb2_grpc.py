@@ -57,7 +57,8 @@ class ExecServiceServicer(object):
         command down. When the caller disconnects, `on_disconnect` decides.
         Not idempotent; an `exec_id` makes a repeat fail with EXEC_ALREADY_EXISTS instead of running twice.
         Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED,
-        SESSION_RECREATED, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
+        SESSION_RECREATED, SANDBOX_LOST, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE,
+        DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

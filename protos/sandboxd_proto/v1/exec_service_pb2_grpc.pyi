@@ -30,7 +30,8 @@ class ExecServiceStub:
     command down. When the caller disconnects, `on_disconnect` decides.
     Not idempotent; an `exec_id` makes a repeat fail with EXEC_ALREADY_EXISTS instead of running twice.
     Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED,
-    SESSION_RECREATED, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
+    SESSION_RECREATED, SANDBOX_LOST, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE,
+    DRAINING.
     """
 
     Run: grpc.UnaryUnaryMultiCallable[
@@ -53,7 +54,8 @@ class ExecServiceAsyncStub:
     command down. When the caller disconnects, `on_disconnect` decides.
     Not idempotent; an `exec_id` makes a repeat fail with EXEC_ALREADY_EXISTS instead of running twice.
     Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED,
-    SESSION_RECREATED, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
+    SESSION_RECREATED, SANDBOX_LOST, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE,
+    DRAINING.
     """
 
     Run: grpc.aio.UnaryUnaryMultiCallable[
@@ -78,7 +80,8 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         command down. When the caller disconnects, `on_disconnect` decides.
         Not idempotent; an `exec_id` makes a repeat fail with EXEC_ALREADY_EXISTS instead of running twice.
         Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED,
-        SESSION_RECREATED, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
+        SESSION_RECREATED, SANDBOX_LOST, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE,
+        DRAINING.
         """
 
     @abc.abstractmethod

@@ -93,7 +93,7 @@ class SessionServiceServicer(object):
 
     def TouchSession(self, request, context):
         """Moves the expiry of a session on, as a command would.
-        Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED.
+        Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

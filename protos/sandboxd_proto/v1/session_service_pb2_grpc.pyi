@@ -51,7 +51,7 @@ class SessionServiceStub:
         sandboxd_proto.v1.session_service_pb2.TouchSessionResponse,
     ]
     """Moves the expiry of a session on, as a command would.
-    Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED.
+    Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
     """
 
     CloseSession: grpc.UnaryUnaryMultiCallable[
@@ -96,7 +96,7 @@ class SessionServiceAsyncStub:
         sandboxd_proto.v1.session_service_pb2.TouchSessionResponse,
     ]
     """Moves the expiry of a session on, as a command would.
-    Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED.
+    Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
     """
 
     CloseSession: grpc.aio.UnaryUnaryMultiCallable[
@@ -149,7 +149,7 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.TouchSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.TouchSessionResponse]]:
         """Moves the expiry of a session on, as a command would.
-        Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED.
+        Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
         """
 
     @abc.abstractmethod

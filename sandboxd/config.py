@@ -14,6 +14,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+ACCOUNT_NAME = re.compile("[a-z_][a-z0-9_-]{0,31}")
+"""What useradd accepts."""
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -72,6 +74,9 @@ class Config(BaseSettings):
     sandbox_uid_start: int = _own(200_000, "UID_START", ge=1000)
     """First of the uids that sandboxes get, one each."""
     sandbox_uid_count: int = _own(4096, "UID_COUNT", ge=1)
+    """How many there are."""
+    sandbox_user: str = _setting("sandboxuser", "SANDBOX_USER", pattern=f"^{ACCOUNT_NAME.pattern}$")
+    """Name under which commands see themselves."""
     workspace_dir: str = _setting("/workspace", "WORKSPACE_DIR", pattern="^/[a-z0-9_/-]+$")
     """Where commands start and keep their files."""
 
@@ -96,13 +101,23 @@ class Config(BaseSettings):
     """How long an ended session is remembered, so that its id can be answered truthfully."""
 
     memory_limit_bytes: Bytes = _setting(256 << 20, "MEMORY_LIMIT", ge=32 << 20)
-    cpu_quota_us: int = _setting(0, "CPU_QUOTA", ge=0)
-    """CPU microseconds per 100 ms for one sandbox; 0 shares the CPUs evenly. On the whole sandbox a
-    quota also slows its guest down, so there is none by default."""
+    """Memory for all commands of a sandbox together. Its guest has a little of its own besides."""
+    cpu_quota_us: int = _setting(100_000, "CPU_QUOTA", ge=0)
+    """CPU microseconds per 100 ms for all commands of a sandbox; 0 means no limit."""
     max_processes: int = _own(128, "MAX_PROCESSES", ge=16)
+    """Processes and threads of all commands of a sandbox."""
     max_open_files: int = _own(1024, "MAX_OPEN_FILES", ge=64)
+    """Open files of one process."""
+    workspace_backend: str = _own("auto", "WORKSPACE_BACKEND", pattern="^(auto|disk|memory)$")
+    """`disk`: a filesystem of its own for each workspace, or the daemon does not start; `memory`: a
+    part of the memory limit; `auto`: disk where the host can, otherwise memory, and the status says
+    which."""
     max_workspace_mb: int = _setting(500, "MAX_WORKSPACE_SIZE_MB", ge=1)
-    """Upper bound of the workspace, which lives in memory and takes at most a quarter of it."""
+    """Size of a workspace. In memory it is at most a quarter of the memory limit."""
+    disk_reserve_mb: int = _own(1024, "DISK_RESERVE_MB", ge=0)
+    """Free space of the host's disk that workspaces leave; below, no new ones are made."""
+    workspace_write_mb: int = _own(200, "WORKSPACE_WRITE_MB", ge=0)
+    """Megabytes per second that a workspace on disk takes; 0 means no limit."""
     max_total_files: int = _setting(1000, "MAX_TOTAL_FILES", ge=16)
 
     default_exec_seconds: float = _own(30.0, "EXEC_TIMEOUT_SECONDS", gt=0)
@@ -113,6 +128,8 @@ class Config(BaseSettings):
     """Bytes of each stream that Run returns."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
+    examine: bool = _own(True, "EXAMINE")
+    """Whether the daemon attacks a sandbox of its own at start, to prove the isolation."""
     drain_seconds: float = _own(5.0, "DRAIN_SECONDS", ge=0)
     """How long running calls get to finish at shutdown."""
     log_level: str = _own("info", "LOG_LEVEL", pattern="^(debug|info|warning|error)$")
@@ -160,4 +177,10 @@ class Config(BaseSettings):
 
     @property
     def workspace_bytes(self) -> int:
-        return min(self.max_workspace_mb << 20, self.memory_limit_bytes // 4)
+        return self.max_workspace_mb << 20
+
+    def with_workspace_in_memory(self) -> Config:
+        """What holds where workspaces are a part of the memory limit."""
+        most = max(1, (self.memory_limit_bytes // 4) >> 20)
+        size = min(self.max_workspace_mb, most)
+        return self.model_copy(update={"workspace_backend": "memory", "max_workspace_mb": size})

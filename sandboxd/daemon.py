@@ -8,10 +8,11 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import resource
 import secrets
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -20,9 +21,15 @@ import structlog
 
 from sandboxd import __version__
 from sandboxd.config import Config
-from sandboxd.engine.contract import Engine
+from sandboxd.engine.contract import Engine, EngineInfo
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
-from sandboxd.isolation.report import protections
+from sandboxd.errors import SandboxdError
+from sandboxd.examination import Examiner
+from sandboxd.isolation import cgroups, seccomp
+from sandboxd.isolation import facts as host_facts
+from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
+from sandboxd.isolation.host import Host
+from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool import PoolSettings, WarmPool
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
@@ -31,7 +38,7 @@ from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
-from sandboxd.sessions import Sessions, SessionSettings
+from sandboxd.sessions import Sessions, SessionSettings, disk_of
 
 log = structlog.get_logger()
 
@@ -64,7 +71,7 @@ async def running(
     config: Config,
     *,
     engine: Engine | None = None,
-    maker: Callable[[Engine, SandboxSettings, UidRange], SandboxMaker] = SandboxMaker,
+    maker: Callable[[Engine, SandboxSettings, Host], SandboxMaker] = SandboxMaker,
 ) -> AsyncIterator[Daemon]:
     """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
     async with AsyncExitStack() as stack:
@@ -74,13 +81,32 @@ async def running(
         stack.push_async_callback(engine.aclose)
         registry = await _open_registry(config.state_dir / "registry.sqlite")
         stack.push_async_callback(registry.aclose)
+        await _check_runtime(config, engine)
+        disks, disks_say = await _open_disks(config)
+        if disks is None:
+            config = config.with_workspace_in_memory()
+        host = Host(
+            uids=UidRange(start=config.sandbox_uid_start, count=config.sandbox_uid_count),
+            cgroups=cgroups.detect(is_root=os.geteuid() == 0),
+            disks=disks,
+        )
         sandbox_settings = _sandbox_settings(config, instance)
-        uids = UidRange(start=config.sandbox_uid_start, count=config.sandbox_uid_count)
-        sandboxes = maker(engine, sandbox_settings, uids)
+        sandboxes = maker(engine, sandbox_settings, host)
+        await sandboxes.keep([d for r in await registry.load() if (d := disk_of(r)) is not None])
         pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config)))
         sessions = await stack.enter_async_context(
             Sessions(pool, registry, _session_settings(config))
         )
+        examiner = Examiner(sandboxes, sandbox_settings)
+        if config.examine:
+            await stack.enter_async_context(examiner)
+        measures = _measures(config, host, sandbox_settings, disks_say)
+
+        def protections(engine_info: EngineInfo | None) -> Sequence[Protection]:
+            facts = host_facts.look(config.state_dir)
+            findings = examiner.findings if config.examine else ()
+            return assess(facts, measures, engine_info, findings)
+
         server = ApiServer(
             config,
             sessions=SessionServicer(sessions, config),
@@ -91,9 +117,7 @@ async def running(
                 config,
                 engine_info=engine.info,
                 image_id=lambda: sandboxes.image_id,
-                protections=protections(
-                    is_root=os.geteuid() == 0, workspace_bytes=config.workspace_bytes
-                ),
+                protections=protections,
             ),
         )
         await server.start()
@@ -116,6 +140,7 @@ async def running(
 async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
     """Run a daemon until SIGTERM or SIGINT."""
     _keep_freed_memory()
+    _allow_open_files()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,6 +148,64 @@ async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
     async with running(config) as daemon:
         on_ready(daemon)
         await stop.wait()
+
+
+async def _check_runtime(config: Config, engine: Engine) -> None:
+    """A runtime that the engine does not have is refused now, not at the first session."""
+    if config.container_runtime is None:
+        return
+    try:
+        runtimes = (await engine.info()).runtimes
+    except SandboxdError:
+        return  # the engine itself refuses it when it is back; it never takes another instead
+    if config.container_runtime not in runtimes:
+        raise StartRefused(
+            f"the engine has no runtime {config.container_runtime}, only {', '.join(runtimes)}; "
+            "register it there, or set another SANDBOXD_CONTAINER_RUNTIME"
+        )
+
+
+def _measures(config: Config, host: Host, settings: SandboxSettings, disks_say: str) -> Measures:
+    return Measures(
+        cgroups=host.cgroups,
+        has_disks=host.disks is not None,
+        disks_say=disks_say,
+        workspace_bytes=config.workspace_bytes,
+        workspace_files=config.max_total_files,
+        reserve_bytes=config.disk_reserve_mb << 20,
+        seccomp_digest=seccomp.digest(settings.seccomp),
+        uid_start=config.sandbox_uid_start,
+        uid_count=config.sandbox_uid_count,
+        user=config.sandbox_user,
+        runtime=config.container_runtime,
+        max_sandboxes=config.max_pool_size,
+        max_open_files=config.max_open_files,
+    )
+
+
+async def _open_disks(config: Config) -> tuple[Disks | None, str]:
+    """Disks for workspaces and how they were proved, or none and why not."""
+    if config.workspace_backend == "memory":
+        return None, "the settings say so"
+    disks = Disks(
+        DiskSettings(
+            directory=config.state_dir / "disks",
+            mounts=config.run_dir / "mounts",
+            size_bytes=config.workspace_bytes,
+            max_files=config.max_total_files,
+            reserve_bytes=config.disk_reserve_mb << 20,
+        )
+    )
+    try:
+        return disks, await disks.prove()
+    except DisksUnusable as error:
+        if config.workspace_backend == "disk":
+            raise StartRefused(
+                f"workspaces cannot have disks of their own here: {error}; set "
+                "SANDBOXD_WORKSPACE_BACKEND=memory to keep them in memory"
+            ) from error
+        log.warning("workspaces.in_memory", why=str(error))
+        return None, str(error)
 
 
 async def _open_registry(path: Path) -> SqliteRegistry:
@@ -145,6 +228,12 @@ def _keep_freed_memory() -> None:
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+
+
+def _allow_open_files() -> None:
+    """Take what the hard limit gives: services and shells often start with 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _claim_instance(config: Config, stack: AsyncExitStack) -> str:
@@ -210,6 +299,9 @@ def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
         workspace_dir=config.workspace_dir,
         workspace_bytes=config.workspace_bytes,
         workspace_files=config.max_total_files,
+        write_bytes_per_second=config.workspace_write_mb << 20,
+        user=config.sandbox_user,
+        seccomp=seccomp.profile(),
         memory_bytes=config.memory_limit_bytes,
         cpu_quota_us=config.cpu_quota_us,
         max_processes=config.max_processes,

@@ -18,6 +18,7 @@
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
+    │   ├── DiskSpaceLow
     │   └── TooManyRequests
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
@@ -150,8 +151,8 @@ class SessionRecreated(WrongState):
     def __init__(self, session_id: str, *, asked: int, current: int) -> None:
         super().__init__(
             f"Session {session_id} is on incarnation {current}, not {asked}: its sandbox was "
-            "replaced and earlier files are gone. Read `incarnation` from OpenSession and "
-            "prepare the workspace again.",
+            "replaced. Read `incarnation` and `workspace_kept` from OpenSession, and prepare again "
+            "what is gone.",
             sessionId=session_id,
             incarnation=str(current),
         )
@@ -176,6 +177,22 @@ class PoolExhausted(Exhausted):
 
 class ExecLimitReached(Exhausted):
     reason = "EXEC_LIMIT_REACHED"
+
+
+class DiskSpaceLow(Exhausted):
+    """Another workspace would leave less free space on the host than is kept in reserve."""
+
+    reason = "DISK_SPACE_LOW"
+
+    def __init__(self, free_bytes: int, reserve_bytes: int) -> None:
+        super().__init__(
+            f"The host has {free_bytes >> 20} MiB of disk space left, too little for another "
+            f"workspace with {reserve_bytes >> 20} MiB in reserve; close sessions that are done, "
+            "or try again later.",
+            retry_after_seconds=10.0,
+            freeBytes=str(free_bytes),
+            reserveBytes=str(reserve_bytes),
+        )
 
 
 class TooManyRequests(Exhausted):
@@ -213,7 +230,8 @@ class SandboxLost(Lost):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"The sandbox of this session was lost ({why}); call OpenSession for a fresh one.",
+            f"The sandbox of this session was lost ({why}); call OpenSession for a fresh one, "
+            "which also says whether the files are still there.",
             why=why,
         )
         self.why = why

@@ -21,6 +21,7 @@ from sandboxd.errors import (
     quoted,
 )
 from sandboxd.guest.frames import MAX_DAEMON_PAYLOAD, WINDOW, Cause, Ending, Exited, Stream
+from sandboxd.isolation.meter import Reading, Usage
 from sandboxd.link import LinkClosed
 from sandboxd.output import Capture, Chunk, Discard, Queue, Sink
 from sandboxd.sandbox import Sandbox
@@ -51,6 +52,18 @@ class Reason(Enum):
     SESSION_CLOSED = auto()
     SANDBOX_LOST = auto()
     SWEPT = auto()
+    OUT_OF_MEMORY = auto()
+    PROCESS_LIMIT = auto()
+    DISK_FULL = auto()
+
+
+@dataclass
+class Ladder:
+    """How often each step was needed to end a command."""
+
+    by_guest: int = 0
+    by_host: int = 0
+    by_engine: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +168,8 @@ class ExitStatus:
     stdout_bytes: int
     stderr_bytes: int
     hint: str
+    usage: Usage | None = None
+    """What the host counted; absent where it could not look."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +185,18 @@ class Exec:
     """A running or finished command. Belongs to its session; callers only look at it."""
 
     def __init__(
-        self, spec: ExecSpec, sandbox: Sandbox, *, on_ended: Callable[[Exec], None]
+        self,
+        spec: ExecSpec,
+        sandbox: Sandbox,
+        *,
+        on_ended: Callable[[Exec], None],
+        ladder: Ladder,
     ) -> None:
         self.spec = spec
         self._sandbox = sandbox
         self._on_ended = on_ended
+        self._ladder = ladder
+        self._reading: Reading | None = None
         self._loop = asyncio.get_running_loop()
         self._began = time.monotonic()
         self._queue = Queue(self._give_credit)
@@ -202,8 +224,11 @@ class Exec:
 
     def start(self) -> None:
         """Hand the command to the guest; from here on exactly one exit follows."""
+        request = self.spec.encode()
+        if self._sandbox.meter is not None:
+            self._reading = self._sandbox.meter.begin()
         try:
-            self._number = self._sandbox.link.start(self.spec.encode(), self)
+            self._number = self._sandbox.link.start(request, self)
         except LinkClosed as error:
             raise SandboxLost(str(error)) from None
         self._deadline = self._loop.call_later(
@@ -229,7 +254,10 @@ class Exec:
 
     def _end_from_host(self) -> None:
         log.warning("exec.guest_overdue", exec_id=self.id, sandbox_id=self._sandbox.id)
-        self._sandbox.cut_off("its guest did not end a command in time")
+        if self._sandbox.cut_off("its guest did not end a command in time"):
+            self._ladder.by_host += 1
+        else:
+            self._ladder.by_engine += 1
 
     # --- reading ---
 
@@ -307,28 +335,58 @@ class Exec:
 
     def on_exited(self, exited: Exited) -> None:
         is_code = exited.ending == Ending.CODE
+        usage = self._used()
         if exited.cause == Cause.SWEPT:
             reason = Reason.SWEPT
         elif exited.cause == Cause.KILLED and self._intent is not None:
             reason = self._intent
+            self._ladder.by_guest += 1
+        elif is_code and exited.value == 0:
+            reason = Reason.EXITED
         else:
-            reason = Reason.EXITED if is_code else Reason.SIGNALLED
+            own = Reason.EXITED if is_code else Reason.SIGNALLED
+            reason = self._limit_reached(usage) or own
         self._finish(
             reason,
             code=exited.value if is_code else None,
             signal=None if is_code else exited.value,
+            usage=usage,
         )
 
+    def _used(self) -> Usage | None:
+        meter = self._sandbox.meter
+        return meter.end(self._reading) if meter is not None else None
+
+    def _limit_reached(self, usage: Usage | None) -> Reason | None:
+        """The limit that a failed command ran into, as the host saw it."""
+        if usage is not None and usage.oom_kills:
+            return Reason.OUT_OF_MEMORY
+        if usage is not None and usage.refused_forks:
+            return Reason.PROCESS_LIMIT
+        if self._sandbox.meter is not None and self._sandbox.meter.is_workspace_full:
+            return Reason.DISK_FULL
+        return None
+
     def on_refused(self, why: str) -> None:
+        self._used()
         self._refusal = why
         self._finish(Reason.EXITED)
 
     def on_lost(self, why: str) -> None:
         self._lost = why
-        self._finish(self._intent or Reason.SANDBOX_LOST)
+        usage = self._used()
+        # Where commands share the guest's limit, the kernel may have taken the guest.
+        is_oom = self._intent is None and usage is not None and usage.oom_kills > 0
+        lost = Reason.OUT_OF_MEMORY if is_oom else Reason.SANDBOX_LOST
+        self._finish(self._intent or lost, usage=usage)
 
     def _finish(
-        self, reason: Reason, *, code: int | None = None, signal: int | None = None
+        self,
+        reason: Reason,
+        *,
+        code: int | None = None,
+        signal: int | None = None,
+        usage: Usage | None = None,
     ) -> None:
         self._cancel_deadline()
         self.exit = ExitStatus(
@@ -338,7 +396,8 @@ class Exec:
             duration_seconds=time.monotonic() - self._began,
             stdout_bytes=self._counts[Stream.STDOUT],
             stderr_bytes=self._counts[Stream.STDERR],
-            hint=self._hint(reason, signal),
+            hint=" ".join(filter(None, (self._hint(reason, signal), _aside(reason, usage)))),
+            usage=usage,
         )
         self._wake()
         self._on_ended(self)
@@ -350,21 +409,46 @@ class Exec:
 
     def _hint(self, reason: Reason, signal: int | None) -> str:
         """One line that tells a model what happened and what to do."""
-        match reason:
-            case Reason.TIMED_OUT:
-                return (
-                    f"The command was ended after {self.spec.timeout_seconds:g} s; output up to "
-                    "then is kept. Give it a longer timeout or less to do."
-                )
-            case Reason.SIGNALLED:
-                return f"The command was ended by signal {signal}, which sandboxd did not send."
-            case Reason.CANCELLED:
-                return "The command was ended because its caller went away."
-            case Reason.SESSION_CLOSED:
-                return f"The command was ended with its session ({self._lost})."
-            case Reason.SANDBOX_LOST:
-                return f"The sandbox was lost ({self._lost}); open the session again."
-            case Reason.SWEPT:
-                return "Ended along with a runaway command of this session; run it again."
-            case Reason.EXITED:
-                return ""
+        template = _HINTS.get(reason, "")
+        if reason == Reason.OUT_OF_MEMORY and self._lost:
+            template += " The sandbox was lost; open the session again."
+        return template.format(
+            timeout=f"{self.spec.timeout_seconds:g}", signal=signal, lost=self._lost
+        )
+
+
+_HINTS = {
+    Reason.TIMED_OUT: (
+        "The command was ended after {timeout} s; output up to then is kept. Give it a longer "
+        "timeout or less to do."
+    ),
+    Reason.SIGNALLED: "The command was ended by signal {signal}, which sandboxd did not send.",
+    Reason.CANCELLED: "The command was ended because its caller went away.",
+    Reason.SESSION_CLOSED: "The command was ended with its session ({lost}).",
+    Reason.SANDBOX_LOST: "The sandbox was lost ({lost}); open the session again.",
+    Reason.SWEPT: "Ended along with a runaway command of this session; run it again.",
+    Reason.OUT_OF_MEMORY: (
+        "Out of memory: the kernel killed a process of the sandbox at its memory limit. Use less "
+        "memory, or work on the data in pieces."
+    ),
+    Reason.PROCESS_LIMIT: (
+        "Process limit reached: no further process or thread could be started. Run less at the "
+        "same time."
+    ),
+    Reason.DISK_FULL: (
+        "Disk full: the workspace has no room left for bytes or for files. Delete what is not "
+        "needed any more."
+    ),
+}
+
+
+def _aside(reason: Reason, usage: Usage | None) -> str:
+    """A limit that was reached although it is not why the command ended."""
+    if usage is None or reason not in (Reason.EXITED, Reason.TIMED_OUT, Reason.CANCELLED):
+        return ""
+    limits = []
+    if usage.oom_kills:
+        limits.append("its memory limit (the kernel killed processes)")
+    if usage.refused_forks:
+        limits.append("its process limit")
+    return f"It had reached {' and '.join(limits)}." if limits else ""

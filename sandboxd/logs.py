@@ -36,3 +36,19 @@ def configure(level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+    logging.basicConfig(level=logging.WARNING, handlers=[_Libraries()], force=True)
+
+
+class _Libraries(logging.Handler):
+    """What libraries log, in the same form as our own lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger()
+        level = min(record.levelno, logging.ERROR)
+        logger.log(
+            level,
+            "library",
+            logger=record.name,
+            message=record.getMessage(),
+            exc_info=record.exc_info,
+        )

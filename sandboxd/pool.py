@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError
+from sandboxd.isolation.disks import Disk, DiskDamaged
 from sandboxd.link import LinkClosed
 from sandboxd.pool_plan import plan_pool
 from sandboxd.sandbox import Sandbox, SandboxMaker
@@ -101,16 +102,27 @@ class WarmPool:
                 waiter.set_exception(_draining())
         self._tasks.cancel("pool-")
         await self._tasks.finish()
-        everything = [*self._warm, *self._in_use]
+        # Whoever holds one now has not said that its files may go.
+        used = [self._maker.destroy(sandbox, keep_disk=True) for sandbox in self._in_use]
+        unused = [self._maker.destroy(sandbox) for sandbox in self._warm]
         self._warm.clear()
         self._in_use.clear()
-        await asyncio.gather(*(self._maker.destroy(sandbox) for sandbox in everything))
+        await asyncio.gather(*used, *unused)
         await self._sweep()
 
-    async def acquire(self) -> Sandbox:
-        """Take a warm sandbox, or wait for one; PoolExhausted when there may be no more."""
+    async def acquire(self, kept: Disk | None = None) -> Sandbox:
+        """Take a warm sandbox, or wait for one; PoolExhausted when there may be no more.
+
+        With a disk that an earlier sandbox left, one is started for it.
+        """
         if self._closed:
             raise _draining()
+        if kept is not None and self._maker.has(kept):
+            try:
+                return await self._start_with(kept)
+            except DiskDamaged:
+                log.error("disk.damaged", disk_id=kept.id)
+                self.discard(kept)
         while self._warm:
             sandbox = self._warm.pop()
             if not sandbox.is_lost:
@@ -119,21 +131,38 @@ class WarmPool:
                 self._act()
                 return sandbox
         self._misses += 1
-        if len(self._in_use) + self._starting_unclaimed() >= self._settings.maximum:
-            raise PoolExhausted(
-                f"All {self._settings.maximum} sandboxes are in use; close sessions that are done, "
-                "try again later, or raise MAX_POOL_SIZE.",
-                retry_after_seconds=5.0,
-            )
+        self._check_room()
         if self._retry is not None and self._last_error is not None and not self._starting:
             # Nothing is started before the back-off is over. Raised many times over, an error would
             # collect the frames of all whom it was told.
             raise self._last_error.with_traceback(None)
         return await self._wait_for_one()
 
-    def _starting_unclaimed(self) -> int:
-        """Starts that openers already wait for; they count as in use."""
-        return len(self._waiting)
+    def _check_room(self) -> None:
+        # Starts that openers already wait for count as in use.
+        if len(self._in_use) + len(self._waiting) >= self._settings.maximum:
+            raise PoolExhausted(
+                f"All {self._settings.maximum} sandboxes are in use; close sessions that are done, "
+                "try again later, or raise MAX_POOL_SIZE.",
+                retry_after_seconds=5.0,
+            )
+
+    async def _start_with(self, kept: Disk) -> Sandbox:
+        self._misses += 1
+        self._check_room()
+        self._starting += 1
+        try:
+            sandbox = await self._maker.make(kept)
+        except DiskDamaged:
+            raise
+        except Exception as error:
+            self._failed_starts += 1
+            raise _told(error) from error
+        finally:
+            self._starting -= 1
+            self._act()
+        self._in_use.add(sandbox)
+        return sandbox
 
     async def _wait_for_one(self) -> Sandbox:
         waiter: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
@@ -156,12 +185,17 @@ class WarmPool:
                 self._waiting.remove(waiter)
             self._act()
 
-    def release(self, sandbox: Sandbox) -> None:
-        """Give up a sandbox: it is destroyed, whatever it was used for."""
+    def release(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
+        """Give up a sandbox: it is destroyed, whatever it was used for; its files with it, unless
+        they are to be kept."""
         if sandbox in self._in_use:
             self._in_use.remove(sandbox)
-            self._destroy(sandbox)
+            self._destroy(sandbox, keep_disk=keep_disk)
             self._act()
+
+    def discard(self, kept: Disk) -> None:
+        """Delete a disk that was kept."""
+        self._tasks.spawn(self._maker.discard(kept), "discard")
 
     async def wait_until_warm(self) -> None:
         """Return once the pool has reached its target for the first time."""
@@ -243,8 +277,12 @@ class WarmPool:
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_exception(error)
+        self._pause(delay)
+
+    def _pause(self, seconds: float) -> None:
+        """Start nothing for a while."""
         if self._retry is None and not self._closed:
-            self._retry = asyncio.get_running_loop().call_later(delay, self._try_again)
+            self._retry = asyncio.get_running_loop().call_later(seconds, self._try_again)
 
     def _try_again(self) -> None:
         self._retry = None
@@ -254,10 +292,12 @@ class WarmPool:
         if sandbox in self._warm:
             log.warning("sandbox.lost", sandbox_id=sandbox.id, why=sandbox.lost_because)
             self._stale.add(sandbox.id)
+            # Not at once: one that is lost as soon as it is warm would be replaced without pause.
+            self._pause(BACKOFF_SECONDS[0])
             self._act()
 
-    def _destroy(self, sandbox: Sandbox) -> None:
-        self._tasks.spawn(self._maker.destroy(sandbox), "destroy")
+    def _destroy(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
+        self._tasks.spawn(self._maker.destroy(sandbox, keep_disk=keep_disk), "destroy")
 
     async def _keep_healthy(self) -> None:
         """Ask every warm sandbox from time to time; one that does not answer is replaced."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import shutil
-import socket
-import struct
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +21,14 @@ from sandboxd.engine.contract import (
     TmpfsMount,
 )
 from sandboxd.errors import EngineFailed, SandboxdError
-from sandboxd.isolation.host_process import HostProcess, Pinned
-from sandboxd.isolation.uids import UidRange
+from sandboxd.isolation import accounts
+from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
+from sandboxd.isolation.disks import AttachedDisk, Disk, DiskDamaged
+from sandboxd.isolation.host import Host
+from sandboxd.isolation.host_process import Pinned
+from sandboxd.isolation.meter import Meter, WorkspaceGauge
 from sandboxd.isolation.visibility import MASKED_PATHS, READONLY_PATHS
-from sandboxd.link import GuestLink, LinkClosed
+from sandboxd.link import GuestLink, GuestListener, LinkClosed, peer_pid
 
 log = structlog.get_logger()
 
@@ -39,7 +40,14 @@ GUEST_ARGV = (
     "-c",
     "import sys; sys.path.insert(0, '/.sandboxd'); from guest.pid1 import main; main()",
 )
-_PEER_CREDENTIALS = struct.Struct("3i")
+GUEST_MEMORY = 24 << 20
+"""What the container may use beyond its commands."""
+GUEST_PROCESSES = 16
+LAYOUT = ("project_files", "agent_workspace", "outputs")
+"""Directories of a workspace."""
+GONE_SECONDS = 5.0
+"""How long the processes of a removed sandbox get to be gone."""
+_ACCOUNT_FILES = ("/etc/passwd", "/etc/group")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,28 +61,49 @@ class SandboxSettings:
     runtime_dir: Path
     guest_dir: Path
     links_dir: Path
+    user: str
+    """Name that commands see themselves under."""
     workspace_dir: str
     workspace_bytes: int
     workspace_files: int
+    write_bytes_per_second: int
+    """To the workspace's disk; 0 means no limit."""
     memory_bytes: int
+    """For all commands together, like the limits below."""
     cpu_quota_us: int
     max_processes: int
     max_open_files: int
+    seccomp: str
+    """Filter of system calls, as JSON."""
     start_seconds: float = 30.0
     """From the engine's start to a guest that takes commands."""
     tmp_bytes: int = 16 << 20
     tmp_files: int = 4096
 
+    @property
+    def command_limits(self) -> CommandLimits:
+        return CommandLimits(
+            memory_bytes=self.memory_bytes,
+            processes=self.max_processes,
+            cpu_quota_us=self.cpu_quota_us,
+        )
+
 
 class Sandbox:
     """A running sandbox. Lost at the first sign that its guest is gone or lies."""
 
-    def __init__(self, sandbox_id: str, container_id: ContainerId, uid: int) -> None:
+    def __init__(
+        self, sandbox_id: str, container_id: ContainerId, uid: int, disk: Disk | None
+    ) -> None:
         self.id = sandbox_id
         self.container_id = container_id
         self.uid = uid
-        self.link = GuestLink(on_closed=self._on_link_closed)
+        self.disk = disk
+        self.link = GuestLink(on_closed=self._on_link_closed, on_place=self._on_place)
         self.process: Pinned | None = None
+        self.meter: Meter | None = None
+        self._group: CommandGroup | None = None
+        self._placing: asyncio.Task[None] | None = None
         self._lost_callbacks: list[Callable[[str], None]] = []
 
     def __repr__(self) -> str:
@@ -95,11 +124,39 @@ class Sandbox:
         else:
             self._lost_callbacks.append(callback)
 
-    def cut_off(self, why: str) -> None:
-        """Stop trusting this sandbox: kill its first process and drop the link."""
-        if self.process is not None:
-            self.process.kill()
+    def measure(self, group: CommandGroup, workspace: WorkspaceGauge | None) -> None:
+        """From here on use is counted, and shells are placed as the guest asks."""
+        self._group = group
+        self.meter = Meter(group, workspace)
+
+    def cut_off(self, why: str) -> bool:
+        """Stop trusting this sandbox: kill its first process and drop the link.
+
+        False if the process could not be killed from here.
+        """
+        is_killed = self.process is not None and self.process.kill()
         self.link.close(why)
+        return is_killed
+
+    def close(self) -> None:
+        """Let go of what the host holds open for it; its commands have ended."""
+        if self.meter is not None:
+            self.meter.close()
+        if self.process is not None:
+            self.process.close()
+
+    def _on_place(self) -> None:
+        self._placing = asyncio.get_running_loop().create_task(self._place())
+
+    async def _place(self) -> None:
+        """Move new shells to where commands belong. A sandbox where that fails is of no use."""
+        try:
+            if self._group is not None:
+                await asyncio.to_thread(self._group.admit)
+            self.link.placed()
+        except Exception as error:
+            log.error("sandbox.not_placed", sandbox_id=self.id, exc_info=error)
+            self.cut_off("its commands could not be given their limits")
 
     def _on_link_closed(self, why: str) -> None:
         callbacks, self._lost_callbacks = self._lost_callbacks, []
@@ -110,59 +167,67 @@ class Sandbox:
 class SandboxMaker:
     """Starts sandboxes and destroys them. Whatever fails half-way is cleaned up."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        settings: SandboxSettings,
-        uids: UidRange,
-        *,
-        pin: Callable[[int], Pinned] = HostProcess,
-    ) -> None:
+    def __init__(self, engine: Engine, settings: SandboxSettings, host: Host) -> None:
         self._engine = engine
-        self._pin = pin
         self._settings = settings
-        self._uids = uids
-        self._image_id: ImageId | None = None
+        self._host = host
+        self._image: _Image | None = None
+        self._looking = asyncio.Lock()
+        self._looks: set[str] = set()
+        """Names of containers that are there for a look at the image."""
         self._held: set[ContainerId] = set()
         """Containers that a sandbox object stands for; the sweep leaves them alone."""
         self._starting = 0
+        self._lingering: list[tuple[Sandbox, bool]] = []
+        """Destroyed, but not seen to be gone; and whether the disk is kept."""
+        self._busy_disks: dict[str, asyncio.Event] = {}
+        """Disks that a sandbox uses; the event is set when it is gone."""
 
     @property
     def image_id(self) -> ImageId | None:
         """Pinned at the first start, so that a retag does not change what sessions get."""
-        return self._image_id
+        return self._image.id if self._image else None
 
-    async def make(self) -> Sandbox:
-        """Start a sandbox and wait until its guest takes commands."""
+    async def make(self, kept: Disk | None = None) -> Sandbox:
+        """Start a sandbox and wait until its guest takes commands.
+
+        On a disk of its own, or on one that an earlier sandbox left, which stays if this fails.
+        """
         self._starting += 1
         try:
-            return await self._make()
+            return await self._make(kept)
         finally:
             self._starting -= 1
 
-    async def _make(self) -> Sandbox:
-        if self._image_id is None:
-            self._image_id = await self._engine.image_id(self._settings.image)
+    async def _make(self, kept: Disk | None) -> Sandbox:
+        image = await self._look_at_image()
         sandbox_id = secrets.token_hex(8)
         directory = self._settings.links_dir / sandbox_id
-        uid = self._uids.take()
+        uid = kept.uid if kept else self._host.uids.take()
         sandbox: Sandbox | None = None
+        disk: Disk | None = None
         try:
-            with _Listener(directory, uid) as listener:
-                spec = self._spec(sandbox_id, directory, uid, self._image_id)
-                container_id = await self._create(spec)
-                sandbox = Sandbox(sandbox_id, container_id, uid)
-                self._held.add(container_id)
-                async with asyncio.timeout(self._settings.start_seconds):
-                    await self._engine.start(container_id)
-                    await self._connect(sandbox, listener)
+            disk = await self._disk(uid, kept)
+            async with self._attached(disk) as attached:
+                with GuestListener(directory, uid) as listener:
+                    spec = self._spec(sandbox_id, directory, uid, image, attached)
+                    container_id = await self._create(spec)
+                    sandbox = Sandbox(sandbox_id, container_id, uid, disk)
+                    self._held.add(container_id)
+                    if disk is not None:
+                        self._busy_disks[disk.id] = asyncio.Event()
+                    async with asyncio.timeout(self._settings.start_seconds):
+                        await self._engine.start(container_id)
+                        await self._connect(sandbox, listener)
             return sandbox
         except BaseException as error:
-            if sandbox is None:
-                self._uids.give_back(uid)
-            else:
-                # Shielded: a cancel must not stop the clean-up of what it interrupted.
-                await asyncio.shield(self.destroy(sandbox))
+            # Shielded: a cancel must not stop the clean-up of what it interrupted.
+            if sandbox is not None:
+                await asyncio.shield(self.destroy(sandbox, keep_disk=kept is not None))
+            elif kept is None:
+                await asyncio.shield(self._discard(uid, disk.id if disk else None))
+            if isinstance(error, DiskDamaged):
+                raise
             if isinstance(error, OSError | LinkClosed):  # a TimeoutError is an OSError
                 raise EngineFailed(
                     "A sandbox was started but its guest did not answer; see the daemon's log.",
@@ -171,6 +236,48 @@ class SandboxMaker:
             raise
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+
+    async def _disk(self, uid: int, kept: Disk | None) -> Disk | None:
+        if self._host.disks is None:
+            return None
+        return kept or await self._host.disks.make(uid)
+
+    @asynccontextmanager
+    async def _attached(self, disk: Disk | None) -> AsyncIterator[AttachedDisk | None]:
+        """The disk, mounted on the host until the container has it."""
+        if disk is None or self._host.disks is None:
+            yield None
+            return
+        # Two mounts of one image would destroy it.
+        async with asyncio.timeout(self._settings.start_seconds):
+            await self._until_free(disk.id)
+        async with self._host.disks.attached(disk) as attached:
+            yield attached
+
+    async def _look_at_image(self) -> _Image:
+        async with self._looking:
+            if self._image is None:
+                image_id = await self._engine.image_id(self._settings.image)
+                passwd, group = [await self._read(image_id, path) for path in _ACCOUNT_FILES]
+                volumes = await self._engine.volumes(image_id)
+                self._image = _Image(image_id, passwd, group, tuple(volumes))
+            return self._image
+
+    async def _read(self, image: ImageId, path: str) -> str:
+        name = self._name(secrets.token_hex(8))
+        self._looks.add(name)
+        try:
+            data = await self._engine.read_file(image, path, name=name, labels=self._labels)
+        finally:
+            self._looks.discard(name)
+        return data.decode(errors="replace")
+
+    def _name(self, sandbox_id: str) -> str:
+        return f"sandboxd-{self._settings.instance}-{sandbox_id}"
+
+    @property
+    def _labels(self) -> Mapping[str, str]:
+        return {INSTANCE_LABEL: self._settings.instance}
 
     async def _create(self, spec: ContainerSpec) -> ContainerId:
         """Create, also through a cancel: a lost answer would be a lost container."""
@@ -182,44 +289,119 @@ class SandboxMaker:
                 await self._engine.remove(await creating)
             raise
 
-    async def _connect(self, sandbox: Sandbox, listener: socket.socket) -> None:
+    async def _connect(self, sandbox: Sandbox, listener: GuestListener) -> None:
         """Take the one connection that comes from the container's first process, and greet it."""
         loop = asyncio.get_running_loop()
         expected = 0
         while True:
-            peer = await _accept(listener)
+            peer = await listener.accept()
             try:
                 if not expected:
                     container = await self._engine.inspect(sandbox.container_id)
                     expected = container.pid if container else 0
-                if expected and _peer_pid(peer) == expected:
-                    sandbox.process = self._pin(expected)
+                if expected and peer_pid(peer) == expected:
+                    sandbox.process = self._host.pin(expected)
                     await loop.connect_accepted_socket(lambda: sandbox.link, peer)
                     break
             except BaseException:
                 peer.close()
                 raise
             peer.close()
-        await sandbox.link.greet(
-            workspace=self._settings.workspace_dir, env={"HOME": self._settings.workspace_dir}
-        )
+        await sandbox.link.greet(lambda: self._set_up(sandbox, expected))
 
-    async def destroy(self, sandbox: Sandbox) -> None:
+    async def _set_up(self, sandbox: Sandbox, pid: int) -> Mapping[str, object]:
+        """Give commands their limits, before there is one; returns the guest's settings."""
+        settings, cgroups = self._settings, self._host.cgroups
+        group: CommandGroup | None = None
+        if cgroups is not None:
+            # In a thread: the kernel may take 20 ms for a move.
+            group = await asyncio.to_thread(cgroups.open, pid, settings.command_limits)
+            sandbox.measure(group, self._gauge(pid))
+            await asyncio.to_thread(group.admit)
+        home = settings.workspace_dir
+        return {
+            "workspace": home,
+            "directories": [] if sandbox.disk else list(LAYOUT),
+            "env": {"HOME": home, "USER": settings.user, "LOGNAME": settings.user},
+            "asks_to_place": group is not None and group.asks,
+            "is_first_victim": cgroups is not None and not cgroups.separates,
+        }
+
+    def _gauge(self, pid: int) -> WorkspaceGauge | None:
+        try:
+            return WorkspaceGauge(pid=pid, workspace_dir=self._settings.workspace_dir)
+        except PermissionError:  # only root may look into a sandbox
+            return None
+
+    # --- ends ---
+
+    async def destroy(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
         """Remove the container; what the engine does not remove now, the sweep does later."""
         sandbox.cut_off("the sandbox was destroyed")
+        if sandbox.meter is not None:
+            sandbox.meter.close()  # it holds the workspace's filesystem
+        is_removed = await self._remove(sandbox)
+        self._held.discard(sandbox.container_id)
+        await self._settle(sandbox, keep_disk, is_removed)
+
+    async def _remove(self, sandbox: Sandbox) -> bool:
         try:
             await self._engine.remove(sandbox.container_id)
         except SandboxdError as error:
             log.warning("sandbox.left_behind", sandbox_id=sandbox.id, error=str(error))
-        finally:
-            self._held.discard(sandbox.container_id)
-            self._uids.give_back(sandbox.uid)
-            if sandbox.process is not None:
-                sandbox.process.close()
+            return False
+        return True
+
+    async def _settle(self, sandbox: Sandbox, keep_disk: bool, is_removed: bool) -> None:
+        """Free its uid and its disk once no process of it is left: another would be mistaken for
+        it, or share its limits."""
+        if sandbox.process is not None:
+            is_removed = await sandbox.process.gone(GONE_SECONDS)
+        if not is_removed:
+            self._lingering.append((sandbox, keep_disk))
+            return
+        sandbox.close()
+        if sandbox.disk is not None:
+            self._busy_disks.pop(sandbox.disk.id).set()
+        if sandbox.disk is None:
+            await self._discard(sandbox.uid, None)
+        elif not keep_disk:
+            await self._discard(sandbox.uid, sandbox.disk.id)
+
+    def has(self, kept: Disk) -> bool:
+        """Whether there is still such a disk."""
+        return self._host.disks is not None and self._host.disks.has(kept.id)
+
+    async def discard(self, kept: Disk) -> None:
+        """Delete a disk that was kept; one that cannot be freed now goes at the next start."""
+        try:
+            async with asyncio.timeout(2 * GONE_SECONDS):
+                await self._until_free(kept.id)
+        except TimeoutError:
+            log.warning("disk.left_behind", disk_id=kept.id)
+            return
+        await self._discard(kept.uid, kept.id)
+
+    async def _until_free(self, disk_id: str) -> None:
+        """Wait until the last sandbox on this disk is gone."""
+        if (busy := self._busy_disks.get(disk_id)) is not None:
+            await busy.wait()
+
+    async def _discard(self, uid: int, disk_id: str | None) -> None:
+        if disk_id is not None and self._host.disks is not None:
+            await self._host.disks.delete(disk_id)
+        self._host.uids.give_back(uid)
+
+    async def keep(self, kept: Sequence[Disk]) -> None:
+        """At the start of the daemon: these disks of earlier sandboxes stay, all others go."""
+        for one in kept:
+            self._host.uids.reserve(one.uid)
+        if self._host.disks is not None:
+            await self._host.disks.sweep([one.id for one in kept])
 
     async def sweep(self) -> int:
         """Remove containers of this daemon that nobody holds; returns how many."""
-        found = await self._engine.list_containers({INSTANCE_LABEL: self._settings.instance})
+        found = await self._engine.list_containers(self._labels)
         orphans = [container for container in found if container.id not in self._held]
         if self._starting:
             # Created but not yet known to us: its maker will hold it in a moment.
@@ -228,107 +410,104 @@ class SandboxMaker:
             ]
         for orphan in orphans:
             await self._engine.remove(orphan.id)
+        lingering, self._lingering = self._lingering, []
+        for sandbox, keep_disk in lingering:
+            await self._settle(sandbox, keep_disk, is_removed=True)
         return len(orphans)
 
     def _is_being_made(self, name: str) -> bool:
-        return (self._settings.links_dir / name.rpartition("-")[2]).exists()
+        directory = self._settings.links_dir / name.rpartition("-")[2]
+        return name in self._looks or directory.exists()
 
-    def _spec(self, sandbox_id: str, directory: Path, uid: int, image: ImageId) -> ContainerSpec:
+    # --- what it looks like ---
+
+    def _spec(
+        self,
+        sandbox_id: str,
+        directory: Path,
+        uid: int,
+        image: _Image,
+        attached: AttachedDisk | None,
+    ) -> ContainerSpec:
         settings = self._settings
+        cgroups = self._host.cgroups
+        is_separate = cgroups is not None and cgroups.separates
+        workspace = (
+            [BindMount(source=attached.path, target=settings.workspace_dir, writable=True)]
+            if attached
+            else []
+        )
+        is_limited = attached is not None and settings.write_bytes_per_second > 0
         return ContainerSpec(
-            name=f"sandboxd-{settings.instance}-{sandbox_id}",
-            image=image,
+            name=self._name(sandbox_id),
+            image=image.id,
             argv=GUEST_ARGV,
-            labels={INSTANCE_LABEL: settings.instance},
+            labels=self._labels,
             uid=uid,
             hostname="sandbox",
-            memory_bytes=settings.memory_bytes,
-            pids=settings.max_processes,
-            cpu_quota_us=settings.cpu_quota_us,
+            memory_bytes=settings.memory_bytes + GUEST_MEMORY,
+            pids=settings.max_processes + GUEST_PROCESSES,
+            # On the container it would slow the guest down as well, so only where it has to be.
+            cpu_quota_us=0 if is_separate else settings.cpu_quota_us,
             nofile=settings.max_open_files,
             network_mode=settings.network_mode,
             runtime=settings.runtime,
+            seccomp=settings.seccomp,
+            write_bytes_per_second=(
+                {attached.device: settings.write_bytes_per_second}
+                if attached and is_limited
+                else {}
+            ),
             binds=(
                 BindMount(source=settings.runtime_dir, target="/.sandboxd"),
                 BindMount(source=settings.guest_dir, target="/.sandboxd/guest"),
                 BindMount(source=directory, target="/.sandboxd/link"),
+                *self._write_accounts(directory, uid, image),
+                *workspace,
             ),
-            tmpfs=(
-                TmpfsMount(
-                    target=settings.workspace_dir,
-                    size_bytes=settings.workspace_bytes,
-                    max_files=settings.workspace_files,
-                    uid=uid,
-                    mode=0o755,
-                    executable=True,
-                ),
-                TmpfsMount(
-                    target="/tmp",
-                    size_bytes=settings.tmp_bytes,
-                    max_files=settings.tmp_files,
-                    uid=uid,
-                    mode=0o1777,
-                    executable=True,
-                ),
-            ),
+            tmpfs=self._tmpfs(uid, image, has_workspace=attached is None),
             masked_paths=MASKED_PATHS,
             readonly_paths=READONLY_PATHS,
         )
 
+    def _write_accounts(self, directory: Path, uid: int, image: _Image) -> Sequence[BindMount]:
+        name, home = self._settings.user, self._settings.workspace_dir
+        files = {
+            "passwd": accounts.passwd(image.passwd, name=name, uid=uid, home=home),
+            "group": accounts.group(image.group, name=name, gid=uid),
+        }
+        for file, text in files.items():
+            (directory / file).write_text(text)
+        return [BindMount(source=directory / file, target=f"/etc/{file}") for file in files]
 
-async def _accept(listener: socket.socket) -> socket.socket:
-    """The next connection. Not loop.sock_accept: a cancel in the right moment would lose one."""
-    loop = asyncio.get_running_loop()
-    while True:
-        with suppress(BlockingIOError):
-            return listener.accept()[0]
-        readable = asyncio.Event()
-        loop.add_reader(listener, readable.set)
-        try:
-            await readable.wait()
-        finally:
-            loop.remove_reader(listener)
+    def _tmpfs(self, uid: int, image: _Image, *, has_workspace: bool) -> Sequence[TmpfsMount]:
+        settings = self._settings
+        small = {"/tmp", *image.volumes} - {settings.workspace_dir}
+        areas = [
+            (target, settings.tmp_bytes, settings.tmp_files, 0o1777) for target in sorted(small)
+        ]
+        if has_workspace:
+            size, files = settings.workspace_bytes, settings.workspace_files
+            areas.append((settings.workspace_dir, size, files, 0o755))
+        return [
+            TmpfsMount(
+                target=target,
+                size_bytes=size_bytes,
+                max_files=max_files,
+                uid=uid,
+                mode=mode,
+                executable=True,
+            )
+            for target, size_bytes, max_files, mode in areas
+        ]
 
 
-def _peer_pid(peer: socket.socket) -> int:
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-    return int(_PEER_CREDENTIALS.unpack(credentials)[0])
+@dataclass(frozen=True)
+class _Image:
+    """What is known of the image of all sandboxes."""
 
-
-class _Listener:
-    """A listening socket in a directory of its own, for as long as the block lasts.
-
-    Unlinked and closed afterwards: a read-only bind does not stop a command from connecting to a
-    socket, its absence does.
-    """
-
-    def __init__(self, directory: Path, uid: int) -> None:
-        self._directory = directory
-        self._uid = uid
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-
-    def __enter__(self) -> socket.socket:
-        try:
-            self._listen()
-        except BaseException:
-            self._socket.close()
-            raise
-        return self._socket
-
-    def _listen(self) -> None:
-        self._directory.mkdir(mode=0o711, parents=True)
-        path = self._directory / "guest.sock"
-        self._socket.bind(str(path))
-        # Root gives the socket to the sandbox; others can only open it to all, and the check of the
-        # peer's pid keeps strangers out.
-        if os.geteuid() == 0:
-            os.chown(path, self._uid, self._uid)
-            path.chmod(0o600)
-        else:
-            path.chmod(0o666)
-        self._socket.listen(8)
-        self._socket.setblocking(False)
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-        (self._directory / "guest.sock").unlink(missing_ok=True)
+    id: ImageId
+    passwd: str
+    group: str
+    volumes: tuple[str, ...]
+    """Directories that would be volumes without a limit, if nothing else were mounted there."""

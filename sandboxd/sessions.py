@@ -26,7 +26,8 @@ from sandboxd.errors import (
     SessionNotFound,
     SessionRecreated,
 )
-from sandboxd.execs import Exec, ExecSpec, Reason
+from sandboxd.execs import Exec, ExecSpec, Ladder, Reason
+from sandboxd.isolation.disks import Disk
 from sandboxd.pool import WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.sandbox import Sandbox
@@ -76,9 +77,12 @@ class SessionFilter:
 class Session:
     """One session. `record` is what is known of it; a sandbox is there while it is active."""
 
-    def __init__(self, record: SessionRecord) -> None:
+    def __init__(self, record: SessionRecord, ladder: Ladder) -> None:
         self.record = record
+        self._ladder = ladder
         self.sandbox: Sandbox | None = None
+        self.has_earlier_files = False
+        """Whether its workspace is that of an earlier sandbox."""
         self.execs: dict[str, Exec] = {}
         self._used_exec_ids: OrderedDict[str, None] = OrderedDict()
         self._last_use = time.monotonic()
@@ -107,7 +111,7 @@ class Session:
     def start_exec(self, spec: ExecSpec) -> Exec:
         """Start a command; its id counts as used only once the guest has it."""
         assert self.sandbox is not None
-        execution = Exec(spec, self.sandbox, on_ended=self._on_exec_ended)
+        execution = Exec(spec, self.sandbox, on_ended=self._on_exec_ended, ladder=self._ladder)
         execution.start()
         self.execs[execution.id] = execution
         self._used_exec_ids[execution.id] = None
@@ -133,6 +137,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._by_thread: dict[tuple[str, str], Session] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[tuple[Session, Outcome]]] = {}
+        self.ladder = Ladder()
         self._tasks = Tasks()
         self._expiry_changed = asyncio.Event()
         self._draining = False
@@ -142,7 +147,7 @@ class Sessions:
             if record.state == SessionState.ACTIVE:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
                 await self._registry.save(record)
-            session = Session(record)
+            session = Session(record, self.ladder)
             self._sessions[session.id] = session
             if record.state != SessionState.CLOSED:
                 self._by_thread[record.user_id, record.thread_id] = session
@@ -237,9 +242,10 @@ class Sessions:
     async def _create(
         self, key: tuple[str, str], idle_seconds: float | None, metadata: Mapping[str, str]
     ) -> tuple[Session, Outcome]:
-        sandbox = await self._pool.acquire()
+        earlier = self._by_thread.get(key)
+        kept = disk_of(earlier.record) if earlier else None
+        sandbox = await self._pool.acquire(kept)
         try:
-            earlier = self._by_thread.get(key)
             now = time.time()
             record = SessionRecord(
                 session_id=earlier.id if earlier else f"ses_{secrets.token_hex(12)}",
@@ -251,13 +257,16 @@ class Sessions:
                 changed_at=now,
                 idle_seconds=idle_seconds or self._settings.idle_seconds,
                 metadata={**(earlier.record.metadata if earlier else {}), **metadata},
+                disk_id=sandbox.disk.id if sandbox.disk else "",
+                disk_uid=sandbox.disk.uid if sandbox.disk else 0,
             )
             await self._registry.save(record)
         except BaseException:
-            self._pool.release(sandbox)
+            self._pool.release(sandbox, keep_disk=_is_on(sandbox, kept))
             raise
-        session = Session(record)
+        session = Session(record, self.ladder)
         session.sandbox = sandbox
+        session.has_earlier_files = _is_on(sandbox, kept)
         self._sessions[session.id] = session
         self._by_thread[key] = session
         sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
@@ -347,13 +356,17 @@ class Sessions:
         return session
 
     def _end(self, session: Session, state: SessionState, why: str) -> None:
+        """End a session. Its files stay if its sandbox was lost: it may be opened again."""
+        kept = disk_of(session.record)
         session.record = _ended(session.record, state, why)
         for execution in tuple(session.execs.values()):
             execution.end(Reason.SESSION_CLOSED)
         sandbox, session.sandbox = session.sandbox, None
         if sandbox is not None:
             sandbox.cut_off(why)
-            self._pool.release(sandbox)
+            self._pool.release(sandbox, keep_disk=state == SessionState.LOST)
+        elif kept is not None and state != SessionState.LOST:
+            self._pool.discard(kept)
         self._tasks.spawn(self._registry.save(session.record), "session-save")
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
@@ -374,6 +387,7 @@ class Sessions:
             except Exception as error:  # whatever the registry suffers from, expiry has to go on
                 log.error("sessions.forgetting_failed", exc_info=error)
             left = [session.seconds_left for session in active if session.is_active]
+            left += self._expire_lost()
             self._expiry_changed.clear()
             try:
                 # Use only moves an expiry on, so the earliest one is a safe time to look again; a
@@ -383,12 +397,29 @@ class Sessions:
             except TimeoutError:
                 pass  # time to look again
 
+    def _expire_lost(self) -> Sequence[float]:
+        """A lost session keeps its files as long as it would have lived unused; returns how long
+        each of the others has left."""
+        left = []
+        for session in tuple(self._sessions.values()):
+            record = session.record
+            if record.state == SessionState.LOST and record.disk_id:
+                seconds = record.changed_at + record.idle_seconds - time.time()
+                if seconds > 0 or (record.user_id, record.thread_id) in self._opening:
+                    left.append(max(seconds, 1.0))
+                else:
+                    why = f"was lost and not opened again for {record.idle_seconds:g} s"
+                    self._end(session, SessionState.EXPIRED, why)
+        return left
+
     async def _forget_old(self) -> None:
         horizon = time.time() - self._settings.memory_seconds
         old = [
             session
             for session in self._sessions.values()
-            if not session.is_active and session.record.changed_at < horizon
+            if not session.is_active
+            and not session.record.disk_id  # with files it has to expire first
+            and session.record.changed_at < horizon
         ]
         for session in old:
             del self._sessions[session.id]
@@ -403,8 +434,18 @@ class Sessions:
             raise Draining("The daemon is shutting down; try again.", retry_after_seconds=5.0)
 
 
+def disk_of(record: SessionRecord) -> Disk | None:
+    """The disk that holds the files of a session."""
+    return Disk(id=record.disk_id, uid=record.disk_uid) if record.disk_id else None
+
+
+def _is_on(sandbox: Sandbox, kept: Disk | None) -> bool:
+    return kept is not None and sandbox.disk == kept
+
+
 def _ended(record: SessionRecord, state: SessionState, why: str) -> SessionRecord:
-    return replace(record, state=state, changed_at=time.time(), end_reason=why)
+    ended = replace(record, state=state, changed_at=time.time(), end_reason=why)
+    return ended if state == SessionState.LOST else replace(ended, disk_id="", disk_uid=0)
 
 
 def _order(session: Session) -> tuple[float, str]:

@@ -15,6 +15,7 @@ import structlog
 
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, running
+from sandboxd.isolation.host import Host
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool import WarmPool
 from sandboxd.registry.contract import Registry
@@ -72,7 +73,7 @@ def sandbox_settings(short_dir: Path) -> SandboxSettings:
 def maker(
     guests: FakeGuests, engine: FakeEngine, sandbox_settings: SandboxSettings, uids: UidRange
 ) -> SandboxMaker:
-    return guests.maker(engine, sandbox_settings, uids)
+    return guests.maker(engine, sandbox_settings, Host(uids=uids))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import uvloop
 from pydantic import ValidationError
 
 from sandboxd import __version__, logs
+from sandboxd.cli.doctor import doctor
 from sandboxd.cli.selfcheck import selfcheck
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, StartRefused
@@ -40,6 +41,7 @@ def serve() -> None:
         sys.exit(1)
 
 
+main.add_command(doctor)
 main.add_command(selfcheck)
 
 

@@ -13,6 +13,7 @@ import click
 import grpc
 from pydantic import ValidationError
 
+from sandboxd.cli.doctor import summary
 from sandboxd.config import Config
 from sandboxd_proto.v1 import (
     admin_service_pb2,
@@ -26,10 +27,6 @@ from sandboxd_proto.v1 import (
 COMMAND = 'echo "hello from $(uname -s), uid $UID"'
 CALL_SECONDS = 40.0
 """More than the daemon itself waits for anything, so that its own words arrive."""
-STATES = {
-    admin_service_pb2.PROTECTION_STATE_WEAKER: "weaker",
-    admin_service_pb2.PROTECTION_STATE_MISSING: "missing",
-}
 # The first tries are made while the daemon is still starting.
 CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -157,9 +154,10 @@ def show_status(status: admin_service_pb2.GetStatusResponse) -> None:
         click.echo(f"  engine     {engine.name} {engine.version}, runtime {engine.runtime}")
     else:
         click.echo("  engine     does not answer")
+    click.echo(f"  isolation  {summary(status.protections)}; `sandboxd doctor` tells each")
     for one in status.protections:
-        if one.state != admin_service_pb2.PROTECTION_STATE_IN_FORCE:
-            click.echo(f"  {STATES[one.state]:<10} {one.name}: {one.detail}")
+        if one.state == admin_service_pb2.PROTECTION_STATE_MISSING:
+            click.echo(f"  MISSING    {one.name}: {one.detail}")
 
 
 def show_addresses(path: Path, config: Config) -> None:

@@ -17,10 +17,11 @@ ImageId = NewType("ImageId", str)
 
 @dataclass(frozen=True, kw_only=True)
 class BindMount:
-    """A host directory shown read-only inside the container."""
+    """A host directory or file shown inside the container, read-only unless said otherwise."""
 
     source: Path
     target: str
+    writable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,10 @@ class ContainerSpec:
     network_mode: str
     runtime: str | None
     """Name of an OCI runtime the engine knows, or None for its default."""
+    seccomp: str | None = None
+    """Filter of system calls as JSON; None means the engine's default."""
+    write_bytes_per_second: Mapping[str, int] = field(default_factory=dict)
+    """Limits by block device of the host."""
     binds: Sequence[BindMount] = ()
     tmpfs: Sequence[TmpfsMount] = ()
     masked_paths: Sequence[str] = ()
@@ -96,6 +101,10 @@ class EngineInfo:
     runtimes: Sequence[str]
     security_options: Sequence[str]
     live_restore: bool
+    runc_version: str = ""
+    """Empty if the engine does not tell, like the next one."""
+    runc_package: str = ""
+    """The distribution's version of it, or its commit."""
 
 
 class Engine(Protocol):
@@ -130,6 +139,19 @@ class Engine(Protocol):
 
     async def image_id(self, reference: str) -> ImageId:
         """The id behind a name, so that a later retag changes nothing. Never pulls."""
+        ...
+
+    async def volumes(self, image: ImageId) -> Sequence[str]:
+        """Directories for which the image asks for a volume, and would get one without a limit."""
+        ...
+
+    async def read_file(
+        self, image: ImageId, path: str, *, name: str, labels: Mapping[str, str]
+    ) -> bytes:
+        """A small file of an image, as it is before any container runs; empty if there is none.
+
+        May create a container of this name for a moment; a cancelled call may leave it.
+        """
         ...
 
     def build_image(

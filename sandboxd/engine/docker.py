@@ -45,6 +45,7 @@ _MAX_CONNECTIONS = 512
 _READ_BUFFER_BYTES = 512 * 1024
 _CPU_PERIOD_US = 100_000
 # Python's multiprocessing needs /dev/shm for its locks; what is in it counts as memory.
+_MAX_FILE_BYTES = 1024 * 1024
 _SHM_BYTES = 16 * 1024 * 1024
 _IMAGE_REFERENCE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w.:/@-]{0,511}", re.ASCII)
 
@@ -93,6 +94,7 @@ class DockerEngine:
         async with self._call("describe itself", self._timeouts.call_seconds) as docker:
             version = await docker.version()
             info = await docker.system.info()
+            runc = _component(version, "runc")
             return EngineInfo(
                 name=version.get("Platform", {}).get("Name") or "Docker Engine",
                 version=version["Version"],
@@ -103,6 +105,8 @@ class DockerEngine:
                 runtimes=sorted(info["Runtimes"]),
                 security_options=list(info.get("SecurityOptions") or ()),
                 live_restore=bool(info.get("LiveRestoreEnabled")),
+                runc_version=runc.get("Version") or "",
+                runc_package=(runc.get("Details") or {}).get("GitCommit") or "",
             )
 
     async def create(self, spec: ContainerSpec) -> ContainerId:
@@ -168,6 +172,34 @@ class DockerEngine:
         ) as docker:
             answer = await docker.images.inspect(reference)
             return ImageId(answer["Id"])
+
+    async def volumes(self, image: ImageId) -> Sequence[str]:
+        async with self._call(
+            "look up an image", self._timeouts.call_seconds, image=image
+        ) as docker:
+            answer = await docker.images.inspect(image)
+            return sorted((answer.get("Config") or {}).get("Volumes") or ())
+
+    async def read_file(
+        self, image: ImageId, path: str, *, name: str, labels: Mapping[str, str]
+    ) -> bytes:
+        # A container that is created and never started is the engine's only way to look inside.
+        async with self._call(
+            "look into an image", self._timeouts.start_seconds, image=image
+        ) as docker:
+            config = {"Image": image, "Entrypoint": ["/"], "Labels": dict(labels)}
+            created = await docker._query_json(
+                "containers/create", method="POST", params={"name": name}, data=config
+            )
+            container = docker.containers.container(created["Id"])
+            try:
+                return _first_file(await container.get_archive(path))
+            except DockerError as error:
+                if docker_errors.is_missing(error):
+                    return b""
+                raise
+            finally:
+                await asyncio.shield(container.delete(force=True, v=True))
 
     async def build_image(
         self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
@@ -310,6 +342,20 @@ def _filters(labels: Mapping[str, str], **more: str) -> str:
     return json.dumps(filters | {key: [value] for key, value in more.items()})
 
 
+def _component(version: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What the engine says of one of its parts; empty if nothing."""
+    components: Sequence[Mapping[str, Any]] = version.get("Components") or ()
+    return next((one for one in components if one.get("Name") == name), {})
+
+
+def _first_file(archive: tarfile.TarFile) -> bytes:
+    """The one file of an archive, if it is one and not too large to be what was asked for."""
+    for member in archive:
+        file = archive.extractfile(member) if member.isreg() else None
+        return file.read(_MAX_FILE_BYTES) if file else b""
+    return b""
+
+
 def _inspected(answer: Mapping[str, Any]) -> Container:
     state = answer["State"]
     has_ended = state["Status"] in ("exited", "dead")
@@ -370,7 +416,7 @@ def _host_config(spec: ContainerSpec) -> dict[str, Any]:
         "NetworkMode": spec.network_mode,
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges"],
+        "SecurityOpt": _security_options(spec),
         "CgroupnsMode": "private",
         "IpcMode": "private",
         "ShmSize": _SHM_BYTES,
@@ -390,6 +436,10 @@ def _host_config(spec: ContainerSpec) -> dict[str, Any]:
     return config | _limits(spec)
 
 
+def _security_options(spec: ContainerSpec) -> list[str]:
+    return ["no-new-privileges", *([f"seccomp={spec.seccomp}"] if spec.seccomp else [])]
+
+
 def _limits(spec: ContainerSpec) -> dict[str, Any]:
     limits: dict[str, Any] = {
         "Memory": spec.memory_bytes,
@@ -400,6 +450,10 @@ def _limits(spec: ContainerSpec) -> dict[str, Any]:
             {"Name": "core", "Soft": 0, "Hard": 0},
         ],
     }
+    if spec.write_bytes_per_second:
+        limits["BlkioDeviceWriteBps"] = [
+            {"Path": device, "Rate": rate} for device, rate in spec.write_bytes_per_second.items()
+        ]
     if spec.cpu_quota_us:
         limits |= {"CpuPeriod": _CPU_PERIOD_US, "CpuQuota": spec.cpu_quota_us}
     return limits
@@ -410,7 +464,7 @@ def _bind(mount: BindMount) -> dict[str, Any]:
         "Type": "bind",
         "Source": str(mount.source),
         "Target": mount.target,
-        "ReadOnly": True,
+        "ReadOnly": not mount.writable,
         # Read-only reaches only the directory's own filesystem: one mounted below it would appear
         # writable, so it does not appear at all.
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},

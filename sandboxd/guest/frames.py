@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 HEADER = struct.Struct("!IBI")
 WINDOW = 1 << 20
-FRAME_COST = 64
-"""What an output frame takes from the window besides its bytes, so that tiny ones are not free."""
+FRAME_COST = 1024
+"""What an output frame takes from the window besides its bytes, so that tiny ones are not free: it
+bounds how many of them a hostile guest can make the daemon handle in one turn."""
 MAX_CHUNK = 1 << 16
 MAX_REFUSAL = 256
 MAX_GUEST_PAYLOAD = MAX_CHUNK + 64
@@ -47,6 +48,8 @@ class Kind(IntEnum):
     KILL = 9  # daemon: end this exec and all its processes
     PING = 10  # daemon: anything up to 64 bytes
     PONG = 11  # guest: the same bytes
+    PLACE = 12  # guest: a shell was started that has to be moved to where commands belong
+    PLACED = 13  # daemon: it was
 
 
 class Stream(IntEnum):

@@ -15,8 +15,9 @@ from itertools import islice
 
 from . import frames, processes
 from .frames import Cause, Ending, Exited, Kind, Stream
-from .processes import Beginning, Process
+from .processes import Beginning
 from .shell import Command, Refusal, Shells, Waiting
+from .spawner import Spawner
 
 MAX_PIECES = 256
 """Pieces given to one send; the kernel takes up to 1024."""
@@ -34,6 +35,10 @@ RETRY_SECONDS = 0.1
 """Before a shell that could not be prepared is tried again."""
 IDLE_SECONDS = 0.001
 """Quiet time before the next shell is prepared, so that it does not delay an answer."""
+PLACE_SECONDS = 5.0
+"""A daemon that takes longer to move a shell does not serve any more."""
+FIRST_VICTIM = "echo 1000 2>/dev/null >/proc/self/oom_score_adj\n"
+"""Where commands share the guest's memory limit, the kernel should take them first."""
 SETTLE_SECONDS = 0.005
 """How long a new shell gets until it has read its arguments."""
 
@@ -92,11 +97,25 @@ class Guest:
     """Serves the daemon at the other end of `connection` until that closes."""
 
     def __init__(
-        self, connection: socket.socket, *, workspace: str, env: Mapping[str, str]
+        self,
+        connection: socket.socket,
+        spawner: Spawner,
+        *,
+        workspace: str,
+        env: Mapping[str, str],
+        asks_to_place: bool,
+        is_first_victim: bool,
     ) -> None:
         self._connection = connection
         self._connection.setblocking(False)
-        self._shells = Shells(workspace=workspace, environment=env)
+        self._shells = Shells(
+            workspace=workspace,
+            environment=env,
+            spawner=spawner,
+            place=self._have_placed if asks_to_place else lambda: None,
+            set_up=FIRST_VICTIM if is_first_victim else "",
+        )
+        self._inbox: deque[tuple[int, int, bytes]] = deque()
         self._workspace = workspace
         self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
         self._execs: dict[int, Exec] = {}
@@ -109,7 +128,7 @@ class Guest:
         self._outgoing_bytes = 0
         self._linger_until = 0.0
         self._prepare_after = 0.0
-        self._leftovers: frozenset[Process] = frozenset()
+        self._leftovers: frozenset[tuple[int, int]] = frozenset()
         """What was there when the last command had ended."""
         self._leftovers_known = True
         self._poll = select.epoll()
@@ -164,7 +183,8 @@ class Guest:
     def _note_leftovers(self) -> None:
         """After the answer and before the next command, so that neither waits for it."""
         self._leftovers_known = True
-        self._leftovers = frozenset(processes.living()) if processes.are_any() else frozenset()
+        there = processes.living() if processes.are_any() else ()
+        self._leftovers = frozenset((one.pid, one.started) for one in there)
 
     def _prepare_quietly(self) -> None:
         """Fails at the limit of processes, or when a command kills what it can see; then the next
@@ -239,6 +259,13 @@ class Guest:
     # --- from the daemon ---
 
     def _receive(self) -> bool:
+        """Read and handle what the daemon sent; False once it is gone."""
+        is_there = self._read_frames()
+        while self._inbox:
+            self._handle(*self._inbox.popleft())
+        return is_there
+
+    def _read_frames(self) -> bool:
         try:
             data = self._connection.recv(1 << 16)
         except BlockingIOError:
@@ -246,20 +273,38 @@ class Guest:
         except ConnectionResetError:
             return False
         for frame in self._decoder.feed(data):
-            self._handle(frame)
+            self._inbox.append((frame.kind, frame.channel, bytes(frame.payload)))
         return bool(data)
 
-    def _handle(self, frame: frames.Frame) -> None:
-        if frame.kind == Kind.START:
-            self._start(frame.channel, json.loads(bytes(frame.payload)))
-        elif frame.kind == Kind.CREDIT:
-            self._add_credit(frame.channel, frames.decode_credit(frame.payload))
-        elif frame.kind == Kind.KILL:
-            self._kill(frame.channel)
-        elif frame.kind == Kind.PING:
-            self._send(frames.encode(Kind.PONG, payload=bytes(frame.payload)))
+    def _have_placed(self) -> None:
+        """Have new processes moved to where commands belong, and wait until they are.
+
+        Nothing else is served meanwhile: the command of a shell that is not there yet must wait.
+        """
+        self._send(frames.encode(Kind.PLACE))
+        poll = select.poll()
+        poll.register(self._connection.fileno(), select.POLLIN)
+        give_up_at = time.monotonic() + PLACE_SECONDS
+        placed = (int(Kind.PLACED), 0, b"")
+        while placed not in self._inbox:
+            self._flush_if_due()
+            if time.monotonic() > give_up_at:
+                raise SystemExit(1)
+            if poll.poll(50) and not self._read_frames():
+                raise SystemExit(1)
+        self._inbox.remove(placed)
+
+    def _handle(self, kind: int, channel: int, payload: frames.Payload) -> None:
+        if kind == Kind.START:
+            self._start(channel, json.loads(bytes(payload)))
+        elif kind == Kind.CREDIT:
+            self._add_credit(channel, frames.decode_credit(payload))
+        elif kind == Kind.KILL:
+            self._kill(channel)
+        elif kind == Kind.PING:
+            self._send(frames.encode(Kind.PONG, payload=bytes(payload)))
         else:
-            raise frames.ProtocolError(f"unexpected frame of kind {frame.kind}")
+            raise frames.ProtocolError(f"unexpected frame of kind {kind}")
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
         beginning = Beginning(processes.ticks_now(), self._leftovers)

@@ -45,11 +45,12 @@ class Beginning(NamedTuple):
     """The moment a command began: what was there before is not of it."""
 
     tick: int
-    seen: frozenset[Process]
-    """Processes known to be there before; ticks alone are too coarse for quick successions."""
+    seen: frozenset[tuple[int, int]]
+    """Pid and start of processes known to be there before, which stay when parent and session
+    change; ticks alone are too coarse for quick successions."""
 
     def is_after(self, process: Process) -> bool:
-        return process.started < self.tick or process in self.seen
+        return process.started < self.tick or (process.pid, process.started) in self.seen
 
 
 def victims(

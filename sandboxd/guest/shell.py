@@ -17,9 +17,11 @@ import re
 import shlex
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
+
+from .spawner import Spawner
 
 OWN_BASH = "/.sandboxd/bin/bash"
 GATE = 9
@@ -188,11 +190,26 @@ def _open_arguments(pid: int) -> tuple[int, int, int]:
 
 
 class Shells:
-    """Keeps one shell waiting and starts commands from it."""
+    """Keeps one shell waiting and starts commands from it.
 
-    def __init__(self, *, workspace: str, environment: Mapping[str, str]) -> None:
+    `place` is called for every new shell before it is let go: it has it moved to where commands
+    belong. `set_up` are lines that every shell runs first.
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: str,
+        environment: Mapping[str, str],
+        spawner: Spawner,
+        place: Callable[[], None],
+        set_up: str = "",
+    ) -> None:
         self._workspace = workspace
         self._environment = environment
+        self._spawner = spawner
+        self._place = place
+        self._first_lines = set_up
         self._image_bash = next((p for p in ("/bin/bash", "/usr/bin/bash") if _is_program(p)), None)
         self._waiting: Waiting | None = None
 
@@ -260,7 +277,8 @@ class Shells:
         if any(_needs_new_shell(name) for name in command.env):
             return None
         same_cwd = command.cwd == self._workspace
-        set_up = _set_up(None if same_cwd else command.cwd, command.env) + rest
+        lines = _set_up(None if same_cwd else command.cwd, command.env)
+        set_up = self._first_lines + lines + rest
         if len(os.fsencode(set_up)) > GATE_BYTES:
             return None
         shell, self._waiting = self._waiting, None
@@ -279,7 +297,7 @@ class Shells:
             raise Refusal(error.strerror or "it cannot be started") from None
         restored = {name: value for name, value in command.env.items() if name == "BASH_ENV"}
         try:
-            shell.release(_set_up(None, restored) + rest, None)
+            shell.release(self._first_lines + _set_up(None, restored) + rest, None)
         except OSError:
             shell.close()
             raise
@@ -302,7 +320,10 @@ class Shells:
         raise Refusal(f"there is no program {name!r} in PATH")
 
     def _start(self, arguments: Sequence[str], environment: Mapping[str, str], cwd: str) -> Waiting:
-        return Waiting(self._image_bash or OWN_BASH, arguments, environment, cwd)
+        bash = self._image_bash or OWN_BASH
+        shell = self._spawner.run(lambda: Waiting(bash, arguments, environment, cwd))
+        self._place()
+        return shell
 
 
 def _set_up(cwd: str | None, env: Mapping[str, str]) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from typing import Protocol
 
 
 class Pinned(Protocol):
-    """A process that can be killed for as long as it is not closed."""
+    """A process that can be killed and waited for as long as it is not closed."""
 
     def kill(self) -> bool: ...
+
+    async def gone(self, seconds: float) -> bool:
+        """Wait for its end; False if it has not come in time."""
+        ...
 
     def close(self) -> None: ...
 
@@ -30,6 +35,22 @@ class HostProcess:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         except (PermissionError, ProcessLookupError):
             return False
+        return True
+
+    async def gone(self, seconds: float) -> bool:
+        """The first process of a sandbox is the last to go: the kernel ends all others first."""
+        if self._pidfd < 0:
+            return True
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._pidfd, ended.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await ended.wait()
+        except TimeoutError:
+            return False
+        finally:
+            loop.remove_reader(self._pidfd)
         return True
 
     def close(self) -> None:

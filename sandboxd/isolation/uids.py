@@ -12,7 +12,10 @@ from sandboxd.errors import PoolExhausted
 
 
 class UidRange:
-    """Hands out uids of a range; the one given back longest ago comes next."""
+    """Hands out uids of a range; the one given back longest ago comes next.
+
+    Whoever gives one back has seen the last process with it end.
+    """
 
     def __init__(self, *, start: int, count: int) -> None:
         self._free = deque(range(start, start + count))
@@ -26,6 +29,12 @@ class UidRange:
         uid = self._free.popleft()
         self._taken.add(uid)
         return uid
+
+    def reserve(self, uid: int) -> None:
+        """Take this one: files of an earlier sandbox belong to it."""
+        if uid in self._free:
+            self._free.remove(uid)
+        self._taken.add(uid)
 
     def give_back(self, uid: int) -> None:
         self._taken.remove(uid)

@@ -1,5 +1,6 @@
 """The host end of the channel to a guest. Knows frames and sockets, no containers."""
 
 from sandboxd.link.connection import Channel, GuestLink, LinkClosed
+from sandboxd.link.listener import GuestListener, peer_pid
 
-__all__ = ["Channel", "GuestLink", "LinkClosed"]
+__all__ = ["Channel", "GuestLink", "GuestListener", "LinkClosed", "peer_pid"]

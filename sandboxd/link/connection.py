@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Protocol, cast
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Exited, Frame, Kind, ProtocolError, Stream
+from sandboxd.guest.frames import Cause, Exited, Frame, Kind, ProtocolError, Stream
 
 MAX_UNSENT_BYTES = 8 << 20
 """A guest that leaves more than this unread does not serve any more."""
@@ -36,10 +36,11 @@ class Channel(Protocol):
 class _Open:
     """Accounts of one channel."""
 
-    __slots__ = ("channel", "received", "window")
+    __slots__ = ("channel", "is_killed", "received", "window")
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+        self.is_killed = False
         self.window = frames.WINDOW
         self.received: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
 
@@ -47,9 +48,18 @@ class _Open:
 class GuestLink(asyncio.Protocol):
     """Speaks with one guest. The first broken rule cuts it off for good."""
 
-    def __init__(self, on_closed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        on_closed: Callable[[str], None],
+        on_place: Callable[[], None] | None = None,
+    ) -> None:
         self._on_closed = on_closed
+        self._on_place = on_place
+        self._is_placing = False
+        self._places = 0
+        self._has_killed = False
         self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
         self._decoder = frames.Decoder(frames.MAX_GUEST_PAYLOAD)
         self._transport: asyncio.Transport | None = None
         self._open: dict[int, _Open] = {}
@@ -67,12 +77,19 @@ class GuestLink(asyncio.Protocol):
 
     # --- what the daemon does ---
 
-    async def greet(self, *, workspace: str, env: Mapping[str, str]) -> None:
-        """Wait for the guest's hello, give it its settings, wait until it can take commands."""
+    async def greet(self, prepare: Callable[[], Awaitable[Mapping[str, object]]]) -> None:
+        """Wait for the guest's hello, give it the settings that `prepare` makes, wait until it can
+        take commands."""
         await self._greeted
-        settings = json.dumps({"workspace": workspace, "env": dict(env)}).encode()
+        settings = json.dumps(dict(await prepare())).encode()
         self._send(frames.encode(Kind.WELCOME, payload=settings))
         await self._ready
+
+    def placed(self) -> None:
+        """Tell the guest that its new processes are where commands belong."""
+        self._is_placing = False
+        with suppress(LinkClosed):  # whoever waits for the guest is told of that by itself
+            self._send(frames.encode(Kind.PLACED))
 
     async def ping(self) -> None:
         """Return once the guest has answered; LinkClosed if it is gone."""
@@ -95,6 +112,7 @@ class GuestLink(asyncio.Protocol):
     def kill(self, number: int) -> None:
         """Ask the guest to end an exec with all its processes."""
         if number in self._open:
+            self._open[number].is_killed = self._has_killed = True
             self._send(frames.encode(Kind.KILL, number))
 
     def add_credit(self, number: int, count: int) -> None:
@@ -174,8 +192,10 @@ class GuestLink(asyncio.Protocol):
             self._on_pong(frame)
         elif frame.kind == Kind.HELLO:
             self._on_hello(frame)
+        elif frame.kind == Kind.PLACE:
+            self._on_place_asked(frame)
         elif frame.kind == Kind.READY:
-            self._on_ready()
+            self._on_ready(frame)
         else:
             raise ProtocolError(f"a guest may not send frames of kind {frame.kind}")
 
@@ -189,10 +209,21 @@ class GuestLink(asyncio.Protocol):
             raise ProtocolError("it is not PID 1")
         self._greeted.set_result(None)
 
-    def _on_ready(self) -> None:
-        if self._ready.done() or not self._greeted.done():
+    def _on_ready(self, frame: Frame) -> None:
+        if self._ready.done() or not self._greeted.done() or frame.payload:
             raise ProtocolError("ready out of order")
         self._ready.set_result(None)
+
+    def _on_place_asked(self, frame: Frame) -> None:
+        is_in_order = self._greeted.done() and not self._is_placing and not frame.payload
+        if self._on_place is None or not is_in_order:
+            raise ProtocolError("asked to place a shell out of order")
+        # A shell for each command, and some that did not live to see one.
+        self._places += 1
+        if self._places > 2 * self._last_channel + 10 * (self._loop.time() - self._began) + 16:
+            raise ProtocolError("asked to place more shells than there can be")
+        self._is_placing = True
+        self._on_place()
 
     def _on_pong(self, frame: Frame) -> None:
         pong = self._pongs.pop(bytes(frame.payload), None)
@@ -225,6 +256,13 @@ class GuestLink(asyncio.Protocol):
         told = (exited.stdout_bytes, exited.stderr_bytes)
         if told != (account.received[Stream.STDOUT], account.received[Stream.STDERR]):
             raise ProtocolError("it counts other output than it sent")
+        may_be = {
+            Cause.ITSELF: True,
+            Cause.KILLED: account.is_killed,
+            Cause.SWEPT: self._has_killed,
+        }
+        if not may_be[exited.cause]:
+            raise ProtocolError("it killed what it was not asked to kill")
         del self._open[frame.channel]
         account.channel.on_exited(exited)
 

@@ -31,6 +31,10 @@ class SessionRecord:
     idle_seconds: float
     metadata: Mapping[str, str] = field(default_factory=dict)
     end_reason: str = ""
+    disk_id: str = ""
+    """The disk that holds its files; empty when there is none."""
+    disk_uid: int = 0
+    """Owner of those files."""
 
 
 class Registry(Protocol):

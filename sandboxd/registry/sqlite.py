@@ -26,13 +26,31 @@ CREATE TABLE IF NOT EXISTS sessions (
   changed_at REAL NOT NULL,
   idle_seconds REAL NOT NULL,
   metadata TEXT NOT NULL,
-  end_reason TEXT NOT NULL
+  end_reason TEXT NOT NULL,
+  disk_id TEXT NOT NULL DEFAULT '',
+  disk_uid INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 """
+_LATER_COLUMNS = {
+    "disk_id": "TEXT NOT NULL DEFAULT ''",
+    "disk_uid": "INTEGER NOT NULL DEFAULT 0",
+}
+"""What a file of an earlier release may lack."""
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
-    "metadata, end_reason"
+    "metadata, end_reason, disk_id, disk_uid"
 )
+
+
+_PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
+
+
+async def _add_missing_columns(connection: aiosqlite.Connection) -> None:
+    async with connection.execute("PRAGMA table_info(sessions)") as rows:
+        present = {row[1] async for row in rows}
+    for name, definition in _LATER_COLUMNS.items():
+        if name not in present:
+            await connection.execute(f"ALTER TABLE sessions ADD COLUMN {name} {definition}")
 
 
 def _create_private(path: Path) -> None:
@@ -57,6 +75,7 @@ class SqliteRegistry:
         connection = await aiosqlite.connect(path, isolation_level=None)
         try:
             await connection.executescript(_SCHEMA)
+            await _add_missing_columns(connection)
         except BaseException as error:
             await connection.close()  # its thread would keep the process alive
             if isinstance(error, sqlite3.Error):
@@ -79,13 +98,15 @@ class SqliteRegistry:
                     idle_seconds=row[7],
                     metadata=json.loads(row[8]),
                     end_reason=row[9],
+                    disk_id=row[10],
+                    disk_uid=row[11],
                 )
                 async for row in rows
             ]
 
     async def save(self, record: SessionRecord) -> None:
         await self._connection.execute(
-            f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})",
             (
                 record.session_id,
                 record.user_id,
@@ -97,6 +118,8 @@ class SqliteRegistry:
                 record.idle_seconds,
                 json.dumps(dict(record.metadata)),
                 record.end_reason,
+                record.disk_id,
+                record.disk_uid,
             ),
         )
 

@@ -33,7 +33,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         *,
         engine_info: Callable[[], Awaitable[EngineInfo]],
         image_id: Callable[[], str | None],
-        protections: Sequence[Protection],
+        protections: Callable[[EngineInfo | None], Sequence[Protection]],
     ) -> None:
         self._sessions = sessions
         self._pool = pool
@@ -46,19 +46,38 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
     ) -> pb.GetStatusResponse:
+        engine = await self._ask_engine()
         return pb.GetStatusResponse(
             version=__version__,
             worker_id=self._config.worker_id,
             uptime=wire.duration(time.monotonic() - self._started_at),
             draining=self._sessions.is_draining,
             pool=self._pool_status(),
-            engine=await self._engine_status(),
+            engine=self._engine_status(engine),
             protections=[
-                pb.Protection(name=one.name, state=_STATES[one.state], detail=one.detail)
-                for one in self._protections
+                pb.Protection(
+                    name=one.name,
+                    state=_STATES[one.state],
+                    detail=one.detail,
+                    proof=one.proof,
+                )
+                for one in self._protections(engine)
             ],
             active_sessions=self._sessions.active_count,
             running_execs=self._sessions.running_exec_count,
+            ladder=self._ladder_status(),
+        )
+
+    async def _ask_engine(self) -> EngineInfo | None:
+        try:
+            return await self._engine_info()
+        except SandboxdError:
+            return None
+
+    def _ladder_status(self) -> pb.LadderStatus:
+        ladder = self._sessions.ladder
+        return pb.LadderStatus(
+            by_guest=ladder.by_guest, by_host=ladder.by_host, by_engine=ladder.by_engine
         )
 
     def _pool_status(self) -> pb.PoolStatus:
@@ -75,10 +94,8 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             last_error=figures.last_error,
         )
 
-    async def _engine_status(self) -> pb.EngineStatus:
-        try:
-            info = await self._engine_info()
-        except SandboxdError:
+    def _engine_status(self, info: EngineInfo | None) -> pb.EngineStatus:
+        if info is None:
             return pb.EngineStatus(reachable=False)
         return pb.EngineStatus(
             reachable=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sandboxd.config import Config
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
-from sandboxd.sessions import Sessions
+from sandboxd.sessions import Outcome, Sessions
 from sandboxd_proto.v1 import session_service_pb2 as pb
 from sandboxd_proto.v1 import session_service_pb2_grpc as pb_grpc
 
@@ -25,7 +25,9 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
             metadata=wire.metadata(request.metadata),
         )
         return pb.OpenSessionResponse(
-            session=wire.session(session, self._config), outcome=wire.outcome(outcome)
+            session=wire.session(session, self._config),
+            outcome=wire.outcome(outcome),
+            workspace_kept=outcome == Outcome.ATTACHED or session.has_earlier_files,
         )
 
     async def GetSession(

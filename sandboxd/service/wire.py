@@ -15,6 +15,7 @@ from sandboxd.config import Config
 from sandboxd.errors import InvalidRequest
 from sandboxd.execs import Batch, Exec, ExecSpec, ExitStatus, Reason, new_exec_id
 from sandboxd.guest.frames import Stream
+from sandboxd.isolation.meter import Usage
 from sandboxd.output import CapturedStream
 from sandboxd.registry.contract import SessionState
 from sandboxd.sessions import Outcome, Session, SessionFilter
@@ -53,6 +54,9 @@ _REASONS = {
     Reason.SESSION_CLOSED: exec_pb2.EXIT_REASON_SESSION_CLOSED,
     Reason.SANDBOX_LOST: exec_pb2.EXIT_REASON_SANDBOX_LOST,
     Reason.SWEPT: exec_pb2.EXIT_REASON_SWEPT,
+    Reason.OUT_OF_MEMORY: exec_pb2.EXIT_REASON_OUT_OF_MEMORY,
+    Reason.PROCESS_LIMIT: exec_pb2.EXIT_REASON_PROCESS_LIMIT,
+    Reason.DISK_FULL: exec_pb2.EXIT_REASON_DISK_FULL,
 }
 
 
@@ -202,6 +206,16 @@ def _fill_exit(message: exec_pb2.ExitStatus, status: ExitStatus) -> None:
         message.code = status.code
     if status.signal is not None:
         message.signal = status.signal
+    if status.usage is not None:
+        _fill_usage(message.usage, status.usage)
+
+
+def _fill_usage(message: exec_pb2.ExecUsage, usage: Usage) -> None:
+    message.peak_memory_bytes = usage.peak_memory_bytes
+    message.cpu_time.seconds, message.cpu_time.nanos = _split(usage.cpu_seconds)
+    message.peak_processes = usage.peak_processes
+    message.oom_kills = usage.oom_kills
+    message.refused_forks = usage.refused_forks
 
 
 def exec_response(batch: Batch, exec_id: str) -> exec_service_pb2.ExecResponse:

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -55,8 +55,12 @@ class DaemonProcess:
             "HOST": "",
             "POOL_SIZE": "2",
             "MIN_POOL_SIZE": "0",
+            # Small, so that many daemons of tests fit on a small disk.
+            "MAX_WORKSPACE_SIZE_MB": "64",
+            "SANDBOXD_EXAMINE": "false",
             **settings,
         }
+        self.program = [sys.executable, "-m", "sandboxd", "serve"]
         self.process: asyncio.subprocess.Process | None = None
 
     @property
@@ -72,7 +76,7 @@ class DaemonProcess:
         """Start it and wait until the API answers."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sandboxd", "serve", env=self.environment, stderr=log
+                *self.program, env=self.environment, stderr=log
             )
         async with self.api() as api, asyncio.timeout(20):
             while True:
@@ -111,6 +115,16 @@ class DaemonProcess:
                     return
                 await asyncio.sleep(0.05)
 
+    def held_by_the_host(self) -> list[str]:
+        """Loop devices and mounts of this daemon's disks, on the host and in containers."""
+        found = []
+        for file in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with suppress(OSError):  # it went away meanwhile
+                if file.read_text().startswith(str(self.directory)):
+                    found.append(file.parts[3])
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        return found + [line for line in mounts if f" {self.directory}/" in line]
+
     def remove_directory(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -125,4 +139,12 @@ async def running_daemon(**settings: str) -> AsyncIterator[DaemonProcess]:
     finally:
         if daemon.process is not None:
             await daemon.stop()
+            await _nothing_is_left(daemon)
         daemon.remove_directory()
+
+
+async def _nothing_is_left(daemon: DaemonProcess) -> None:
+    """No disk of a stopped daemon is mounted or has a device, whatever the test did to it."""
+    async with asyncio.timeout(20):
+        while daemon.held_by_the_host():
+            await asyncio.sleep(0.05)

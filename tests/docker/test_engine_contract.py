@@ -6,6 +6,7 @@ What is asked of Docker needs a Docker Engine and the sandbox image, and fails w
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -485,6 +486,30 @@ async def test_unknown_image_is_not_found(engine: Engine, reference: str) -> Non
 
 
 @both
+async def test_file_of_an_image_can_be_read(engine: Engine, labels: Labels) -> None:
+    """What is there is read whole, what is not there is empty, and no container is left."""
+    image = await engine.image_id(IMAGE)
+    name = f"sandboxd-test-{secrets.token_hex(6)}"
+    accounts = await engine.read_file(image, "/etc/passwd", name=name, labels=labels)
+    nothing = await engine.read_file(image, "/etc/nothing", name=name, labels=labels)
+    directory = await engine.read_file(image, "/etc", name=name, labels=labels)
+
+    assert accounts.startswith(b"root:x:0:0:")
+    assert (nothing, directory) == (b"", b"")
+    assert await engine.list_containers(labels) == []
+    with pytest.raises(ImageNotFound):
+        await engine.read_file(NO_IMAGE, "/etc/passwd", name=name, labels=labels)
+
+
+@both
+async def test_volumes_of_an_image_are_known(engine: Engine) -> None:
+    """The sandbox image asks for none; one that is not there is not found."""
+    assert list(await engine.volumes(await engine.image_id(IMAGE))) == []
+    with pytest.raises(ImageNotFound):
+        await engine.volumes(NO_IMAGE)
+
+
+@both
 async def test_create_without_its_image_says_so(engine: Engine, labels: Labels) -> None:
     """A container whose image has been deleted is told apart from other failures."""
     spec = replace(await a_spec(engine, labels), image=NO_IMAGE)
@@ -805,6 +830,38 @@ async def test_removed_container_takes_its_volumes_along(
         await raw_docker._query_json(f"volumes/{volume}")
 
 
+async def test_volumes_that_an_image_asks_for_are_known(
+    wilful_image: ImageId, docker: DockerEngine, labels: Labels
+) -> None:
+    """Each is named; a mount of ours in its place means that no volume is made."""
+    assert await docker.volumes(wilful_image) == ["/data"]
+
+
+async def test_filter_of_system_calls_is_the_one_given(
+    docker: DockerEngine, labels: Labels
+) -> None:
+    """A profile in the spec takes the place of the engine's own."""
+    deny = {"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 95}
+    profile = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [deny]}
+    argv = ("/bin/bash", "-c", "mkdir /tmp/x 2>&1 | grep -q 'not supported' && exit 42")
+    spec = replace(await a_spec(docker, labels, argv=argv), seccomp=json.dumps(profile))
+
+    assert (await run_to_its_end(docker, spec)).exit_code == 42
+
+
+async def test_write_limit_of_a_device_is_handed_on(
+    docker: DockerEngine, labels: Labels, raw_docker: aiodocker.Docker
+) -> None:
+    """The engine knows the limit by the device it was given for."""
+    device = "/dev/loop0"
+    spec = replace(await a_spec(docker, labels), write_bytes_per_second={device: 5 * MIB})
+    container_id = await docker.create(spec)
+    shown = await raw_docker.containers.container(container_id).show()
+
+    limit = {"Path": device, "Rate": 5 * MIB}
+    assert shown["HostConfig"]["BlkioDeviceWriteBps"] == [limit]
+
+
 async def test_container_out_of_memory_says_so(docker: DockerEngine, labels: Labels) -> None:
     """A container killed for its memory is told apart from one that was killed."""
     hungry = ("/bin/bash", "-c", 'x=$(head -c 200000000 /dev/zero | tr "\\0" x)')
@@ -850,6 +907,7 @@ HARDENING = {
     "no input": '[ "$(readlink -f /proc/1/fd/0)" = /dev/null ]',
     "root is read-only": "mount_of / | grep -q ' / ro,' && ! touch /etc/x 2>/dev/null",
     "bind is shown": '[ "$(cat /shared/fact)" = 42 ]',
+    "a writable bind is writable": "touch /writable/x && rm /writable/x",
     "bind is read-only": "mount_of /shared | grep -q ' /shared ro,' && ! touch /shared/x",
     "later mounts of the host stay out": "! mount_of /shared | grep -q shared:",
     "scratch may not run programs": "cp /bin/true /tmp/t && ! /tmp/t",
@@ -865,7 +923,7 @@ HARDENING = {
     "mode of a new mount point": '[ "$(stat -c %u:%g:%a /fresh)" = 20042:20042:710 ]',
     "nothing else is writable": (
         "! find / -xdev -writable ! -type l 2>/dev/null"
-        " | grep -vx -e /tmp -e /workspace -e /fresh | grep -q ."
+        " | grep -vx -e /tmp -e /workspace -e /fresh -e /writable | grep -q ."
     ),
     "open files": '[ "$(ulimit -Sn) $(ulimit -Hn)" = "512 512" ]',
     "no core files": '[ "$(ulimit -Sc) $(ulimit -Hc)" = "0 0" ]',
@@ -893,16 +951,22 @@ def a_tmpfs(target: str, *, mode: int, executable: bool) -> TmpfsMount:
 
 
 async def test_hardening_is_in_force_inside(
-    docker: DockerEngine, labels: Labels, shared_directory: Path
+    docker: DockerEngine, labels: Labels, shared_directory: Path, tmp_path: Path
 ) -> None:
     """Seen from inside, a container is confined in every way its spec and the engine promise."""
+    writable = tmp_path / "writable"
+    writable.mkdir()
+    writable.chmod(0o777)
     checks = (f"{{ {check}; }} || exit {code}" for code, check in enumerate(HARDENING.values(), 10))
     script = SHELL_FUNCTIONS + "\n" + "\n".join(checks)
     spec = replace(
         await a_spec(docker, labels, argv=("/bin/bash", "-c", script)),
         cpu_quota_us=50_000,
         environment={"GREETING": "hello = there"},
-        binds=[BindMount(source=shared_directory, target="/shared")],
+        binds=[
+            BindMount(source=shared_directory, target="/shared"),
+            BindMount(source=writable, target="/writable", writable=True),
+        ],
         tmpfs=[
             a_tmpfs("/tmp", mode=0o1777, executable=False),
             a_tmpfs("/workspace", mode=0o700, executable=True),

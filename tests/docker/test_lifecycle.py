@@ -119,10 +119,11 @@ async def _is(api: Api, session_id: str, state: session_pb2.SessionState.ValueTy
 
 @pytest.mark.parametrize("how", ["docker kill", "docker rm -f", "kill -9 of the guest"])
 async def test_lost_container_is_told_mid_command(how: str, docker: aiodocker.Docker) -> None:
-    """Whoever takes the container, the command ends as lost and the session can be reopened."""
+    """Whoever takes the container: the command ends as lost, the reopened session has its files."""
     async with running_daemon(POOL_SIZE="0") as daemon, daemon.api() as api:
         session_id = (await open_session(api)).session.session_id
-        call = api.execs.Exec(exec_request(session_id, "echo hello; sleep 1000", timeout=100))
+        line = "echo kept >outputs/a; echo mine >b; echo hello; sleep 1000"
+        call = api.execs.Exec(exec_request(session_id, line, timeout=100))
         streamed = Streamed()
         while not streamed.stdout:
             streamed.add(await call.read())
@@ -146,7 +147,9 @@ async def test_lost_container_is_told_mid_command(how: str, docker: aiodocker.Do
         assert reason(caught.value) == "SANDBOX_LOST"
         again = await open_session(api)
         assert again.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
-        assert (await run(api, session_id, "ls")).stdout.data == b""
+        assert again.workspace_kept
+        assert (await run(api, session_id, "cat outputs/a b")).stdout.data == b"kept\nmine\n"
+        assert (await run(api, session_id, "echo more >>b; rm outputs/a")).exit.code == 0
         await eventually(lambda: _count(docker, daemon, 1))
 
 

@@ -56,6 +56,9 @@ class FakeEngine:
         self.specs: dict[ContainerId, ContainerSpec] = {}
         """Also of containers that are gone."""
         self.images: dict[str, ImageId] = {DEFAULT_IMAGE: _image_id(0)}
+        self.files: dict[str, bytes] = {"/etc/passwd": b"root:x:0:0:root:/root:/bin/bash\n"}
+        """What every image holds."""
+        self.image_volumes: Sequence[str] = ()
         self.calls: Counter[str] = Counter()
         """How often each method was entered, whatever came of it."""
         self.delays: dict[str, float] = {}
@@ -203,6 +206,20 @@ class FakeEngine:
             if reference in self.images.values():
                 return ImageId(reference)
             raise ImageNotFound(reference)
+
+    async def volumes(self, image: ImageId) -> Sequence[str]:
+        async with self._call("volumes"):
+            if image not in self.images.values():
+                raise ImageNotFound(image)
+            return self.image_volumes
+
+    async def read_file(
+        self, image: ImageId, path: str, *, name: str, labels: Mapping[str, str]
+    ) -> bytes:
+        async with self._call("read_file"):
+            if image not in self.images.values():
+                raise ImageNotFound(image)
+            return self.files.get(path, b"")
 
     async def build_image(
         self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -18,6 +20,7 @@ from typing import Any, cast
 from sandboxd.engine.contract import Container, ContainerId, ContainerSpec, Engine
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Cause, Ending, Exited, Kind, Stream
+from sandboxd.isolation.host import Host
 from sandboxd.isolation.uids import UidRange
 from sandboxd.sandbox import SandboxMaker, SandboxSettings
 from tests.fakes.engine import FakeEngine
@@ -86,9 +89,18 @@ class FakeGuest(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def leave(self) -> None:
+        """Be gone once everything is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
     def fileno(self) -> int:
         assert self._transport is not None
         return int(self._transport.get_extra_info("socket").fileno())
+
+    def raw_socket(self) -> socket.socket:
+        """The connection once more, for what a transport does not do; to be closed."""
+        return socket.socket(fileno=os.dup(self.fileno()))
 
     def stop_reading(self) -> None:
         assert self._transport is not None
@@ -217,6 +229,9 @@ class FakeProcess:
         self._guest.drop()
         return True
 
+    async def gone(self, seconds: float) -> bool:
+        return True
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -243,11 +258,12 @@ class FakeGuests:
         self.uids: UidRange | None = None
         self._connecting: list[asyncio.Future[None]] = []
 
-    def maker(self, engine: Engine, settings: SandboxSettings, uids: UidRange) -> SandboxMaker:
-        """A maker of sandboxes that cannot kill anything real."""
-        self.uids = uids
+    def maker(self, engine: Engine, settings: SandboxSettings, host: Host) -> SandboxMaker:
+        """A maker of sandboxes that cannot kill anything real, and puts nothing into cgroups."""
+        self.uids = host.uids
         bounded = replace(settings, start_seconds=self.start_seconds)
-        return SandboxMaker(engine, bounded, uids, pin=FakeProcess)
+        harmless = replace(host, cgroups=None, pin=FakeProcess)
+        return SandboxMaker(engine, bounded, harmless)
 
     def command(self, line: str) -> Command:
         """The newest command with this line."""

@@ -1,12 +1,20 @@
-"""What a hostile guest may say once it has been given a command, as raw bytes."""
+"""What a hostile guest may say once it has been given a command, as raw bytes.
+
+Run as a program it floods a link: `python -m tests.fakes.lies DESCRIPTOR CHANNEL SIZE`.
+"""
 
 from __future__ import annotations
 
+import socket
+import struct
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from typing import NamedTuple
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import HEADER, Cause, Ending, Exited, Kind
+from sandboxd.guest.frames import HEADER, Cause, Ending, Exited, Kind, Stream
 
 
 class Lie(NamedTuple):
@@ -64,10 +72,11 @@ LIES: dict[str, Lie] = {
     "last kind": Lie(_raw(255), "frames of kind 255"),
     **{
         f"daemon's {kind.name}": Lie(_raw(kind), f"frames of kind {kind.value}")
-        for kind in (Kind.WELCOME, Kind.START, Kind.CREDIT, Kind.KILL, Kind.PING)
+        for kind in (Kind.WELCOME, Kind.START, Kind.CREDIT, Kind.KILL, Kind.PING, Kind.PLACED)
     },
     "second hello": Lie(lambda _: frames.encode_hello(1), "second hello"),
     "second ready": Lie(lambda _: frames.encode(Kind.READY), "ready out of order"),
+    "place asked for twice": Lie(lambda _: 2 * frames.encode(Kind.PLACE), "out of order"),
     "pong unasked": Lie(_raw(Kind.PONG, b"12345678"), "ping that was not sent"),
     "exit twice": Lie(lambda channel: 2 * _exited(channel), _NOT_RUNNING),
     "exit of another": Lie(lambda channel: _exited(channel + 1), _NOT_RUNNING),
@@ -88,6 +97,13 @@ LIES: dict[str, Lie] = {
     "exit code 2^31-1": Lie(
         lambda channel: _exited(channel, value=2**31 - 1), "impossible exit value"
     ),
+    "exit code -2^31": Lie(
+        lambda channel: _exited(channel, value=-(2**31)), "impossible exit value"
+    ),
+    "exit code 2^63": Lie(_raw(Kind.EXITED, struct.pack("!BBQQQ", 0, 0, 2**63, 0, 0)), _WRONG_SIZE),
+    "exit code in words": Lie(
+        _raw(Kind.EXITED, struct.pack("!BB4sQQ", 0, 0, b"zero", 0, 0)), "impossible exit value"
+    ),
     "signal 0": Lie(lambda channel: _exited(channel, ending=1), "impossible exit value"),
     "signal 65": Lie(lambda channel: _exited(channel, ending=1, value=65), "impossible exit value"),
     "unknown ending": Lie(lambda channel: _exited(channel, ending=2), "unknown way of ending"),
@@ -105,7 +121,34 @@ LIES: dict[str, Lie] = {
     "too much output": Lie(_beyond_the_window, "more output than was allowed"),
     "too many tiny outputs": Lie(_tiny_beyond_the_window, "more output than was allowed"),
     "more counted than sent": Lie(lambda channel: _exited(channel, out=1), "counts other output"),
+    "2^64-1 counted": Lie(lambda channel: _exited(channel, out=2**64 - 1), "counts other output"),
     "less counted than sent": Lie(
         lambda channel: _output(channel) + _exited(channel, out=1), "counts other output"
     ),
 }
+
+
+def flood(link: socket.socket, channel: int, size: int) -> None:
+    """Send output in frames of `size` bytes, as fast as it is taken, until the other end is gone.
+
+    The window is not looked at.
+    """
+    data = b"x" * size
+    step = size * max(1, 1000 // size)  # few system calls, also for tiny frames
+    with suppress(BrokenPipeError, ConnectionResetError):
+        for begin in count(0, step):
+            offsets = range(begin, begin + step, size)
+            link.sendall(
+                b"".join(frames.encode_output(channel, Stream.STDOUT, at, data) for at in offsets)
+            )
+
+
+def main() -> None:
+    descriptor, channel, size = map(int, sys.argv[1:])
+    with socket.socket(fileno=descriptor) as link:
+        link.settimeout(30.0)  # its other users have made it non-blocking
+        flood(link, channel, size)
+
+
+if __name__ == "__main__":
+    main()

@@ -24,6 +24,9 @@ def of_sandboxes(directory: Path) -> SandboxSettings:
         runtime_dir=directory,
         guest_dir=directory,
         links_dir=directory / "links",
+        user="sandboxuser",
+        seccomp="{}",
+        write_bytes_per_second=0,
         workspace_dir="/workspace",
         workspace_bytes=MIB,
         workspace_files=16,
@@ -59,4 +62,6 @@ def of_daemon(directory: Path) -> Config:
         min_pool_size=0,
         max_pool_size=4,
         drain_seconds=0.0,
+        workspace_backend="memory",
+        examine=False,
     )

@@ -107,7 +107,7 @@ async def test_incarnation_that_is_not_current_is_refused(api: Api) -> None:
         await api.run(session_id, "true", incarnation=2)
 
     assert refusal.info.metadata["incarnation"] == "1"
-    assert "prepare the workspace again" in refusal.message
+    assert "prepare again what is gone" in refusal.message
 
 
 async def test_commands_at_once_are_limited(start_daemon: StartDaemon, guests: FakeGuests) -> None:

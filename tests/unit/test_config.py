@@ -152,10 +152,14 @@ def test_impossible_settings_are_refused(
         Config()
 
 
-def test_workspace_takes_at_most_a_quarter_of_the_memory() -> None:
-    """A full workspace leaves memory for commands."""
-    assert Config(memory_limit_bytes=64 << 20, max_workspace_mb=500).workspace_bytes == 16 << 20
-    assert Config(memory_limit_bytes=1 << 30, max_workspace_mb=10).workspace_bytes == 10 << 20
+def test_workspace_in_memory_takes_at_most_a_quarter_of_it() -> None:
+    """A full workspace in memory leaves memory for commands; one on a disk has its full size."""
+    large = Config(memory_limit_bytes=64 << 20, max_workspace_mb=500)
+    small = Config(memory_limit_bytes=1 << 30, max_workspace_mb=10)
+
+    assert large.workspace_bytes == 500 << 20
+    assert large.with_workspace_in_memory().workspace_bytes == 16 << 20
+    assert small.with_workspace_in_memory().workspace_bytes == 10 << 20
 
 
 def test_settings_do_not_change() -> None:

@@ -164,11 +164,26 @@ async def test_refused_command_never_began(session: Session) -> None:
 
 async def test_swept_command_says_so(session: Session, guests: FakeGuests) -> None:
     """A command that ended along with a runaway one is told apart from a plain signal."""
+    runaway = session.start_exec(a_spec(exec_id="runaway", shell="sleep; echo runaway"))
     execution = session.start_exec(a_spec(shell="sleep"))
     command = await guests.wait_for("sleep")
+    runaway.end(Reason.TIMED_OUT)
+    await runaway.wait()
     command.guest.exit(command, Ending.SIGNAL, 9, Cause.SWEPT)
 
     assert (await execution.wait()).reason == Reason.SWEPT
+
+
+@pytest.mark.parametrize("cause", [Cause.SWEPT, Cause.KILLED])
+async def test_guest_cannot_claim_a_kill_that_nobody_asked_for(
+    cause: Cause, session: Session, guests: FakeGuests
+) -> None:
+    """Why a command ended is not for the guest to say."""
+    execution = session.start_exec(a_spec(shell="sleep"))
+    command = await guests.wait_for("sleep")
+    command.guest.exit(command, Ending.SIGNAL, 9, cause)
+
+    assert (await execution.wait()).reason == Reason.SANDBOX_LOST
 
 
 async def test_first_reason_to_end_counts(session: Session) -> None:

@@ -59,12 +59,21 @@ async def test_silence_between_frames_is_no_offence(monkeypatch: pytest.MonkeyPa
 async def test_greeting_gives_the_settings_and_waits_for_ready() -> None:
     """A guest learns its workspace after its hello, and commands wait for its ready."""
     rig = Rig(is_greeted=False)
-    greeting = asyncio.ensure_future(rig.link.greet(workspace="/w", env={"A": "b"}))
+    prepared = []
+
+    async def prepare() -> dict[str, object]:
+        prepared.append(True)
+        return {"workspace": "/w"}
+
+    greeting = asyncio.ensure_future(rig.link.greet(prepare))
+    await asyncio.sleep(0)
+    assert prepared == []
     rig.link.data_received(frames.encode_hello(1))
+    await asyncio.sleep(0)
     await asyncio.sleep(0)
 
     (welcome,) = rig.wire.frames()
-    assert json.loads(bytes(welcome.payload)) == {"workspace": "/w", "env": {"A": "b"}}
+    assert json.loads(bytes(welcome.payload)) == {"workspace": "/w"}
     assert not greeting.done()
     rig.link.data_received(frames.encode(Kind.READY))
     await greeting

@@ -24,7 +24,7 @@ waiting = Process(WAITING, 1, WAITING, 60)
 
 
 def doomed(*there: Process, seen: tuple[Process, ...] = ()) -> set[int]:
-    beginning = Beginning(NOW, frozenset(seen))
+    beginning = Beginning(NOW, frozenset((one.pid, one.started) for one in seen))
     found = victims(there, leader=LEADER, beginning=beginning, spared_leaders={OTHER, WAITING})
     assert len(found) == len(set(found))
     return set(found)
@@ -105,6 +105,8 @@ def test_process_of_the_same_tick_is_spared_if_it_was_seen_before() -> None:
     assert doomed(leader, earlier, seen=(earlier,)) == {100}
     assert doomed(leader, earlier) == {100, 90}
     assert doomed(leader, earlier._replace(started=NOW + 1), seen=(earlier,)) == {100, 90}
+    moved = earlier._replace(parent=1, session=earlier.pid)
+    assert doomed(leader, moved, seen=(earlier,)) == {100}
 
 
 some_processes = st.lists(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,27 @@ async def test_many_saves_at_once_are_all_kept(registry: SqliteRegistry) -> None
     await asyncio.gather(*(registry.save(a_record(number)) for number in range(100)))
 
     assert len(await registry.load()) == 100
+
+
+async def test_file_of_an_earlier_release_gets_what_it_lacks(short_dir: Path) -> None:
+    """Sessions of a file without disks are still there, with none."""
+    path = short_dir / "old.sqlite"
+    with closing(sqlite3.connect(path)) as old, old:
+        old.execute(
+            "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, user_id TEXT NOT NULL, thread_id "
+            "TEXT NOT NULL, state TEXT NOT NULL, incarnation INTEGER NOT NULL, created_at REAL NOT "
+            "NULL, changed_at REAL NOT NULL, idle_seconds REAL NOT NULL, metadata TEXT NOT NULL, "
+            "end_reason TEXT NOT NULL) STRICT"
+        )
+        old.execute("INSERT INTO sessions VALUES ('s', 'u', 't', 'lost', 1, 1, 1, 1, '{}', 'x')")
+    registry = await SqliteRegistry.open(path)
+    (record,) = await registry.load()
+    await registry.save(replace(record, disk_id="d", disk_uid=7))
+    (saved,) = await registry.load()
+    await registry.aclose()
+
+    assert (record.session_id, record.disk_id, record.disk_uid) == ("s", "", 0)
+    assert (saved.disk_id, saved.disk_uid) == ("d", 7)
 
 
 OPEN_AND_END = """

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.engine.contract import Container, ContainerSpec
+from sandboxd.engine.contract import Container, ContainerId, ContainerSpec
 from sandboxd.errors import EngineFailed, PoolExhausted
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Kind
+from sandboxd.isolation.host import Host
 from sandboxd.isolation.uids import UidRange
-from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from sandboxd.sandbox import GUEST_MEMORY, GUEST_PROCESSES, SandboxMaker, SandboxSettings
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import LINK_TARGET, FakeGuest, FakeGuests
 from tests.fakes.waiting import eventually
@@ -52,7 +53,13 @@ async def test_made_sandbox_answers_and_knows_its_workspace(
     sandbox = await maker.make()
     guest = guests.by_container[sandbox.container_id]
 
-    assert guest.settings == {"workspace": "/workspace", "env": {"HOME": "/workspace"}}
+    assert guest.settings == {
+        "workspace": "/workspace",
+        "directories": ["project_files", "agent_workspace", "outputs"],
+        "env": {"HOME": "/workspace", "USER": "sandboxuser", "LOGNAME": "sandboxuser"},
+        "asks_to_place": False,
+        "is_first_victim": False,
+    }
     await sandbox.link.ping()
     await maker.destroy(sandbox)
 
@@ -65,12 +72,52 @@ async def test_container_is_asked_for_hardened(maker: SandboxMaker, engine: Fake
     assert one.network_mode == "none"
     assert one.uid != two.uid
     assert one.name != two.name
-    assert (one.memory_bytes, one.pids, one.nofile) == (64 << 20, 16, 64)
+    assert (one.memory_bytes, one.pids) == ((64 << 20) + GUEST_MEMORY, 16 + GUEST_PROCESSES)
+    assert (one.nofile, one.seccomp) == (64, "{}")
     assert "/proc/kcore" in one.masked_paths
     assert "/proc/sys" in one.readonly_paths
     assert {mount.target for mount in one.tmpfs} == {"/workspace", "/tmp"}
     for sandbox in (first, second):
         await maker.destroy(sandbox)
+
+
+async def test_volumes_of_an_image_are_small_areas_in_memory(
+    maker: SandboxMaker, engine: FakeEngine
+) -> None:
+    """An image that declares volumes does not get unlimited disk space by that."""
+    engine.image_volumes = ["/var/data", "/workspace"]
+    sandbox = await maker.make()
+    (spec,) = engine.specs.values()
+
+    sizes = {mount.target: mount.size_bytes for mount in spec.tmpfs}
+    assert sorted(sizes) == ["/tmp", "/var/data", "/workspace"]
+    assert sizes["/var/data"] == sizes["/tmp"]
+    await maker.destroy(sandbox)
+
+
+async def test_accounts_of_the_image_are_shown_with_the_sandbox_user(
+    maker: SandboxMaker, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands find their own name and those of the image."""
+    shown: dict[str, str] = {}
+    create = engine.create
+
+    async def look(spec: ContainerSpec) -> ContainerId:
+        for bind in spec.binds:
+            if bind.target.startswith("/etc/"):
+                assert not bind.writable
+                shown[bind.target] = bind.source.read_text()
+        return await create(spec)
+
+    monkeypatch.setattr(engine, "create", look)
+    sandbox = await maker.make()
+
+    assert shown["/etc/passwd"].splitlines() == [
+        f"sandboxuser:x:{sandbox.uid}:{sandbox.uid}::/workspace:/bin/bash",
+        "root:x:0:0:root:/root:/bin/bash",
+    ]
+    assert shown["/etc/group"] == f"sandboxuser:x:{sandbox.uid}:\n"
+    await maker.destroy(sandbox)
 
 
 async def test_socket_is_gone_once_the_guest_has_connected(
@@ -112,7 +159,7 @@ async def test_guest_that_does_not_greet_right_is_destroyed(
     guests.greet = greet
     guests.welcome = lambda _: None
     guests.start_seconds = 0.1
-    maker = guests.maker(engine, sandbox_settings, uids)
+    maker = guests.maker(engine, sandbox_settings, Host(uids=uids))
     with pytest.raises(EngineFailed, match="guest did not answer"):
         await maker.make()
 
@@ -131,7 +178,7 @@ async def test_guest_that_is_never_ready_is_destroyed(
     guests.welcome = lambda _: None
     guests.start_seconds = 0.1
     with pytest.raises(EngineFailed):
-        await guests.maker(engine, sandbox_settings, uids).make()
+        await guests.maker(engine, sandbox_settings, Host(uids=uids)).make()
 
     assert engine.live == set()
 
@@ -144,7 +191,7 @@ async def test_container_that_dies_before_it_is_pinned_is_a_failed_start(
     def gone(pid: int) -> object:
         raise ProcessLookupError(3, "No such process")
 
-    maker = SandboxMaker(engine, sandbox_settings, uids, pin=gone)  # type: ignore[arg-type]
+    maker = SandboxMaker(engine, sandbox_settings, Host(uids=uids, pin=gone))  # type: ignore[arg-type]
     with pytest.raises(EngineFailed):
         await maker.make()
     assert engine.live == set()
@@ -216,7 +263,10 @@ async def test_descriptors_sent_by_a_guest_are_discarded(
 
     def hello_with_descriptor(guest: FakeGuest) -> None:
         with socket.socket(fileno=os.dup(guest.fileno())) as raw:
-            socket.send_fds(raw, [frames.encode_hello(1)], [theirs])
+            try:
+                socket.send_fds(raw, [frames.encode_hello(1)], [theirs])
+            except PermissionError:  # a kernel that refuses them for the daemon
+                raw.send(frames.encode_hello(1))
 
     guests.greet = hello_with_descriptor
     sandbox = await maker.make()

@@ -75,6 +75,7 @@ class GetStatusResponse(google.protobuf.message.Message):
     PROTECTIONS_FIELD_NUMBER: builtins.int
     ACTIVE_SESSIONS_FIELD_NUMBER: builtins.int
     RUNNING_EXECS_FIELD_NUMBER: builtins.int
+    LADDER_FIELD_NUMBER: builtins.int
     version: builtins.str
     """Version of sandboxd."""
     worker_id: builtins.str
@@ -101,6 +102,10 @@ class GetStatusResponse(google.protobuf.message.Message):
     def protections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protection]:
         """Isolation, one line per protection."""
 
+    @property
+    def ladder(self) -> global___LadderStatus:
+        """How commands that had to be ended were ended."""
+
     def __init__(
         self,
         *,
@@ -113,11 +118,40 @@ class GetStatusResponse(google.protobuf.message.Message):
         protections: collections.abc.Iterable[global___Protection] | None = ...,
         active_sessions: builtins.int = ...,
         running_execs: builtins.int = ...,
+        ladder: global___LadderStatus | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["engine", b"engine", "pool", b"pool", "uptime", b"uptime"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "draining", b"draining", "engine", b"engine", "pool", b"pool", "protections", b"protections", "running_execs", b"running_execs", "uptime", b"uptime", "version", b"version", "worker_id", b"worker_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["engine", b"engine", "ladder", b"ladder", "pool", b"pool", "uptime", b"uptime"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "draining", b"draining", "engine", b"engine", "ladder", b"ladder", "pool", b"pool", "protections", b"protections", "running_execs", b"running_execs", "uptime", b"uptime", "version", b"version", "worker_id", b"worker_id"]) -> None: ...
 
 global___GetStatusResponse = GetStatusResponse
+
+@typing.final
+class LadderStatus(google.protobuf.message.Message):
+    """How far the daemon had to go to end commands since it started, at a deadline or a cancel. Each step is tried only when the
+    one before it was late.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BY_GUEST_FIELD_NUMBER: builtins.int
+    BY_HOST_FIELD_NUMBER: builtins.int
+    BY_ENGINE_FIELD_NUMBER: builtins.int
+    by_guest: builtins.int
+    """Ended by the guest, the sandbox lived on."""
+    by_host: builtins.int
+    """Ended by killing the first process of the sandbox from the host; the sandbox was lost."""
+    by_engine: builtins.int
+    """Ended only when the engine removed the container, because the daemon may not kill from the host."""
+    def __init__(
+        self,
+        *,
+        by_guest: builtins.int = ...,
+        by_host: builtins.int = ...,
+        by_engine: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by_engine", b"by_engine", "by_guest", b"by_guest", "by_host", b"by_host"]) -> None: ...
+
+global___LadderStatus = LadderStatus
 
 @typing.final
 class PoolStatus(google.protobuf.message.Message):
@@ -216,19 +250,23 @@ class Protection(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
     name: builtins.str
     """What it is, for example `capabilities`."""
     state: global___ProtectionState.ValueType
     """Whether it is in force."""
     detail: builtins.str
     """What it does, or why it is not in force."""
+    proof: builtins.str
+    """How it was seen to be in force since the daemon started; empty when it is only a setting that the engine accepted."""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         state: global___ProtectionState.ValueType = ...,
         detail: builtins.str = ...,
+        proof: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["detail", b"detail", "name", b"name", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["detail", b"detail", "name", b"name", "proof", b"proof", "state", b"state"]) -> None: ...
 
 global___Protection = Protection

@@ -58,6 +58,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The sandbox died or misbehaved and was destroyed. ABORTED; open the session again."""
     INTERNAL: _ErrorReason.ValueType  # 17
     """A fault of sandboxd. INTERNAL, with an error id that is also in the daemon's log."""
+    DISK_SPACE_LOW: _ErrorReason.ValueType  # 18
+    """The host has too little disk space for another workspace. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -101,4 +103,6 @@ SANDBOX_LOST: ErrorReason.ValueType  # 16
 """The sandbox died or misbehaved and was destroyed. ABORTED; open the session again."""
 INTERNAL: ErrorReason.ValueType  # 17
 """A fault of sandboxd. INTERNAL, with an error id that is also in the daemon's log."""
+DISK_SPACE_LOW: ErrorReason.ValueType  # 18
+"""The host has too little disk space for another workspace. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

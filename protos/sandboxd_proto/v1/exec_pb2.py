@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csandboxd_proto/v1/exec.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\"\xc4\x01\n\tExecEvent\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x18.sandboxd.v1.ExecStartedH\x00\x12*\n\x06stdout\x18\x02 \x01(\x0b\x32\x18.sandboxd.v1.OutputChunkH\x00\x12*\n\x06stderr\x18\x03 \x01(\x0b\x32\x18.sandboxd.v1.OutputChunkH\x00\x12)\n\x06\x65xited\x18\x04 \x01(\x0b\x32\x17.sandboxd.v1.ExitStatusH\x00\x42\x07\n\x05\x65vent\"\x1e\n\x0b\x45xecStarted\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"+\n\x0bOutputChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xc9\x01\n\nExitStatus\x12\x0e\n\x04\x63ode\x18\x01 \x01(\x05H\x00\x12\x10\n\x06signal\x18\x02 \x01(\x05H\x00\x12\'\n\x06reason\x18\x03 \x01(\x0e\x32\x17.sandboxd.v1.ExitReason\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\x12\x0c\n\x04hint\x18\x07 \x01(\tB\t\n\x07outcome\"I\n\x0e\x43\x61pturedOutput\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x15\n\romitted_bytes\x18\x02 \x01(\x04\x12\x12\n\nomitted_at\x18\x03 \x01(\x04*\xe7\x01\n\nExitReason\x12\x1b\n\x17\x45XIT_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45XIT_REASON_EXITED\x10\x01\x12\x19\n\x15\x45XIT_REASON_SIGNALLED\x10\x02\x12\x19\n\x15\x45XIT_REASON_TIMED_OUT\x10\x03\x12\x19\n\x15\x45XIT_REASON_CANCELLED\x10\x04\x12\x1e\n\x1a\x45XIT_REASON_SESSION_CLOSED\x10\x05\x12\x1c\n\x18\x45XIT_REASON_SANDBOX_LOST\x10\x06\x12\x15\n\x11\x45XIT_REASON_SWEPT\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csandboxd_proto/v1/exec.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\"\xc4\x01\n\tExecEvent\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x18.sandboxd.v1.ExecStartedH\x00\x12*\n\x06stdout\x18\x02 \x01(\x0b\x32\x18.sandboxd.v1.OutputChunkH\x00\x12*\n\x06stderr\x18\x03 \x01(\x0b\x32\x18.sandboxd.v1.OutputChunkH\x00\x12)\n\x06\x65xited\x18\x04 \x01(\x0b\x32\x17.sandboxd.v1.ExitStatusH\x00\x42\x07\n\x05\x65vent\"\x1e\n\x0b\x45xecStarted\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"+\n\x0bOutputChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xf0\x01\n\nExitStatus\x12\x0e\n\x04\x63ode\x18\x01 \x01(\x05H\x00\x12\x10\n\x06signal\x18\x02 \x01(\x05H\x00\x12\'\n\x06reason\x18\x03 \x01(\x0e\x32\x17.sandboxd.v1.ExitReason\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\x12\x0c\n\x04hint\x18\x07 \x01(\t\x12%\n\x05usage\x18\x08 \x01(\x0b\x32\x16.sandboxd.v1.ExecUsageB\t\n\x07outcome\"\x95\x01\n\tExecUsage\x12\x19\n\x11peak_memory_bytes\x18\x01 \x01(\x04\x12+\n\x08\x63pu_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0epeak_processes\x18\x03 \x01(\r\x12\x11\n\toom_kills\x18\x04 \x01(\x04\x12\x15\n\rrefused_forks\x18\x05 \x01(\x04\"I\n\x0e\x43\x61pturedOutput\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x15\n\romitted_bytes\x18\x02 \x01(\x04\x12\x12\n\nomitted_at\x18\x03 \x01(\x04*\xc0\x02\n\nExitReason\x12\x1b\n\x17\x45XIT_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45XIT_REASON_EXITED\x10\x01\x12\x19\n\x15\x45XIT_REASON_SIGNALLED\x10\x02\x12\x19\n\x15\x45XIT_REASON_TIMED_OUT\x10\x03\x12\x19\n\x15\x45XIT_REASON_CANCELLED\x10\x04\x12\x1e\n\x1a\x45XIT_REASON_SESSION_CLOSED\x10\x05\x12\x1c\n\x18\x45XIT_REASON_SANDBOX_LOST\x10\x06\x12\x15\n\x11\x45XIT_REASON_SWEPT\x10\x07\x12\x1d\n\x19\x45XIT_REASON_OUT_OF_MEMORY\x10\x08\x12\x1d\n\x19\x45XIT_REASON_PROCESS_LIMIT\x10\t\x12\x19\n\x15\x45XIT_REASON_DISK_FULL\x10\nb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandboxd_proto.v1.exec_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EXITREASON']._serialized_start=633
-  _globals['_EXITREASON']._serialized_end=864
+  _globals['_EXITREASON']._serialized_start=824
+  _globals['_EXITREASON']._serialized_end=1144
   _globals['_EXECEVENT']._serialized_start=78
   _globals['_EXECEVENT']._serialized_end=274
   _globals['_EXECSTARTED']._serialized_start=276
@@ -41,7 +41,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OUTPUTCHUNK']._serialized_start=308
   _globals['_OUTPUTCHUNK']._serialized_end=351
   _globals['_EXITSTATUS']._serialized_start=354
-  _globals['_EXITSTATUS']._serialized_end=555
-  _globals['_CAPTUREDOUTPUT']._serialized_start=557
-  _globals['_CAPTUREDOUTPUT']._serialized_end=630
+  _globals['_EXITSTATUS']._serialized_end=594
+  _globals['_EXECUSAGE']._serialized_start=597
+  _globals['_EXECUSAGE']._serialized_end=746
+  _globals['_CAPTUREDOUTPUT']._serialized_start=748
+  _globals['_CAPTUREDOUTPUT']._serialized_end=821
 # @@protoc_insertion_point(module_scope)

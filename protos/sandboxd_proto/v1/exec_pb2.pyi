@@ -40,6 +40,12 @@ class _ExitReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The sandbox died or misbehaved and was destroyed."""
     EXIT_REASON_SWEPT: _ExitReason.ValueType  # 7
     """Another command of the session could be ended only by ending everything in the sandbox."""
+    EXIT_REASON_OUT_OF_MEMORY: _ExitReason.ValueType  # 8
+    """It failed, and the kernel had killed a process because the memory limit was reached."""
+    EXIT_REASON_PROCESS_LIMIT: _ExitReason.ValueType  # 9
+    """It failed, and the kernel had refused to make a process because the process limit was reached."""
+    EXIT_REASON_DISK_FULL: _ExitReason.ValueType  # 10
+    """It failed, and the workspace had no room left for bytes or for files."""
 
 class ExitReason(_ExitReason, metaclass=_ExitReasonEnumTypeWrapper):
     """Why a command ended."""
@@ -60,6 +66,12 @@ EXIT_REASON_SANDBOX_LOST: ExitReason.ValueType  # 6
 """The sandbox died or misbehaved and was destroyed."""
 EXIT_REASON_SWEPT: ExitReason.ValueType  # 7
 """Another command of the session could be ended only by ending everything in the sandbox."""
+EXIT_REASON_OUT_OF_MEMORY: ExitReason.ValueType  # 8
+"""It failed, and the kernel had killed a process because the memory limit was reached."""
+EXIT_REASON_PROCESS_LIMIT: ExitReason.ValueType  # 9
+"""It failed, and the kernel had refused to make a process because the process limit was reached."""
+EXIT_REASON_DISK_FULL: ExitReason.ValueType  # 10
+"""It failed, and the workspace had no room left for bytes or for files."""
 global___ExitReason = ExitReason
 
 @typing.final
@@ -155,6 +167,7 @@ class ExitStatus(google.protobuf.message.Message):
     STDOUT_BYTES_FIELD_NUMBER: builtins.int
     STDERR_BYTES_FIELD_NUMBER: builtins.int
     HINT_FIELD_NUMBER: builtins.int
+    USAGE_FIELD_NUMBER: builtins.int
     code: builtins.int
     """It returned this code; non-zero is not an error of the call."""
     signal: builtins.int
@@ -171,6 +184,10 @@ class ExitStatus(google.protobuf.message.Message):
     def duration(self) -> google.protobuf.duration_pb2.Duration:
         """Time from the request to the end, by the daemon's clock."""
 
+    @property
+    def usage(self) -> global___ExecUsage:
+        """What it used, as the host counted it. Absent when the host could not look, as with a lost sandbox."""
+
     def __init__(
         self,
         *,
@@ -181,12 +198,54 @@ class ExitStatus(google.protobuf.message.Message):
         stdout_bytes: builtins.int = ...,
         stderr_bytes: builtins.int = ...,
         hint: builtins.str = ...,
+        usage: global___ExecUsage | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["code", b"code", "duration", b"duration", "outcome", b"outcome", "signal", b"signal"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code", b"code", "duration", b"duration", "hint", b"hint", "outcome", b"outcome", "reason", b"reason", "signal", b"signal", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["code", b"code", "duration", b"duration", "outcome", b"outcome", "signal", b"signal", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["code", b"code", "duration", b"duration", "hint", b"hint", "outcome", b"outcome", "reason", b"reason", "signal", b"signal", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "usage", b"usage"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["outcome", b"outcome"]) -> typing.Literal["code", "signal"] | None: ...
 
 global___ExitStatus = ExitStatus
+
+@typing.final
+class ExecUsage(google.protobuf.message.Message):
+    """What the commands of a sandbox used while one of them ran, from the counters of the host's kernel. The counters cover the whole
+    sandbox: where commands run side by side, or one left processes behind, each is told the sum.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    CPU_TIME_FIELD_NUMBER: builtins.int
+    PEAK_PROCESSES_FIELD_NUMBER: builtins.int
+    OOM_KILLS_FIELD_NUMBER: builtins.int
+    REFUSED_FORKS_FIELD_NUMBER: builtins.int
+    peak_memory_bytes: builtins.int
+    """Largest memory in use at one time, files in /tmp and the cache of files read included."""
+    peak_processes: builtins.int
+    """Most processes and threads at one time. Exact when it is a new record for the sandbox, otherwise the most of what was seen at the
+    beginning, at the end and once a second.
+    """
+    oom_kills: builtins.int
+    """Processes that the kernel killed because the memory limit was reached."""
+    refused_forks: builtins.int
+    """Processes and threads that were not made because the process limit was reached."""
+    @property
+    def cpu_time(self) -> google.protobuf.duration_pb2.Duration:
+        """Processor time."""
+
+    def __init__(
+        self,
+        *,
+        peak_memory_bytes: builtins.int = ...,
+        cpu_time: google.protobuf.duration_pb2.Duration | None = ...,
+        peak_processes: builtins.int = ...,
+        oom_kills: builtins.int = ...,
+        refused_forks: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["cpu_time", b"cpu_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "oom_kills", b"oom_kills", "peak_memory_bytes", b"peak_memory_bytes", "peak_processes", b"peak_processes", "refused_forks", b"refused_forks"]) -> None: ...
+
+global___ExecUsage = ExecUsage
 
 @typing.final
 class CapturedOutput(google.protobuf.message.Message):

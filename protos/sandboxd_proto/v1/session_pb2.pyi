@@ -34,7 +34,9 @@ class _SessionStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     SESSION_STATE_EXPIRED: _SessionState.ValueType  # 2
     """It was idle too long; OpenSession gives it a fresh sandbox."""
     SESSION_STATE_LOST: _SessionState.ValueType  # 3
-    """Its sandbox was lost; OpenSession gives it a fresh one."""
+    """Its sandbox was lost; OpenSession gives it a fresh one, with its files if they are on a disk. Not opened again within its idle time,
+    it expires, and the files go.
+    """
     SESSION_STATE_CLOSED: _SessionState.ValueType  # 4
     """It was closed for good."""
 
@@ -48,7 +50,9 @@ SESSION_STATE_ACTIVE: SessionState.ValueType  # 1
 SESSION_STATE_EXPIRED: SessionState.ValueType  # 2
 """It was idle too long; OpenSession gives it a fresh sandbox."""
 SESSION_STATE_LOST: SessionState.ValueType  # 3
-"""Its sandbox was lost; OpenSession gives it a fresh one."""
+"""Its sandbox was lost; OpenSession gives it a fresh one, with its files if they are on a disk. Not opened again within its idle time,
+it expires, and the files go.
+"""
 SESSION_STATE_CLOSED: SessionState.ValueType  # 4
 """It was closed for good."""
 global___SessionState = SessionState

@@ -34,7 +34,7 @@ class _OpenOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     OPEN_OUTCOME_ATTACHED: _OpenOutcome.ValueType  # 2
     """It was open; the workspace is as it was left."""
     OPEN_OUTCOME_RECREATED: _OpenOutcome.ValueType  # 3
-    """It had expired or lost its sandbox; same id, next incarnation, and the workspace is empty."""
+    """It had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files are still there."""
 
 class OpenOutcome(_OpenOutcome, metaclass=_OpenOutcomeEnumTypeWrapper):
     """How OpenSession got its session."""
@@ -46,7 +46,7 @@ OPEN_OUTCOME_CREATED: OpenOutcome.ValueType  # 1
 OPEN_OUTCOME_ATTACHED: OpenOutcome.ValueType  # 2
 """It was open; the workspace is as it was left."""
 OPEN_OUTCOME_RECREATED: OpenOutcome.ValueType  # 3
-"""It had expired or lost its sandbox; same id, next incarnation, and the workspace is empty."""
+"""It had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files are still there."""
 global___OpenOutcome = OpenOutcome
 
 @typing.final
@@ -112,8 +112,13 @@ class OpenSessionResponse(google.protobuf.message.Message):
 
     SESSION_FIELD_NUMBER: builtins.int
     OUTCOME_FIELD_NUMBER: builtins.int
+    WORKSPACE_KEPT_FIELD_NUMBER: builtins.int
     outcome: global___OpenOutcome.ValueType
-    """Whether the workspace is new."""
+    """How it came about."""
+    workspace_kept: builtins.bool
+    """Whether the files are as they were left. True for a session that was open, and for one that lost its sandbox but not its disk;
+    what ran in it is gone in the latter case.
+    """
     @property
     def session(self) -> sandboxd_proto.v1.session_pb2.Session:
         """The open session."""
@@ -123,9 +128,10 @@ class OpenSessionResponse(google.protobuf.message.Message):
         *,
         session: sandboxd_proto.v1.session_pb2.Session | None = ...,
         outcome: global___OpenOutcome.ValueType = ...,
+        workspace_kept: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["session", b"session"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["outcome", b"outcome", "session", b"session"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["outcome", b"outcome", "session", b"session", "workspace_kept", b"workspace_kept"]) -> None: ...
 
 global___OpenSessionResponse = OpenSessionResponse
 

@@ -1,0 +1,412 @@
+"""The cgroup in which the commands of a sandbox live, apart from their guest.
+
+Below the container's own cgroup lies one for commands, with the limits that users know; the
+container's are a little higher. So a memory bomb, a fork bomb or a processor hog ends or slows
+commands, never the guest that has to end them. The kernel's counters of that cgroup are what the
+daemon believes about the use of memory, processor and processes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+CHILD = "cmd"
+GUEST = "guest"
+CPU_PERIOD_US = 100_000
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandLimits:
+    """What all commands of a sandbox may use together."""
+
+    memory_bytes: int
+    processes: int
+    cpu_quota_us: int
+    """Processor time per 100 ms; 0 means no limit."""
+
+
+class Counters(NamedTuple):
+    """Running totals of the kernel."""
+
+    cpu_ns: int
+    oom_kills: int
+    refused_forks: int
+    processes: int
+    """At this moment, threads included."""
+    most_processes: int
+    """Ever; 0 where the kernel does not keep it."""
+
+
+class CgroupLost(Exception):
+    """The cgroup is gone, with its container."""
+
+
+class CommandGroup(Protocol):
+    """Where the commands of one sandbox live. Its calls touch kernel files and may take some ms,
+    except the reading ones, which take a few microseconds."""
+
+    asks: bool
+    """Whether the guest has to ask for each new shell to be admitted."""
+
+    def admit(self) -> None:
+        """Move in what is in the container and does not belong to its guest."""
+        ...
+
+    def counters(self) -> Counters:
+        """CgroupLost if there is nothing to read any more."""
+        ...
+
+    def reset_peak_memory(self) -> None: ...
+
+    def peak_memory(self) -> int:
+        """Most bytes in use since the last reset; 0 where the kernel does not tell."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Cgroups(Protocol):
+    """What this host offers."""
+
+    version: int
+    separates: bool
+    """Whether commands have limits of their own, below the container's."""
+    detail: str
+    """In words, for the status."""
+
+    def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
+        """The group for commands of the container with this first process; OSError if not."""
+        ...
+
+
+class _Files:
+    """Kernel files that are read over and over, opened when they are first needed."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = paths
+        self._descriptors: dict[str, int] = {}
+
+    def read(self, name: str) -> bytes:
+        """Empty where the kernel has no such file."""
+        try:
+            descriptor = self._descriptor(name)
+            return os.pread(descriptor, 4096, 0) if descriptor >= 0 else b""
+        except OSError as error:
+            raise CgroupLost(name) from error
+
+    def write(self, name: str, text: str) -> None:
+        try:
+            descriptor = self._descriptor(name)
+            if descriptor >= 0:
+                os.pwrite(descriptor, text.encode(), 0)
+        except OSError as error:
+            raise CgroupLost(name) from error
+
+    def close(self) -> None:
+        for descriptor in self._descriptors.values():
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptors.clear()
+        self._paths = {}
+
+    def _descriptor(self, name: str) -> int:
+        if name not in self._descriptors:
+            if name not in self._paths:
+                raise CgroupLost(name)
+            self._descriptors[name] = _open_first(
+                self._paths[name], (os.O_RDWR, os.O_RDONLY) if name == "peak" else (os.O_RDONLY,)
+            )
+        return self._descriptors[name]
+
+
+def _open_first(path: Path, modes: Sequence[int]) -> int:
+    """Open in the first way that is allowed; -1 where there is no such file."""
+    for mode in modes:
+        with suppress(PermissionError):
+            try:
+                return os.open(path, mode | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if path.parent.exists():
+                    return -1
+                raise
+    raise PermissionError(f"{path} cannot be read")
+
+
+def _number(data: bytes) -> int:
+    return int(data) if data.strip().isdigit() else 0
+
+
+def _field(data: bytes, name: bytes) -> int:
+    """The number after a word, as in `oom_kill 3`."""
+    match = re.search(rb"^%s (\d+)$" % re.escape(name), data, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+# --- version 1 ---
+
+
+class _V1Group:
+    def __init__(
+        self, places: Mapping[str, Path], pid: int, *, asks: bool, is_readable_only: bool = False
+    ) -> None:
+        self.asks = asks
+        self._places = places
+        self._pid = pid
+        self._is_readable_only = is_readable_only
+        self._files = _Files(
+            {
+                "cpu": places["cpuacct"] / "cpuacct.usage",
+                "oom": places["memory"] / "memory.oom_control",
+                "peak": places["memory"] / "memory.max_usage_in_bytes",
+                "forks": places["pids"] / "pids.events",
+                "processes": places["pids"] / "pids.current",
+                "most": places["pids"] / "pids.peak",
+            }
+        )
+
+    def admit(self) -> None:
+        if self._is_readable_only:
+            return
+        if not self.asks:
+            # Threads of the guest beyond its first are there to start commands.
+            for thread in _threads(self._pid):
+                self._move(thread, "tasks")
+        # Whatever else is in the container is no business of the guest's, so nothing that it says
+        # decides who is moved.
+        for process in _pids(self._places["memory"].parent / "cgroup.procs"):
+            if process != self._pid:
+                self._move(process, "cgroup.procs")
+
+    def _move(self, number: int, file: str) -> None:
+        for place in dict.fromkeys(self._places.values()):
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                (place / file).write_text(str(number))
+
+    def counters(self) -> Counters:
+        return Counters(
+            cpu_ns=_number(self._files.read("cpu")),
+            oom_kills=_field(self._files.read("oom"), b"oom_kill"),
+            refused_forks=_field(self._files.read("forks"), b"max"),
+            processes=_number(self._files.read("processes")),
+            most_processes=_number(self._files.read("most")),
+        )
+
+    def reset_peak_memory(self) -> None:
+        if not self._is_readable_only:
+            self._files.write("peak", "0")
+
+    def peak_memory(self) -> int:
+        return 0 if self._is_readable_only else _number(self._files.read("peak"))
+
+    def close(self) -> None:
+        self._files.close()
+
+
+class CgroupsV1:
+    """Hierarchies of their own for memory, processes and processor."""
+
+    version = 1
+    separates = True
+    detail = "commands have memory, process and processor limits below those of the guest"
+    CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
+
+    def __init__(self, mounts: Mapping[str, Path], *, asks: bool = False) -> None:
+        self._mounts = mounts
+        self._asks = asks
+
+    def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
+        places = {name: path / CHILD for name, path in self.containers(pid).items()}
+        for place in places.values():
+            place.mkdir(exist_ok=True)
+        _limit_v1(places, limits)
+        return _V1Group(places, pid, asks=self._asks)
+
+    def look(self, pid: int) -> CommandGroup:
+        """The container's own cgroup, to be read only."""
+        return _V1Group(self.containers(pid), pid, asks=False, is_readable_only=True)
+
+    def containers(self, pid: int) -> Mapping[str, Path]:
+        """The container's own directory in each hierarchy."""
+        paths = {}
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            for controller in controllers.split(","):
+                if controller in self.CONTROLLERS:
+                    paths[controller] = self._mounts[controller] / path.lstrip("/")
+        return {name: _own_directory(paths.get(name)) for name in self.CONTROLLERS}
+
+
+def _own_directory(path: Path | None) -> Path:
+    """A container's cgroup, never the host's: limits there would be everyone's."""
+    if path is None or ".." in path.parts or not re.search("[0-9a-f]{64}", str(path)):
+        raise FileNotFoundError("the container has no cgroup of its own that the daemon can see")
+    return path
+
+
+def _limit_v1(places: Mapping[str, Path], limits: CommandLimits) -> None:
+    memory = places["memory"]
+    (memory / "memory.limit_in_bytes").write_text(str(limits.memory_bytes))
+    with_swap = memory / "memory.memsw.limit_in_bytes"
+    if with_swap.exists():
+        with_swap.write_text(str(limits.memory_bytes))
+    (places["pids"] / "pids.max").write_text(str(limits.processes))
+    (places["cpu"] / "cpu.cfs_quota_us").write_text(str(limits.cpu_quota_us or -1))
+
+
+# --- version 2 ---
+
+
+class _V2Group:
+    asks = True
+
+    def __init__(
+        self, container: Path, place: Path, pid: int, *, is_readable_only: bool = False
+    ) -> None:
+        self._container = container
+        self._place = place
+        self._pid = pid
+        self._is_readable_only = is_readable_only
+        if is_readable_only:
+            self.asks = False
+        self._files = _Files(
+            {
+                "cpu": place / "cpu.stat",
+                "oom": place / "memory.events",
+                "peak": place / "memory.peak",
+                "forks": place / "pids.events",
+                "processes": place / "pids.current",
+                "most": place / "pids.peak",
+            }
+        )
+
+    def admit(self) -> None:
+        if self._is_readable_only:
+            return
+        sources = (self._container, self._container / GUEST)
+        strangers = (p for s in sources for p in _pids(s / "cgroup.procs") if p != self._pid)
+        _move_v2(strangers, self._place)
+
+    def counters(self) -> Counters:
+        return Counters(
+            cpu_ns=_field(self._files.read("cpu"), b"usage_usec") * 1000,
+            oom_kills=_field(self._files.read("oom"), b"oom_kill"),
+            refused_forks=_field(self._files.read("forks"), b"max"),
+            processes=_number(self._files.read("processes")),
+            most_processes=_number(self._files.read("most")),
+        )
+
+    def reset_peak_memory(self) -> None:
+        # From Linux 6.12 on a write starts the peak anew for this descriptor; before, the file can
+        # only be read and the peak is that of the sandbox's life.
+        if not self._is_readable_only:
+            with suppress(CgroupLost):
+                self._files.write("peak", "reset")
+
+    def peak_memory(self) -> int:
+        return 0 if self._is_readable_only else _number(self._files.read("peak"))
+
+    def close(self) -> None:
+        self._files.close()
+
+
+class CgroupsV2:
+    """One hierarchy. Processes may only be in its leaves, so the guest gets a leaf as well."""
+
+    version = 2
+    separates = True
+    detail = "commands have memory, process and processor limits below those of the guest"
+    CONTROLLERS = "+memory +pids +cpu"
+
+    def __init__(self, root: Path, proc: Path = Path("/proc")) -> None:
+        self._root = root
+        self._proc = proc
+
+    def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
+        container = self.container(pid)
+        place, guest = container / CHILD, container / GUEST
+        for leaf in (place, guest):
+            leaf.mkdir(exist_ok=True)
+        _move_v2(_pids(container / "cgroup.procs"), guest)
+        (container / "cgroup.subtree_control").write_text(self.CONTROLLERS)
+        (place / "memory.max").write_text(str(limits.memory_bytes))
+        with suppress(FileNotFoundError):  # a kernel without swap
+            (place / "memory.swap.max").write_text("0")
+        (place / "pids.max").write_text(str(limits.processes))
+        quota = str(limits.cpu_quota_us or "max")
+        (place / "cpu.max").write_text(f"{quota} {CPU_PERIOD_US}")
+        return _V2Group(container, place, pid)
+
+    def look(self, pid: int) -> CommandGroup:
+        """The container's own cgroup, to be read only."""
+        container = self.container(pid)
+        return _V2Group(container, container, pid, is_readable_only=True)
+
+    def container(self, pid: int) -> Path:
+        for line in (self._proc / str(pid) / "cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                relative = line[3:].strip().lstrip("/").removesuffix(f"/{GUEST}")
+                return _own_directory(self._root / relative)
+        raise FileNotFoundError("the container has no cgroup of version 2")
+
+
+def _move_v2(pids: Iterable[int], place: Path) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it ended meanwhile
+            (place / "cgroup.procs").write_text(str(pid))
+
+
+# --- which one ---
+
+
+class LookingOnly:
+    """For a daemon that may look but not touch: it is in the docker group, but not root."""
+
+    separates = False
+
+    def __init__(self, inner: CgroupsV1 | CgroupsV2, why: str) -> None:
+        self._inner = inner
+        self.version = inner.version
+        self.detail = why
+
+    def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
+        return self._inner.look(pid)
+
+
+def detect(*, is_root: bool, mountinfo: Path = Path("/proc/self/mountinfo")) -> Cgroups:
+    """What this host has; for looking only where the daemon is not root."""
+    mounts = _v1_mounts(mountinfo)
+    is_first = all(name in mounts for name in CgroupsV1.CONTROLLERS)
+    found = CgroupsV1(mounts) if is_first else CgroupsV2(CGROUP_ROOT)
+    if is_root:
+        return found
+    return LookingOnly(
+        found, "the daemon is not root: commands share the container's limits with the guest"
+    )
+
+
+def _v1_mounts(mountinfo: Path) -> Mapping[str, Path]:
+    """Where each controller of version 1 is mounted."""
+    found: dict[str, Path] = {}
+    for line in mountinfo.read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind == "cgroup":
+            for option in options.split(","):
+                found.setdefault(option, Path(before.split(" ")[4]))
+    return found
+
+
+def _threads(pid: int) -> list[int]:
+    """Threads of a process beyond its first."""
+    return [int(name) for name in os.listdir(f"/proc/{pid}/task") if int(name) != pid]
+
+
+def _pids(file: Path) -> list[int]:
+    return [int(word) for word in file.read_text().split()]

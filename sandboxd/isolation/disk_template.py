@@ -1,0 +1,134 @@
+"""The filesystem that every workspace disk starts as: exactly so many free bytes and files."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from sandboxd.isolation import loop_mount
+
+SLACK_BYTES = 32 << 10
+"""Free beyond the size, for what the filesystem itself needs to keep one file of that size."""
+
+WORKSPACE = "workspace"
+"""What of a disk is bound into a sandbox."""
+PROJECT_FILES = "project_files"
+"""Root's: commands read it, and because of the sticky bit above it cannot rename it away."""
+OWNED_BY_SANDBOX = ("agent_workspace", "outputs")
+
+_RESERVE = ".reserve"  # outside of what is bound: holds what must not be free
+_FORMAT = 1  # raise it when disks made from here on are to look different
+_BLOCK = 4096
+_BLOCKS_PER_GROUP = 32768
+_INODES_PER_BLOCK = 16
+_OWN_INODES = 11 + 6  # the filesystem's, and those made here
+# All named, so that what the host's mke2fs.conf asks for changes nothing. No journal: a disk does
+# not promise to survive a power cut.
+_FEATURES = (
+    "none,dir_index,dir_nlink,ext_attr,extent,extra_isize,filetype,flex_bg,huge_file,large_file,"
+    "sparse_super"
+)
+_MKFS_SECONDS = 30
+
+
+class TemplateFailed(Exception):
+    """No template can be made; the text says why."""
+
+
+def file_name(*, size_bytes: int, max_files: int) -> str:
+    # How much an empty filesystem has free is for the kernel to say, so each makes its own.
+    return f"template-{_FORMAT}-{size_bytes}-{max_files}-{platform.release()}"
+
+
+def build(image: Path, mount_point: Path, *, size_bytes: int, max_files: int) -> None:
+    """Make a template, sparse. After an error the file is the caller's to remove."""
+    free_blocks = _blocks(size_bytes + SLACK_BYTES)
+    _make_filesystem(image, blocks=_room_for(free_blocks, max_files), inodes=max_files)
+    with loop_mount.attached(image, mount_point):
+        _lay_out(mount_point)
+        _leave_free(mount_point, blocks=free_blocks, files=max_files)
+    with image.open("rb") as file:
+        os.fsync(file.fileno())  # its name is to stand for whole templates only
+
+
+def is_fresh(mount_point: Path, *, size_bytes: int, max_files: int) -> bool:
+    """Whether a mounted disk has exactly free what a new one must have."""
+    free = os.statvfs(mount_point)
+    return (free.f_bavail, free.f_favail) == (_blocks(size_bytes + SLACK_BYTES), max_files)
+
+
+def _blocks(size_bytes: int) -> int:
+    return -(-size_bytes // _BLOCK)
+
+
+def _room_for(free_blocks: int, max_files: int) -> int:
+    """Blocks of a filesystem that certainly has so many free; the surplus is eaten later."""
+    groups = free_blocks // _BLOCKS_PER_GROUP + 1
+    used = (max_files + _OWN_INODES) // _INODES_PER_BLOCK + 32 * groups + 64
+    kept_back_by_the_kernel = min((free_blocks + used) // 48, 4096)
+    return free_blocks + used + kept_back_by_the_kernel
+
+
+def _make_filesystem(image: Path, *, blocks: int, inodes: int) -> None:
+    command = [
+        *("mke2fs", "-q", "-F", "-t", "ext4", "-O", _FEATURES),
+        *("-b", str(_BLOCK), "-I", str(_BLOCK // _INODES_PER_BLOCK)),
+        *("-N", str(inodes + _OWN_INODES), "-m", "0"),
+        # One UUID for all disks would have the host believe that they are the same.
+        *("-U", "clear", "-e", "remount-ro"),
+        # Nothing is left for the kernel to initialise in the background.
+        *("-E", "nodiscard,lazy_itable_init=0,root_owner=0:0"),
+        *(str(image), str(blocks)),
+    ]
+    try:
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_MKFS_SECONDS,
+            check=True,
+        )
+    except FileNotFoundError:
+        raise TemplateFailed("mke2fs is not installed (package e2fsprogs)") from None
+    except subprocess.TimeoutExpired:
+        raise TemplateFailed(f"mke2fs did not end within {_MKFS_SECONDS} s") from None
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip()[-300:]
+        raise TemplateFailed(f"mke2fs failed: {said}") from None
+
+
+def _lay_out(root: Path) -> None:
+    root.chmod(0o700)  # while it is mounted on the host, its users are kept out here
+    _make_directory(root / _RESERVE, 0o700)
+    _make_directory(root / WORKSPACE, 0o1777)
+    for name in (PROJECT_FILES, *OWNED_BY_SANDBOX):
+        _make_directory(root / WORKSPACE / name, 0o755)
+
+
+def _make_directory(path: Path, mode: int) -> None:
+    path.mkdir()
+    path.chmod(mode)  # whatever the umask is
+
+
+def _leave_free(root: Path, *, blocks: int, files: int) -> None:
+    """Eat what is free beyond the limits: inodes with empty files, blocks with one large one."""
+    with (root / _RESERVE / "blocks").open("wb") as eater:
+        surplus_files = os.statvfs(root).f_favail - files
+        for number in range(surplus_files):
+            (root / _RESERVE / str(number)).touch(exist_ok=False)
+        eaten = 0
+        # More than one round, because the eater's own extents may take a block.
+        for _ in range(8):
+            surplus = os.statvfs(root).f_bavail - blocks
+            eaten += surplus
+            if surplus_files < 0 or eaten < 0:
+                break
+            if surplus == 0:
+                return
+            if surplus > 0:
+                os.posix_fallocate(eater.fileno(), 0, eaten * _BLOCK)
+            else:
+                eater.truncate(eaten * _BLOCK)
+    raise TemplateFailed("the filesystem does not leave as much free as it should")

@@ -1,0 +1,127 @@
+"""What the commands of a sandbox use, and which of its limits they reached."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sandboxd.isolation.cgroups import CgroupLost, CommandGroup, Counters
+
+LOOK_SECONDS = 1.0
+FULL_BYTES = 64 * 1024
+"""A workspace with less than this left counts as full: a write of an ordinary size fails."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What was used between two moments, as the kernel counted it."""
+
+    peak_memory_bytes: int
+    cpu_seconds: float
+    peak_processes: int
+    oom_kills: int
+    refused_forks: int
+
+
+@dataclass(eq=False)
+class Reading:
+    """The counters when a command began."""
+
+    before: Counters
+    most_seen: int
+
+
+class Meter:
+    """Reads the counters of one sandbox around each of its commands."""
+
+    def __init__(self, group: CommandGroup, workspace: WorkspaceGauge | None) -> None:
+        self._group = group
+        self._workspace = workspace
+        self._open: set[Reading] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> Reading | None:
+        """A command begins; None if there is nothing to read."""
+        try:
+            if not self._open:
+                self._group.reset_peak_memory()
+            before = self._group.counters()
+        except CgroupLost:
+            return None
+        reading = Reading(before, before.processes)
+        self._open.add(reading)
+        if self._timer is None:
+            self._look_again()
+        return reading
+
+    def end(self, reading: Reading | None) -> Usage | None:
+        """What was used since; None if that can no longer be read."""
+        if reading is None or reading not in self._open:
+            return None
+        self._open.remove(reading)
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            after = self._group.counters()
+            peak_memory = self._group.peak_memory()
+        except CgroupLost:
+            return None
+        before = reading.before
+        is_record = after.most_processes > before.most_processes
+        return Usage(
+            peak_memory_bytes=peak_memory,
+            cpu_seconds=max(0, after.cpu_ns - before.cpu_ns) / 1e9,
+            peak_processes=after.most_processes if is_record else reading.most_seen,
+            oom_kills=max(0, after.oom_kills - before.oom_kills),
+            refused_forks=max(0, after.refused_forks - before.refused_forks),
+        )
+
+    @property
+    def is_workspace_full(self) -> bool:
+        return self._workspace is not None and self._workspace.is_full
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._open.clear()
+        self._group.close()
+        if self._workspace is not None:
+            self._workspace.close()
+
+    def _look_again(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        with suppress(CgroupLost):
+            processes = self._group.counters().processes
+            for reading in self._open:
+                reading.most_seen = max(reading.most_seen, processes)
+            self._look_again()
+
+
+class WorkspaceGauge:
+    """How full a workspace is, asked of its filesystem. Opens nothing a command could put there."""
+
+    def __init__(self, *, pid: int, workspace_dir: str) -> None:
+        # The way there is a mount point on a read-only root: no command can bend it. The open
+        # descriptor holds the filesystem for as long as the sandbox is used.
+        self._descriptor = os.open(
+            f"/proc/{pid}/root{workspace_dir}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+        )
+
+    @property
+    def is_full(self) -> bool:
+        if self._descriptor < 0:
+            return False
+        state = os.fstatvfs(self._descriptor)
+        return state.f_bavail * state.f_frsize < FULL_BYTES or state.f_favail == 0
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

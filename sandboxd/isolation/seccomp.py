@@ -1,0 +1,312 @@
+"""Which system calls a sandbox may make; `python -m sandboxd.isolation.seccomp` prints the filter.
+
+What is not listed is refused with EPERM. Commands run as the same uid as the guest, so the kernel
+alone would let them change its limits and its priority: such calls are allowed for the caller only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# A 64-bit kernel also takes the calls of its 32-bit programs. They are filtered by the same names:
+# an architecture left out would be no hole, but its programs would be killed.
+_ARCHITECTURES = {
+    "SCMP_ARCH_X86_64": ("SCMP_ARCH_X86", "SCMP_ARCH_X32"),
+    "SCMP_ARCH_AARCH64": ("SCMP_ARCH_ARM",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equals:
+    """A condition on one argument: the bits of `mask` have to be those of `value`.
+
+    There is no "differs from": the filter sees 64 bits where the kernel mostly reads 32, so one
+    would be met by the forbidden value with any of the upper bits set.
+    """
+
+    argument: int
+    value: int
+    mask: int | None = None
+    """All 64 bits if None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Allows calls when all conditions hold; a call may have several rules."""
+
+    calls: tuple[str, ...]
+    conditions: tuple[Equals, ...]
+
+
+def _calls(names: str) -> tuple[str, ...]:
+    return tuple(names.split())
+
+
+ALLOWED = {
+    "run programs": _calls("""
+        arch_prctl execve execveat exit exit_group fork get_thread_area getpgid getpgrp getpid
+        getppid getsid gettid prctl restart_syscall rseq set_robust_list set_thread_area
+        set_tid_address setpgid setsid vfork wait4 waitid waitpid
+    """),
+    # Clearing an instruction cache and naming the thread's storage are system calls on 32-bit ARM.
+    "run programs on ARM": _calls("breakpoint cacheflush set_tls"),
+    "threads": _calls("futex futex_time64 futex_waitv getcpu membarrier sched_yield"),
+    # PID 1 of a container gets no signal from inside that it has no handler for.
+    "signals": _calls("""
+        kill pause pidfd_open pidfd_send_signal rt_sigaction rt_sigpending rt_sigprocmask
+        rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigtimedwait_time64
+        rt_tgsigqueueinfo sigaction sigaltstack signal signalfd signalfd4 sigpending sigprocmask
+        sigreturn sigsuspend tgkill tkill
+    """),
+    # Charged to the memory limit; what is locked is bounded by RLIMIT_MEMLOCK as well.
+    "memory": _calls("""
+        brk madvise memfd_create mincore mlock mlock2 mlockall mmap mmap2 mprotect mremap msync
+        munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect
+    """),
+    "open files": _calls("""
+        _llseek arm_fadvise64_64 arm_sync_file_range close close_range copy_file_range dup dup2 dup3
+        fadvise64 fadvise64_64 fallocate fcntl fcntl64 fdatasync flock fsync ftruncate ftruncate64
+        getdents getdents64 lseek pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read
+        readahead readdir readv sendfile sendfile64 splice sync sync_file_range sync_file_range2
+        syncfs tee write writev
+    """),
+    # Device nodes take a capability that no sandbox has.
+    "paths": _calls("""
+        access chdir chmod chown chown32 creat faccessat faccessat2 fchdir fchmod fchmodat fchown
+        fchown32 fchownat getcwd lchown lchown32 link linkat mkdir mkdirat mknod mknodat open openat
+        openat2 readlink readlinkat rename renameat renameat2 rmdir symlink symlinkat truncate
+        truncate64 umask unlink unlinkat
+    """),
+    "file attributes": _calls("""
+        fgetxattr flistxattr fremovexattr fsetxattr fstat fstat64 fstatat64 fstatfs fstatfs64
+        futimesat getxattr lgetxattr listxattr llistxattr lremovexattr lsetxattr lstat lstat64
+        newfstatat removexattr setxattr stat stat64 statfs statfs64 statx utime utimensat
+        utimensat_time64 utimes
+    """),
+    # Inotify instances and message queues are counted per uid, and every sandbox has its own.
+    "waiting for events": _calls("""
+        _newselect epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd
+        eventfd2 inotify_add_watch inotify_init inotify_init1 inotify_rm_watch poll ppoll
+        ppoll_time64 pselect6 pselect6_time64 select
+    """),
+    "POSIX message queues": _calls("""
+        mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedreceive_time64 mq_timedsend
+        mq_timedsend_time64 mq_unlink
+    """),
+    # On sockets that are there; which kinds can be made is a matter of rules.
+    "sockets": _calls("""
+        accept accept4 bind connect getpeername getsockname getsockopt listen recv recvfrom recvmmsg
+        recvmmsg_time64 recvmsg send sendmmsg sendmsg sendto setsockopt shutdown
+    """),
+    "clocks and timers": _calls("""
+        alarm clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep
+        clock_nanosleep_time64 getitimer gettimeofday nanosleep setitimer time timer_create
+        timer_delete timer_getoverrun timer_gettime timer_gettime64 timer_settime timer_settime64
+        timerfd_create timerfd_gettime timerfd_gettime64 timerfd_settime timerfd_settime64 times
+    """),
+    # Changing to another user takes a capability; programs that make sure of their own do not.
+    "own identity": _calls("""
+        capget capset getegid getegid32 geteuid geteuid32 getgid getgid32 getgroups getgroups32
+        getresgid getresgid32 getresuid getresuid32 getuid getuid32 setfsgid setfsgid32 setfsuid
+        setfsuid32 setgid setgid32 setgroups setgroups32 setregid setregid32 setresgid setresgid32
+        setresuid setresuid32 setreuid setreuid32 setuid setuid32
+    """),
+    "own limits": _calls("getrlimit getrusage nice setrlimit ugetrlimit"),
+    "reading priorities": _calls("""
+        getpriority ioprio_get sched_get_priority_max sched_get_priority_min sched_getaffinity
+        sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
+        sched_rr_get_interval_time64
+    """),
+    # Programs that confine themselves (browsers, say): this can only take away.
+    "further confinement": _calls("""
+        landlock_add_rule landlock_create_ruleset landlock_restrict_self seccomp
+    """),
+    "about the system": _calls("getrandom sysinfo uname"),
+}
+
+# Refused as if the kernel did not have them, because programs then take another way; EPERM would be
+# a failure to them.
+ABSENT = {
+    # Its flags are in memory, where no filter can look. libc and Go go on with clone.
+    "clone with hidden flags": _calls("clone3"),
+    # Likewise for 32-bit x86: the socket's family is in memory. The rules for socket would allow
+    # this one for every family, as libseccomp cannot express them for it.
+    "socket with hidden family": _calls("socketcall"),
+    # Contexts come from one budget of the whole host (fs.aio-max-nr).
+    "asynchronous input and output": _calls("""
+        io_cancel io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_setup io_submit
+    """),
+    # Not needed by what runs on older kernels. Calls that are newer still are answered likewise by
+    # runc, which does so for numbers beyond the highest one in a filter.
+    "newer than Linux 5.16": _calls("""
+        cachestat fchmodat2 file_getattr file_setattr futex_requeue futex_wait futex_wake getxattrat
+        listmount listxattrat lsm_get_self_attr lsm_list_modules lsm_set_self_attr map_shadow_stack
+        mseal open_tree_attr removexattrat set_mempolicy_home_node setxattrat statmount
+    """),
+}
+
+# The guest and its threads have the uid of the commands. Zero is the calling thread; any other
+# number might be one of theirs, and process groups or whole users might hold them.
+_PRIO_PROCESS = 0
+_IOPRIO_WHO_PROCESS = 1
+OF_THE_CALLER = (
+    Rule(
+        calls=_calls("prlimit64 sched_setaffinity sched_setattr sched_setparam sched_setscheduler"),
+        conditions=(Equals(argument=0, value=0),),
+    ),
+    Rule(
+        calls=("setpriority",),
+        conditions=(Equals(argument=0, value=_PRIO_PROCESS), Equals(argument=1, value=0)),
+    ),
+    Rule(
+        calls=("ioprio_set",),
+        conditions=(Equals(argument=0, value=_IOPRIO_WHO_PROCESS), Equals(argument=1, value=0)),
+    ),
+)
+
+# In a user namespace of its own, a program is root to kernel code that was written for root alone.
+_CLONE_NEW_NAMESPACES = 0x7E020000
+PROCESSES_WITHOUT_NAMESPACES = Rule(
+    calls=("clone",), conditions=(Equals(argument=0, value=0, mask=_CLONE_NEW_NAMESPACES),)
+)
+
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+# Set in no stream or datagram, nor in a raw socket, which takes a capability. Set in SOCK_SEQPACKET
+# and others: over IP that is SCTP, even where no protocol is named.
+_SOCK_OTHER_KINDS = 0xC
+_ANY, _TCP, _UDP, _ICMP, _ICMP6 = 0, 6, 17, 1, 58
+_NETLINK_ROUTE = 0
+
+
+def _internet_sockets(family: int, *, protocols: Iterable[int]) -> Iterator[Rule]:
+    for protocol in protocols:
+        yield Rule(
+            calls=("socket",),
+            conditions=(
+                Equals(argument=0, value=family),
+                Equals(argument=1, value=0, mask=_SOCK_OTHER_KINDS),
+                Equals(argument=2, value=protocol),
+            ),
+        )
+
+
+# Other families and protocols (SCTP, MPTCP ...) are code that ordinary programs never reach, and
+# AF_VSOCK is a way to the hypervisor that no network namespace closes.
+SOCKETS = (
+    Rule(calls=("socket", "socketpair"), conditions=(Equals(argument=0, value=_AF_UNIX),)),
+    *_internet_sockets(_AF_INET, protocols=(_ANY, _TCP, _UDP, _ICMP)),
+    *_internet_sockets(_AF_INET6, protocols=(_ANY, _TCP, _UDP, _ICMP6)),
+    # libc lists network interfaces with it; where that fails, Node.js raises an error.
+    Rule(
+        calls=("socket",),
+        conditions=(
+            Equals(argument=0, value=_AF_NETLINK),
+            Equals(argument=2, value=_NETLINK_ROUTE),
+        ),
+    ),
+)
+
+# To ask (0xFFFFFFFF), and to be a 32-bit program or one for Linux 2.6. Others make memory
+# executable, or its layout predictable.
+HARMLESS_PERSONALITIES = tuple(
+    Rule(calls=("personality",), conditions=(Equals(argument=0, value=value),))
+    for value in (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+)
+
+# They type into a terminal, for whoever reads from it next.
+FORBIDDEN_IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C}
+_REQUEST_BITS = 32
+
+
+def _all_but(forbidden: Iterable[int], *, bits: int) -> Iterator[tuple[int, int]]:
+    """(mask, value) pairs that match every number of so many bits except the forbidden ones.
+
+    One pair for each way to leave the forbidden numbers: their first n bits, then one that differs.
+    """
+    leading = {0}
+    for position in reversed(range(bits)):
+        mask = (1 << bits) - (1 << position)
+        followed = {number & mask for number in forbidden}
+        ways = {way for value in leading for way in (value, value | 1 << position)}
+        yield from ((mask, value) for value in sorted(ways - followed))
+        leading = followed
+
+
+OTHER_IOCTLS = tuple(
+    Rule(calls=("ioctl",), conditions=(Equals(argument=1, value=value, mask=mask),))
+    for mask, value in _all_but(FORBIDDEN_IOCTLS.values(), bits=_REQUEST_BITS)
+)
+
+RULES = (
+    *OF_THE_CALLER,
+    PROCESSES_WITHOUT_NAMESPACES,
+    *SOCKETS,
+    *HARMLESS_PERSONALITIES,
+    *OTHER_IOCTLS,
+)
+
+
+def profile(*, allow_ptrace: bool = False) -> str:
+    """The filter as compact JSON, for the engine's security option `seccomp=`.
+
+    With ptrace, debuggers work. The guest stays out of their reach: it is not dumpable.
+    """
+    debugging = ("ptrace",) if allow_ptrace else ()
+    allowed = sorted({*debugging, *(name for names in ALLOWED.values() for name in names)})
+    absent = sorted(name for names in ABSENT.values() for name in names)
+    content = {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "archMap": [
+            {"architecture": native, "subArchitectures": compatible}
+            for native, compatible in _ARCHITECTURES.items()
+        ],
+        "syscalls": [
+            {"names": allowed, "action": "SCMP_ACT_ALLOW"},
+            {"names": absent, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
+            *(_rule_entry(rule) for rule in RULES),
+        ],
+    }
+    return json.dumps(content, separators=(",", ":"))
+
+
+def digest(profile: str) -> str:
+    """Tells one filter from another in a report."""
+    return hashlib.sha256(profile.encode()).hexdigest()[:12]
+
+
+def _rule_entry(rule: Rule) -> dict[str, Any]:
+    return {
+        "names": rule.calls,
+        "action": "SCMP_ACT_ALLOW",
+        "args": [_argument_entry(condition) for condition in rule.conditions],
+    }
+
+
+def _argument_entry(condition: Equals) -> dict[str, int | str]:
+    if condition.mask is None:
+        return {"index": condition.argument, "value": condition.value, "op": "SCMP_CMP_EQ"}
+    return {
+        "index": condition.argument,
+        "value": condition.mask,
+        "valueTwo": condition.value,
+        "op": "SCMP_CMP_MASKED_EQ",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print the system call filter of sandboxes.")
+    parser.add_argument("--allow-ptrace", action="store_true", help="the one for debuggers")
+    options = parser.parse_args()
+    content = json.loads(profile(allow_ptrace=options.allow_ptrace))
+    sys.stdout.write(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

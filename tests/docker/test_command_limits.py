@@ -1,0 +1,333 @@
+"""Commands apart from their guest: where they live, what they may use, what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiodocker
+import pytest
+
+from sandboxd.config import Config
+from sandboxd.daemon import running
+from sandboxd.isolation import cgroups
+from sandboxd.isolation.cgroups import CgroupsV1
+from sandboxd.isolation.host import Host
+from sandboxd.sandbox import Sandbox, SandboxMaker
+from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, exec_service_pb2, session_service_pb2
+from tests.docker.commands import run
+from tests.docker.daemon_process import RUNTIME, Api, DaemonProcess, running_daemon
+
+WHERE = "grep -E ':(memory|pids|cpu|cpuacct):' /proc/self/cgroup | cut -d: -f3 | sort -u"
+
+
+async def open_session(api: Api, thread: str = "t") -> str:
+    opened = await api.sessions.OpenSession(
+        session_service_pb2.OpenSessionRequest(user_id="limits", thread_id=thread)
+    )
+    return str(opened.session.session_id)
+
+
+@pytest.mark.parametrize(
+    ("command", "fields"),
+    [
+        pytest.param(WHERE, {}, id="waiting shell"),
+        pytest.param(WHERE + " #" + "x" * 20_000, {}, id="own shell, long command"),
+        pytest.param(WHERE, {"env": {"IFS": " ", "odd-name": "1"}}, id="own shell, odd variable"),
+        pytest.param(["bash", "-c", WHERE], {}, id="argv"),
+        pytest.param(f'(setsid bash -c "{WHERE}")', {}, id="a daemon of it"),
+    ],
+)
+async def test_every_command_is_in_the_cgroup_for_commands(
+    command: str | list[str], fields: dict[str, dict[str, str]], api: Api, session_id: str
+) -> None:
+    """However a command is started, it has the limits of commands, in every hierarchy."""
+    for _ in range(3):
+        done = await run(api, session_id, command, **fields)
+        assert (done.stdout.data, done.stderr.data) == (b"/cmd\n", b"")
+
+
+async def test_use_is_counted_by_the_host(api: Api, session_id: str) -> None:
+    """Memory, processor time and processes of a command are on its exit."""
+    program = "x = bytearray(60 << 20); sum(range(10**6))"
+    done = await run(api, session_id, ["python3", "-c", program])
+    quiet = await run(api, session_id, "true")
+
+    usage = done.exit.usage
+    assert 60 << 20 <= usage.peak_memory_bytes <= 256 << 20
+    assert usage.cpu_time.seconds + usage.cpu_time.nanos / 1e9 > 0.01
+    assert usage.peak_processes >= 1
+    assert (usage.oom_kills, usage.refused_forks) == (0, 0)
+    assert quiet.exit.usage.peak_memory_bytes < 30 << 20
+
+
+async def test_out_of_memory_is_told_and_costs_only_the_command(api: Api, session_id: str) -> None:
+    """The reason comes from the kernel's counter, not from exit code 137."""
+    killed = await run(api, session_id, ["python3", "-c", "bytearray(1 << 30)"])
+    pretended = await run(api, session_id, "exit 137")
+    survived = await run(api, session_id, "python3 -c 'bytearray(1 << 30)'; true")
+    after = await run(api, session_id, "echo ok")
+
+    assert killed.exit.reason == exec_pb2.EXIT_REASON_OUT_OF_MEMORY
+    assert "Out of memory" in killed.exit.hint
+    assert killed.exit.usage.oom_kills >= 1
+    assert pretended.exit.reason == exec_pb2.EXIT_REASON_EXITED
+    assert survived.exit.reason == exec_pb2.EXIT_REASON_EXITED
+    assert "memory limit" in survived.exit.hint
+    assert after.stdout.data == b"ok\n"
+
+
+async def test_process_limit_is_told(api: Api, session_id: str) -> None:
+    """A command that fails because it may not fork any more says so."""
+    program = "import subprocess as s\nwhile True: s.Popen(['sleep', '30'])"
+    done = await run(api, session_id, ["python3", "-c", program], timeout=20)
+
+    assert done.exit.reason == exec_pb2.EXIT_REASON_PROCESS_LIMIT
+    assert done.exit.usage.peak_processes == 128
+    assert done.exit.usage.refused_forks >= 1
+
+
+async def test_full_workspace_is_told_and_usable_afterwards(api: Api, session_id: str) -> None:
+    """Bytes and files beyond the limit are refused by the kernel; nothing is killed."""
+    written = await run(api, session_id, "head -c 70M /dev/zero >big", timeout=30)
+    size = await run(api, session_id, "stat -c %s big; rm big")
+    program = "n = 0\nwhile True: open(f'outputs/{n}', 'x').close(); n += 1"
+    files = await run(api, session_id, ["python3", "-c", program], timeout=30)
+    count = await run(api, session_id, "ls outputs | wc -l; rm outputs/*; echo again >outputs/x")
+
+    assert written.exit.reason == exec_pb2.EXIT_REASON_DISK_FULL
+    assert b"No space left on device" in written.stderr.data
+    assert "Disk full" in written.exit.hint
+    assert 64 << 20 <= int(size.stdout.data) <= (64 << 20) + (64 << 10)
+    assert files.exit.reason == exec_pb2.EXIT_REASON_DISK_FULL
+    assert count.stdout.data == b"1000\n"
+    assert count.exit.code == 0
+
+
+async def test_commands_have_a_name_and_the_layout(api: Api, session_id: str) -> None:
+    """`whoami` knows the user; project files can be read, not written and not moved away."""
+    line = "whoami; id -gn; echo $USER $HOME; ls; touch a agent_workspace/b outputs/c && echo ok"
+    done = await run(api, session_id, line)
+    refused = await run(
+        api, session_id, "touch project_files/x; mv project_files y; rmdir project_files; ls"
+    )
+
+    expected = "sandboxuser sandboxuser sandboxuser /workspace agent_workspace outputs "
+    assert done.stdout.data.decode().split() == (expected + "project_files ok").split()
+    assert refused.stderr.data.count(b"ermi") + refused.stderr.data.count(b"not permitted") >= 3
+    assert b"project_files" in refused.stdout.data
+
+
+async def test_guest_that_stops_is_ended_from_the_host() -> None:
+    """When the guest is late, the host kills it; the command ends as timed out, the session is
+    told, its files are kept, and each step is counted."""
+    async with running_daemon(POOL_SIZE="1") as daemon, daemon.api() as api:
+        session_id = await open_session(api)
+        await run(api, session_id, "echo here >f")
+        easy = await run(api, session_id, "sleep 100", timeout=0.3)
+        async with aiodocker.Docker() as docker:
+            pids = await _first_processes(docker, daemon)
+        running_command = asyncio.ensure_future(run(api, session_id, "sleep 100", timeout=1))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            while (await api.status()).running_execs != 1:
+                await asyncio.sleep(0.01)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        stuck = await running_command
+        ladder = (await api.status()).ladder
+        again = await api.sessions.OpenSession(
+            session_service_pb2.OpenSessionRequest(user_id="limits", thread_id="t")
+        )
+        after = await run(api, session_id, "cat f")
+
+    assert easy.exit.reason == stuck.exit.reason == exec_pb2.EXIT_REASON_TIMED_OUT
+    assert (ladder.by_guest, ladder.by_host, ladder.by_engine) == (1, 1, 0)
+    assert again.workspace_kept
+    assert after.stdout.data == b"here\n"
+
+
+async def _first_processes(docker: aiodocker.Docker, daemon: DaemonProcess) -> list[int]:
+    listed = await docker.containers.list(
+        filters={"label": [f"sandboxd.instance={daemon.instance}"]}
+    )
+    return [(await container.show())["State"]["Pid"] for container in listed]
+
+
+async def test_disk_of_a_session_goes_with_it() -> None:
+    """Closed or expired, a session leaves no file on the host; lost and left, it expires too."""
+    async with running_daemon(POOL_SIZE="0") as daemon, daemon.api() as api:
+        disks = daemon.directory / "state" / "disks"
+
+        def images() -> int:
+            return len(list(disks.glob("*.img")))
+
+        first = await open_session(api, "closed")
+        assert images() == 1
+        await api.sessions.CloseSession(session_service_pb2.CloseSessionRequest(session_id=first))
+        await _until(lambda: images() == 0)
+
+        request = session_service_pb2.OpenSessionRequest(
+            user_id="limits", thread_id="lost", idle_timeout={"seconds": 2}
+        )
+        await api.sessions.OpenSession(request)
+        async with aiodocker.Docker() as docker:
+            for pid in await _first_processes(docker, daemon):
+                os.kill(pid, signal.SIGKILL)
+        await _until(lambda: images() == 0)
+        reopened = await api.sessions.OpenSession(request)
+
+        assert reopened.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
+        assert not reopened.workspace_kept
+
+
+async def _until(holds: object, seconds: float = 15.0) -> None:
+    assert callable(holds)
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.05)
+
+
+async def test_files_survive_a_killed_daemon() -> None:
+    """kill -9 and a new start: the session is told to be recreated, with its files; no disk but
+    its own is left."""
+    async with running_daemon(POOL_SIZE="2") as daemon:
+        async with daemon.api() as api:
+            session_id = await open_session(api)
+            await run(api, session_id, "echo still here >outputs/f")
+        await daemon.signal(signal.SIGKILL)
+        await daemon.start()
+        async with daemon.api() as api:
+            request = session_service_pb2.OpenSessionRequest(user_id="limits", thread_id="t")
+            opened = await api.sessions.OpenSession(request)
+            done = await run(api, session_id, "cat outputs/f; ls -ld outputs | cut -d' ' -f3")
+            await daemon.wait_until_warm()
+        images = list((daemon.directory / "state" / "disks").glob("*.img"))
+
+    assert opened.session.session_id == session_id
+    assert opened.workspace_kept
+    assert done.stdout.data == b"still here\nsandboxuser\n"
+    assert len(images) == 3
+
+
+async def test_low_disk_space_refuses_new_workspaces() -> None:
+    """Below the reserve no workspace is made, and the caller is told why."""
+    reserve = str(1 << 30)
+    async with (
+        running_daemon(POOL_SIZE="0", SANDBOXD_DISK_RESERVE_MB=reserve) as daemon,
+        daemon.api() as api,
+    ):
+        with pytest.raises(Exception, match="disk space left"):
+            await open_session(api)
+        assert (await api.status()).pool.in_use == 0
+    assert not list(daemon.directory.glob("state/disks/*.img"))
+
+
+# --- a daemon that is not root ---
+
+
+@pytest.fixture
+async def unprivileged() -> AsyncIterator[DaemonProcess]:
+    """A daemon of a user who is in the group of the engine's socket and has no other rights."""
+    daemon = DaemonProcess(POOL_SIZE="1")
+    socket_group = os.stat("/var/run/docker.sock").st_gid
+    nobody = pwd.getpwnam("nobody")
+    os.chown(daemon.directory, nobody.pw_uid, nobody.pw_gid)
+    daemon.directory.chmod(0o711)
+    as_nobody = _as_user(nobody.pw_uid, nobody.pw_gid, socket_group)
+    daemon.program = [*as_nobody, *daemon.program]
+    try:
+        await daemon.start()
+        yield daemon
+    finally:
+        if daemon.process is not None:
+            await daemon.stop()
+        daemon.remove_directory()
+
+
+def _as_user(uid: int, gid: int, group: int) -> list[str]:
+    setpriv = shutil.which("setpriv")
+    assert setpriv is not None
+    # Reading is all it may do as root could: the sources may be where only root can go.
+    reads = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    return [setpriv, f"--reuid={uid}", f"--regid={gid}", f"--groups={group}", *reads]
+
+
+async def test_daemon_without_root_says_what_is_weaker_and_tells_the_truth(
+    unprivileged: DaemonProcess,
+) -> None:
+    """In the docker group only: commands work, limits are shared and said to be, memory bombs are
+    told as such, and the session can go on."""
+    await unprivileged.wait_until_warm()
+    async with unprivileged.api() as api:
+        session_id = await open_session(api)
+        plain = await run(api, session_id, "whoami; cat /proc/self/oom_score_adj; pwd")
+        bomb = await run(api, session_id, ["python3", "-c", "bytearray(1 << 30)"], timeout=20)
+        again = await open_session(api)
+        after = await run(api, again, "echo ok")
+        states = {one.name: one.state for one in (await api.status()).protections}
+
+    assert plain.stdout.data == b"sandboxuser\n1000\n/workspace\n"
+    assert bomb.exit.reason == exec_pb2.EXIT_REASON_OUT_OF_MEMORY
+    assert after.stdout.data == b"ok\n"
+    weaker = admin_service_pb2.PROTECTION_STATE_WEAKER, admin_service_pb2.PROTECTION_STATE_MISSING
+    assert states["command limits"] in weaker
+    assert states["workspace"] in weaker
+    assert states["host kill"] in weaker
+
+
+# --- the way of cgroup version 2 ---
+
+
+async def test_shells_can_be_moved_one_by_one(tmp_path: Path) -> None:
+    """Where no thread can be placed, the guest has each shell moved before it gets a command."""
+
+    class Asking(CgroupsV1):
+        """Version 1, with the ways of version 2."""
+
+        def __init__(self) -> None:
+            super().__init__(cgroups._v1_mounts(Path("/proc/self/mountinfo")), asks=True)
+
+    made: list[Sandbox] = []
+
+    class Maker(SandboxMaker):
+        async def make(self, kept: object = None) -> Sandbox:
+            assert kept is None
+            made.append(await super().make())
+            return made[-1]
+
+    config = Config(
+        host="",
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        guest_runtime=RUNTIME,
+        pool_size=1,
+        min_pool_size=0,
+        workspace_backend="memory",
+    )
+
+    def maker(engine: object, settings: object, host: Host) -> SandboxMaker:
+        asking = Host(uids=host.uids, cgroups=Asking(), disks=host.disks)
+        return Maker(engine, settings, asking)  # type: ignore[arg-type]
+
+    async with running(config, maker=maker):
+        api = Api(f"unix:{config.api_socket}")
+        session_id = await open_session(api)
+        requests = [
+            exec_service_pb2.ExecRequest(session_id=session_id, shell=WHERE) for _ in range(20)
+        ]
+        one_by_one = [(await api.execs.Run(request, timeout=30)) for request in requests[:10]]
+        at_once = await asyncio.gather(*(api.execs.Run(one, timeout=30) for one in requests[10:]))
+        started = time.monotonic()
+        ended = await run(api, session_id, "sleep 50", timeout=0.5)
+        assert time.monotonic() - started < 10
+        await api.channel.close()
+
+    assert {done.stdout.data for done in (*one_by_one, *at_once)} == {b"/cmd\n"}
+    assert ended.exit.reason == exec_pb2.EXIT_REASON_TIMED_OUT

@@ -1,0 +1,53 @@
+"""Workspace disks that exist only as names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandboxd.isolation.disks import AttachedDisk, Disk, DiskDamaged
+
+
+class FakeDisks:
+    """Keeps the promises of `Disks` as far as a caller sees them."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, int] = {}
+        """By disk id, of disks that exist."""
+        self.attached_now: set[str] = set()
+        self.damaged: set[str] = set()
+        self.fails: Exception | None = None
+        self._made = 0
+
+    async def make(self, uid: int) -> Disk:
+        if self.fails is not None:
+            raise self.fails
+        self._made += 1
+        disk = Disk(id=f"{self._made:016x}", uid=uid)
+        self.owners[disk.id] = uid
+        return disk
+
+    def has(self, disk_id: str) -> bool:
+        return disk_id in self.owners
+
+    @asynccontextmanager
+    async def attached(self, disk: Disk) -> AsyncIterator[AttachedDisk]:
+        assert disk.id not in self.attached_now
+        assert self.owners[disk.id] == disk.uid
+        if disk.id in self.damaged:
+            raise DiskDamaged("it is damaged")
+        self.attached_now.add(disk.id)
+        try:
+            yield AttachedDisk(path=Path("/mounts") / disk.id, device="/dev/loop0")
+        finally:
+            self.attached_now.discard(disk.id)
+
+    async def delete(self, disk_id: str) -> None:
+        self.owners.pop(disk_id, None)
+
+    async def sweep(self, keep: Collection[str]) -> int:
+        stale = set(self.owners) - set(keep)
+        for disk_id in stale:
+            del self.owners[disk_id]
+        return len(stale)

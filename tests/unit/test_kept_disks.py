@@ -1,0 +1,252 @@
+"""Files that outlive a lost sandbox, and everything that goes with the last process of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import cast
+
+import pytest
+
+from sandboxd.errors import DiskSpaceLow, EngineUnreachable, PoolExhausted, SandboxdError
+from sandboxd.isolation.disks import Disk, Disks
+from sandboxd.isolation.host import Host
+from sandboxd.isolation.uids import UidRange
+from sandboxd.pool import WarmPool
+from sandboxd.registry.contract import Registry, SessionState
+from sandboxd.sandbox import Sandbox, SandboxMaker, SandboxSettings
+from sandboxd.sessions import Outcome, Session, Sessions
+from tests.fakes import settings as settings_for_tests
+from tests.fakes.disks import FakeDisks
+from tests.fakes.engine import FakeEngine
+from tests.fakes.guest import FakeGuests, FakeProcess
+from tests.fakes.waiting import eventually
+
+StartSessions = Callable[..., Awaitable[Sessions]]
+
+
+@pytest.fixture
+def disks() -> FakeDisks:
+    return FakeDisks()
+
+
+@pytest.fixture
+def maker(
+    guests: FakeGuests,
+    engine: FakeEngine,
+    sandbox_settings: SandboxSettings,
+    uids: UidRange,
+    disks: FakeDisks,
+) -> SandboxMaker:
+    return guests.maker(engine, sandbox_settings, Host(uids=uids, disks=cast(Disks, disks)))
+
+
+@pytest.fixture
+async def pool(maker: SandboxMaker) -> AsyncIterator[WarmPool]:
+    async with WarmPool(maker, settings_for_tests.of_pool()) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def sessions(start_sessions: StartSessions, pool: WarmPool) -> Sessions:
+    return await start_sessions(pool=pool)
+
+
+async def opened(sessions: Sessions) -> tuple[Session, Outcome]:
+    return await sessions.open("u", "t", idle_seconds=None, metadata={})
+
+
+def lose(session: Session, guests: FakeGuests) -> None:
+    assert session.sandbox is not None
+    guests.lose(session.sandbox.container_id)
+
+
+async def test_lost_session_gets_its_disk_and_its_uid_again(
+    sessions: Sessions, guests: FakeGuests, disks: FakeDisks
+) -> None:
+    """The next incarnation is on the same files, which belong to the same user."""
+    first, _ = await opened(sessions)
+    sandbox = cast(Sandbox, first.sandbox)
+    lose(first, guests)
+    await eventually(lambda: not first.is_active)
+    again, outcome = await opened(sessions)
+
+    assert outcome == Outcome.RECREATED
+    assert again.has_earlier_files
+    assert again.sandbox is not None
+    assert (again.sandbox.disk, again.sandbox.uid) == (sandbox.disk, sandbox.uid)
+    assert len(disks.owners) == 1
+
+
+async def test_disk_is_not_used_twice_at_a_time(
+    sessions: Sessions, guests: FakeGuests, engine: FakeEngine
+) -> None:
+    """A reopened session waits until the lost sandbox is really gone: two mounts of one disk would
+    destroy it."""
+    first, _ = await opened(sessions)
+    engine.gates["remove"] = asyncio.Event()
+    lose(first, guests)
+    await eventually(lambda: not first.is_active)
+    opening = asyncio.ensure_future(opened(sessions))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not opening.done()
+    engine.gates.pop("remove").set()
+
+    again, _ = await opening
+    assert again.has_earlier_files
+
+
+@pytest.mark.parametrize("state", [SessionState.CLOSED, SessionState.EXPIRED])
+async def test_disk_goes_with_its_session(
+    state: SessionState,
+    start_sessions: StartSessions,
+    pool: WarmPool,
+    disks: FakeDisks,
+    uids: UidRange,
+) -> None:
+    """Closed or expired: no file and no uid stays behind."""
+    sessions = await start_sessions(pool=pool, idle_seconds=0.05)
+    session, _ = await opened(sessions)
+    if state == SessionState.CLOSED:
+        sessions.close(session.id)
+    await eventually(lambda: session.record.state == state)
+    await eventually(lambda: not disks.owners)
+
+    assert session.record.disk_id == ""
+    await eventually(lambda: len(uids._taken) == 0)
+
+
+async def test_lost_session_that_nobody_opens_expires_with_its_disk(
+    start_sessions: StartSessions, pool: WarmPool, guests: FakeGuests, disks: FakeDisks
+) -> None:
+    """Files of a lost session are kept as long as the session could have been idle."""
+    sessions = await start_sessions(pool=pool, idle_seconds=0.4)
+    session, _ = await opened(sessions)
+    lose(session, guests)
+    await eventually(lambda: session.record.state == SessionState.LOST)
+    assert disks.owners
+    await eventually(lambda: session.record.state == SessionState.EXPIRED)
+    await eventually(lambda: not disks.owners)
+
+    assert "not opened again" in session.record.end_reason
+
+
+async def test_closing_a_lost_session_deletes_its_disk(
+    sessions: Sessions, guests: FakeGuests, disks: FakeDisks
+) -> None:
+    """Whoever closes does not want the files either."""
+    session, _ = await opened(sessions)
+    lose(session, guests)
+    await eventually(lambda: session.record.state == SessionState.LOST)
+    sessions.close(session.id)
+
+    await eventually(lambda: not disks.owners)
+
+
+async def test_failed_replacement_keeps_the_disk(
+    sessions: Sessions, guests: FakeGuests, engine: FakeEngine, disks: FakeDisks
+) -> None:
+    """An engine that is away when the session is reopened costs no file."""
+    session, _ = await opened(sessions)
+    lose(session, guests)
+    await eventually(lambda: session.record.state == SessionState.LOST)
+    away = EngineUnreachable("away", retry_after_seconds=1.0)
+    for step in ("create", "start"):
+        engine.fail_once(step, away)
+        with pytest.raises(SandboxdError):
+            await opened(sessions)
+    assert len(disks.owners) == 1
+
+    again, _ = await opened(sessions)
+    assert again.has_earlier_files
+
+
+async def test_damaged_disk_is_replaced_and_told(
+    sessions: Sessions, guests: FakeGuests, disks: FakeDisks
+) -> None:
+    """A session does not die with its disk: it starts anew, and says that the files are gone."""
+    session, _ = await opened(sessions)
+    lose(session, guests)
+    await eventually(lambda: session.record.state == SessionState.LOST)
+    disks.damaged.update(disks.owners)
+    again, outcome = await opened(sessions)
+
+    assert outcome == Outcome.RECREATED
+    assert not again.has_earlier_files
+    await eventually(lambda: not disks.damaged & disks.owners.keys())
+
+
+async def test_missing_disk_is_replaced_and_told(
+    sessions: Sessions, guests: FakeGuests, disks: FakeDisks
+) -> None:
+    """Somebody deleted the file: the session starts anew."""
+    session, _ = await opened(sessions)
+    lose(session, guests)
+    await eventually(lambda: session.record.state == SessionState.LOST)
+    disks.owners.clear()
+    again, _ = await opened(sessions)
+
+    assert not again.has_earlier_files
+
+
+async def test_full_host_is_told_with_a_retry_hint(
+    sessions: Sessions, disks: FakeDisks, engine: FakeEngine, uids: UidRange
+) -> None:
+    """No room for another disk: a typed error, and neither uid nor container is left."""
+    disks.fails = DiskSpaceLow(5 << 20, 10 << 20)
+    with pytest.raises(DiskSpaceLow) as caught:
+        await opened(sessions)
+
+    assert caught.value.retry_after_seconds
+    assert engine.live == set()
+    assert len(uids._taken) == 0
+
+
+async def test_start_keeps_only_disks_of_sessions(
+    maker: SandboxMaker, disks: FakeDisks, uids: UidRange
+) -> None:
+    """After a crash the files of sessions stay, with their uid; all others go."""
+    kept = Disk(id="a" * 16, uid=200_001)
+    disks.owners = {kept.id: kept.uid, "b" * 16: 200_002}
+    await maker.keep([kept])
+
+    assert list(disks.owners) == [kept.id]
+    assert 200_001 not in [uids.take() for _ in range(63)]
+    with pytest.raises(PoolExhausted):
+        uids.take()
+
+
+async def test_uid_and_disk_stay_taken_until_the_last_process_is_gone(
+    maker: SandboxMaker,
+    disks: FakeDisks,
+    uids: UidRange,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine may say that a container is gone before its processes are: then nobody else gets
+    its uid, until a sweep sees the end."""
+    sandbox = await maker.make()
+
+    async def lives_on(self: FakeProcess, seconds: float) -> bool:
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeProcess, "gone", lives_on)
+        await maker.destroy(sandbox)
+        await maker.sweep()
+        assert sandbox.uid in uids._taken
+        assert disks.owners
+    await maker.sweep()
+
+    assert sandbox.uid not in uids._taken
+    assert not disks.owners
+
+
+async def test_record_of_a_session_names_its_disk(sessions: Sessions, registry: Registry) -> None:
+    """What the next start keeps is what the registry says."""
+    session, _ = await opened(sessions)
+    (record,) = await registry.load()
+    assert session.sandbox is not None
+    assert session.sandbox.disk is not None
+
+    assert (record.disk_id, record.disk_uid) == (session.sandbox.disk.id, session.sandbox.uid)

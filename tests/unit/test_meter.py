@@ -1,0 +1,139 @@
+"""What commands are told to have used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from sandboxd.isolation import meter as metering
+from sandboxd.isolation.cgroups import CgroupLost, Counters
+from sandboxd.isolation.meter import Meter, WorkspaceGauge
+
+
+class Group:
+    """Counters that a test turns."""
+
+    asks = False
+
+    def __init__(self) -> None:
+        self.now = Counters(
+            cpu_ns=1_000, oom_kills=1, refused_forks=1, processes=1, most_processes=10
+        )
+        self.peak = 0
+        self.resets = 0
+        self.is_lost = False
+
+    def admit(self) -> None: ...
+
+    def counters(self) -> Counters:
+        if self.is_lost:
+            raise CgroupLost("gone")
+        return self.now
+
+    def reset_peak_memory(self) -> None:
+        self.resets += 1
+
+    def peak_memory(self) -> int:
+        return self.peak
+
+    def close(self) -> None:
+        self.is_lost = True
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+async def test_use_is_the_difference_between_two_readings(group: Group) -> None:
+    """What an earlier command used is not counted again."""
+    meter = Meter(group, None)
+    reading = meter.begin()
+    group.now = Counters(
+        cpu_ns=2_500_001_000, oom_kills=3, refused_forks=1, processes=1, most_processes=12
+    )
+    group.peak = 77
+    usage = meter.end(reading)
+
+    assert usage is not None
+    assert (usage.cpu_seconds, usage.oom_kills, usage.refused_forks) == (2.5, 2, 0)
+    assert (usage.peak_memory_bytes, usage.peak_processes) == (77, 12)
+    meter.close()
+
+
+async def test_without_a_new_record_the_most_seen_is_told(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel keeps only the record of the sandbox's life, so looks in between fill in."""
+    monkeypatch.setattr(metering, "LOOK_SECONDS", 0.01)
+    meter = Meter(group, None)
+    reading = meter.begin()
+    assert reading is not None
+    group.now = group.now._replace(processes=7)
+    async with asyncio.timeout(5):
+        while reading.most_seen != 7:
+            await asyncio.sleep(0.005)
+    group.now = group.now._replace(processes=1)
+    usage = meter.end(reading)
+
+    assert usage is not None
+    assert usage.peak_processes == 7
+    meter.close()
+
+
+async def test_peak_is_reset_only_when_nothing_else_runs(group: Group) -> None:
+    """A command that starts beside another does not wipe out what that one has used."""
+    meter = Meter(group, None)
+    first = meter.begin()
+    second = meter.begin()
+    assert group.resets == 1
+    meter.end(first)
+    meter.end(second)
+    meter.end(meter.begin())
+
+    assert group.resets == 2
+    meter.close()
+
+
+async def test_lost_group_tells_nothing(group: Group) -> None:
+    """No figures rather than wrong ones."""
+    meter = Meter(group, None)
+    reading = meter.begin()
+    group.is_lost = True
+
+    assert meter.end(reading) is None
+    assert meter.begin() is None
+    assert meter.end(None) is None
+    meter.close()
+
+
+async def test_reading_counts_once(group: Group) -> None:
+    """An exec that is both refused and lost is measured only once."""
+    meter = Meter(group, None)
+    reading = meter.begin()
+
+    assert meter.end(reading) is not None
+    assert meter.end(reading) is None
+    meter.close()
+
+
+def test_gauge_asks_the_filesystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full means no room for bytes or none for files."""
+    gauge = WorkspaceGauge(pid=os.getpid(), workspace_dir=str(tmp_path))
+    real = os.fstatvfs(os.open(tmp_path, os.O_RDONLY))
+    assert not gauge.is_full
+
+    def says(free_blocks: int, free_files: int) -> bool:
+        fields = list(real)
+        fields[4], fields[7] = free_blocks, free_files
+        monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result(fields))
+        return gauge.is_full
+
+    assert says(0, 10)
+    assert says(1 << 20, 0)
+    assert not says(1 << 20, 10)
+    gauge.close()
+    assert not gauge.is_full

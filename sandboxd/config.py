@@ -140,8 +140,9 @@ class Config(BaseSettings):
             raise ValueError("MIN_POOL_SIZE must not exceed MAX_POOL_SIZE")
         if self.pool_size > self.max_pool_size:
             raise ValueError("POOL_SIZE must not exceed MAX_POOL_SIZE")
-        if self.max_pool_size > self.sandbox_uid_count:
-            raise ValueError("SANDBOXD_UID_COUNT must be at least MAX_POOL_SIZE")
+        if self.max_pool_size >= self.sandbox_uid_count:
+            # One more for the sandbox that the daemon examines.
+            raise ValueError("SANDBOXD_UID_COUNT must be more than MAX_POOL_SIZE")
         if self.default_exec_seconds > self.max_exec_seconds:
             raise ValueError(
                 "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"

@@ -97,15 +97,16 @@ async def running(
         sessions = await stack.enter_async_context(
             Sessions(pool, registry, _session_settings(config))
         )
-        examiner = Examiner(sandboxes, sandbox_settings)
         if config.examine:
-            await stack.enter_async_context(examiner)
+            examiner = await stack.enter_async_context(Examiner(sandboxes, sandbox_settings))
+        else:
+            off = "SANDBOXD_EXAMINE is off"
+            examiner = Examiner(sandboxes, sandbox_settings, until_then=off)
         measures = _measures(config, host, sandbox_settings, disks_say)
 
         def protections(engine_info: EngineInfo | None) -> Sequence[Protection]:
             facts = host_facts.look(config.state_dir)
-            findings = examiner.findings if config.examine else ()
-            return assess(facts, measures, engine_info, findings)
+            return assess(facts, measures, engine_info, examiner.findings)
 
         server = ApiServer(
             config,

@@ -297,12 +297,13 @@ class Examiner:
         settings: SandboxSettings,
         *,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
+        until_then: str = NOT_YET,
     ) -> None:
         self._maker = maker
         self._settings = settings
         self._retry_seconds = retry_seconds
         self._tasks = Tasks()
-        self.findings = Observations().judge(checks(settings, uid=-1), NOT_YET)
+        self.findings = Observations().judge(checks(settings, uid=-1), until_then)
 
     async def __aenter__(self) -> Examiner:
         self._tasks.spawn(self._examine(), "examination")

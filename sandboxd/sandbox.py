@@ -40,6 +40,7 @@ GUEST_ARGV = (
     "-c",
     "import sys; sys.path.insert(0, '/.sandboxd'); from guest.pid1 import main; main()",
 )
+HOSTNAME = "sandbox"
 GUEST_MEMORY = 24 << 20
 """What the container may use beyond its commands."""
 GUEST_PROCESSES = 16
@@ -444,7 +445,7 @@ class SandboxMaker:
             argv=GUEST_ARGV,
             labels=self._labels,
             uid=uid,
-            hostname="sandbox",
+            hostname=HOSTNAME,
             memory_bytes=settings.memory_bytes + GUEST_MEMORY,
             pids=settings.max_processes + GUEST_PROCESSES,
             # On the container it would slow the guest down as well, so only where it has to be.
@@ -462,7 +463,7 @@ class SandboxMaker:
                 BindMount(source=settings.runtime_dir, target="/.sandboxd"),
                 BindMount(source=settings.guest_dir, target="/.sandboxd/guest"),
                 BindMount(source=directory, target="/.sandboxd/link"),
-                *self._write_accounts(directory, uid, image),
+                *self._write_etc(directory, uid, image),
                 *workspace,
             ),
             tmpfs=self._tmpfs(uid, image, has_workspace=attached is None),
@@ -470,11 +471,15 @@ class SandboxMaker:
             readonly_paths=READONLY_PATHS,
         )
 
-    def _write_accounts(self, directory: Path, uid: int, image: _Image) -> Sequence[BindMount]:
+    def _write_etc(self, directory: Path, uid: int, image: _Image) -> Sequence[BindMount]:
         name, home = self._settings.user, self._settings.workspace_dir
         files = {
             "passwd": accounts.passwd(image.passwd, name=name, uid=uid, home=home),
             "group": accounts.group(image.group, name=name, gid=uid),
+            # The engine's own would show the container's id, as part of where they come from.
+            "hostname": f"{HOSTNAME}\n",
+            "hosts": f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n",
+            "resolv.conf": "",
         }
         for file, text in files.items():
             (directory / file).write_text(text)

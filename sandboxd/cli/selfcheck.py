@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from sandboxd.cli.doctor import summary
 from sandboxd.config import Config
+from sandboxd.examination import NOT_YET
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
@@ -105,7 +106,8 @@ def wait_until_ready(
             progress += f", the last start failed: {pool.last_error}"
         if progress != before:
             click.echo(f"[{elapsed:3.0f}s] {progress}")
-        if pool.warm >= pool.target:
+        is_examined = not any(NOT_YET in one.detail for one in status.protections)
+        if pool.warm >= pool.target and (is_examined or elapsed > wait_seconds / 4):
             return status
         time.sleep(0.2)
     raise click.ClickException(f"not ready after {wait_seconds:.0f} s: {progress}")

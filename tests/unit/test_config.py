@@ -124,7 +124,7 @@ def test_host_beyond_loopback_is_refused(host: str, monkeypatch: pytest.MonkeyPa
     [
         ({"POOL_SIZE": "81"}, "POOL_SIZE must not exceed MAX_POOL_SIZE"),
         ({"MIN_POOL_SIZE": "81"}, "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"),
-        ({"SANDBOXD_UID_COUNT": "79"}, "SANDBOXD_UID_COUNT must be at least MAX_POOL_SIZE"),
+        ({"SANDBOXD_UID_COUNT": "79"}, "SANDBOXD_UID_COUNT must be more than MAX_POOL_SIZE"),
         ({"SANDBOXD_UID_START": "0"}, "greater than or equal to 1000"),
         ({"MAX_POOL_SIZE": "0"}, "greater than or equal to 1"),
         ({"POOL_SIZE": "-1"}, "greater than or equal to 0"),

@@ -124,12 +124,26 @@ class Config(BaseSettings):
     max_exec_seconds: float = _own(3600.0, "MAX_EXEC_TIMEOUT_SECONDS", gt=0)
     max_running_execs: int = _own(32, "MAX_RUNNING_EXECS", ge=1)
     """Commands at once in one session."""
+    max_running_execs_in_all: int = _own(2048, "MAX_RUNNING_EXECS_IN_ALL", ge=1)
+    """Commands at once in all sessions."""
+    exec_memory_minutes: float = _own(10.0, "EXEC_MEMORY_MINUTES", gt=0)
+    """How long output and end of a command are there for late readers."""
+    spool_bytes: Bytes = _own(64 << 20, "SPOOL_BYTES", ge=64 << 10)
+    """Bytes of each output stream that are kept; beyond, the middle is dropped."""
+    session_spool_bytes: Bytes = _own(256 << 20, "SESSION_SPOOL_BYTES", ge=64 << 10)
+    """Bytes of output that are kept for one session, on disk."""
+    total_spool_bytes: Bytes = _own(4 << 30, "TOTAL_SPOOL_BYTES", ge=64 << 10)
+    """Bytes of output that are kept in all, on disk."""
     max_run_output_bytes: Bytes = _own(1 << 20, "MAX_RUN_OUTPUT", ge=1024, le=4 << 20)
     """Bytes of each stream that Run returns."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
     examine: bool = _own(True, "EXAMINE")
     """Whether the daemon attacks a sandbox of its own at start, to prove the isolation."""
+    grace_seconds: float = _own(120.0, "GRACE_SECONDS", ge=0)
+    """How long commands go on without their daemon, after a crash or a stop that keeps sessions."""
+    keep_sessions: bool = _own(False, "KEEP_SESSIONS")
+    """Whether a stop (SIGTERM) leaves sessions, with what runs in them, to the next daemon."""
     drain_seconds: float = _own(5.0, "DRAIN_SECONDS", ge=0)
     """How long running calls get to finish at shutdown."""
     log_level: str = _own("info", "LOG_LEVEL", pattern="^(debug|info|warning|error)$")

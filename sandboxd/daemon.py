@@ -12,7 +12,7 @@ import resource
 import secrets
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -25,6 +25,8 @@ from sandboxd.engine.contract import Engine, EngineInfo
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
 from sandboxd.errors import SandboxdError
 from sandboxd.examination import Examiner
+from sandboxd.exec_records import ExecRecords, Labels
+from sandboxd.exec_shelf import ExecHouse, ShelfSettings
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
 from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
@@ -32,13 +34,15 @@ from sandboxd.isolation.host import Host
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool import PoolSettings, WarmPool
+from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
 from sandboxd.sandbox import SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
-from sandboxd.sessions import Sessions, SessionSettings, disk_of
+from sandboxd.sessions import Adopted, Sessions, SessionSettings, disk_of
+from sandboxd.spool import SpoolBudget, SpoolSettings
 
 log = structlog.get_logger()
 
@@ -92,11 +96,17 @@ async def running(
         )
         sandbox_settings = _sandbox_settings(config, instance)
         sandboxes = maker(engine, sandbox_settings, host)
-        await sandboxes.keep([d for r in await registry.load() if (d := disk_of(r)) is not None])
-        pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config)))
+        records = await registry.load()
+        await sandboxes.keep([d for r in records if (d := disk_of(r)) is not None])
+        adopted = await _adopt(records, sandboxes)
+        in_use = [one.sandbox for one in adopted.values()]
+        pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config), in_use))
+        house = _exec_house(config)
         sessions = await stack.enter_async_context(
-            Sessions(pool, registry, _session_settings(config))
+            Sessions(pool, registry, _session_settings(config), house, adopted)
         )
+        if config.keep_sessions:
+            stack.callback(pool.leave_used)
         if config.examine:
             examiner = await stack.enter_async_context(Examiner(sandboxes, sandbox_settings))
         else:
@@ -149,6 +159,43 @@ async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
     async with running(config) as daemon:
         on_ready(daemon)
         await stop.wait()
+
+
+async def _adopt(
+    records: Sequence[SessionRecord], sandboxes: SandboxMaker
+) -> Mapping[str, Adopted]:
+    """Go on with the sessions that were active, all at once; those that cannot be are lost."""
+    active = [one for one in records if one.state == SessionState.ACTIVE and one.sandbox_id]
+
+    async def adopt(record: SessionRecord) -> Adopted | None:
+        try:
+            found = await sandboxes.adopt(record.sandbox_id, uid=record.uid, disk=disk_of(record))
+        except SandboxdError as error:
+            log.warning("session.not_adopted", session_id=record.session_id, error=str(error))
+            return None
+        return Adopted(*found) if found else None
+
+    results = await asyncio.gather(*map(adopt, active))
+    pairs = zip(active, results, strict=True)
+    return {record.session_id: one for record, one in pairs if one is not None}
+
+
+def _exec_house(config: Config) -> ExecHouse:
+    spools = SpoolSettings(directory=config.state_dir / "spool", max_bytes=config.spool_bytes)
+    (config.state_dir / "execs").mkdir(mode=0o700, exist_ok=True)
+    settings = ShelfSettings(
+        spools=spools,
+        session_spool_bytes=config.session_spool_bytes,
+        max_running=config.max_running_execs,
+        max_running_in_all=config.max_running_execs_in_all,
+        memory_seconds=config.exec_memory_minutes * 60,
+    )
+    return ExecHouse(
+        settings,
+        Labels.of(config.state_dir),
+        ExecRecords(config.state_dir / "execs"),
+        SpoolBudget(config.total_spool_bytes),
+    )
 
 
 async def _check_runtime(config: Config, engine: Engine) -> None:
@@ -286,9 +333,7 @@ def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
             "set SANDBOXD_GUEST_RUNTIME"
         )
     links_dir = config.run_dir / "links"
-    # What an earlier process left is of no use: its listeners died with it.
-    shutil.rmtree(links_dir, ignore_errors=True)
-    links_dir.mkdir(mode=0o711, parents=True)
+    links_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     return SandboxSettings(
         instance=instance,
         image=config.container_image,
@@ -307,6 +352,7 @@ def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
         cpu_quota_us=config.cpu_quota_us,
         max_processes=config.max_processes,
         max_open_files=config.max_open_files,
+        grace_seconds=config.grace_seconds,
     )
 
 
@@ -347,5 +393,5 @@ def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
-        max_running_execs=config.max_running_execs,
+        outlive_the_daemon=config.keep_sessions,
     )

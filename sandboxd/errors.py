@@ -7,13 +7,15 @@
     │   └── RequestTooLarge
     ├── NotFound
     │   ├── SessionNotFound
+    │   ├── ExecNotFound
     │   └── ImageNotFound
     ├── AlreadyExists
-    │   └── ExecAlreadyExists
+    │   └── ExecConflict
     ├── WrongState                  something else has to happen first
     │   ├── SessionExpired
     │   ├── SessionClosed
     │   ├── SessionRecreated
+    │   ├── ExecEnded
     │   └── CommandNotStartable
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
@@ -96,6 +98,17 @@ class SessionNotFound(NotFound):
         )
 
 
+class ExecNotFound(NotFound):
+    reason = "EXEC_NOT_FOUND"
+
+    def __init__(self, exec_id: str) -> None:
+        super().__init__(
+            f"The session has no exec {quoted(exec_id)}; it was never started, or it ended too "
+            "long ago. ListExecs tells which there are.",
+            execId=exec_id,
+        )
+
+
 class ImageNotFound(NotFound):
     reason = "IMAGE_NOT_FOUND"
 
@@ -111,12 +124,14 @@ class AlreadyExists(SandboxdError):
     """Category: the name is taken."""
 
 
-class ExecAlreadyExists(AlreadyExists):
-    reason = "EXEC_ALREADY_EXISTS"
+class ExecConflict(AlreadyExists):
+    reason = "EXEC_CONFLICT"
 
     def __init__(self, exec_id: str) -> None:
         super().__init__(
-            f"This session already ran an exec {exec_id!r}; choose a new exec_id.", execId=exec_id
+            f"Exec {quoted(exec_id)} is there already, with another command or other settings; use "
+            "a new exec_id for a new command.",
+            execId=exec_id,
         )
 
 
@@ -156,6 +171,15 @@ class SessionRecreated(WrongState):
             sessionId=session_id,
             incarnation=str(current),
         )
+
+
+class ExecEnded(WrongState):
+    """The exec is not there any more to be acted on."""
+
+    reason = "EXEC_ENDED"
+
+    def __init__(self, exec_id: str, problem: str) -> None:
+        super().__init__(f"Exec {quoted(exec_id)} {problem}.", execId=exec_id)
 
 
 class CommandNotStartable(WrongState):

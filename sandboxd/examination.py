@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import structlog
 
 from sandboxd.errors import SandboxdError
-from sandboxd.execs import Exec, ExecSpec, ExitStatus, Ladder, Reason, new_exec_id
+from sandboxd.exec_spec import ExecSpec, new_exec_id
+from sandboxd.execs import Exec, ExitStatus, Facts, Ladder, Reason
 from sandboxd.guest.frames import Stream
 from sandboxd.isolation import probe
 from sandboxd.isolation.disk_template import SLACK_BYTES
@@ -277,10 +278,17 @@ class _Inside(NamedTuple):
             cwd=self.settings.workspace_dir,
             env={},
             timeout_seconds=PROGRAM_SECONDS,
+            is_kept=False,
+        )
+        execution = Exec(
+            Facts.of(spec),
+            self.sandbox,
+            on_ended=lambda _: None,
+            ladder=Ladder(),
+            spool=None,
             capture_bytes=MAX_OUTPUT,
         )
-        execution = Exec(spec, self.sandbox, on_ended=lambda _: None, ladder=Ladder())
-        execution.start()
+        execution.start(spec.encode(label=""))
         status = await execution.wait()
         self.observations.read(execution.captured[Stream.STDOUT].data)
         if self.sandbox.is_lost and status.reason is not Reason.TIMED_OUT:

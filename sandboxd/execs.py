@@ -1,45 +1,44 @@
-"""A command of a session, from its request to its truthful end."""
+"""A command of a session: it runs and ends whether or not someone looks."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
-import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 
 import structlog
 
-from sandboxd.errors import (
-    CommandNotStartable,
-    InvalidRequest,
-    RequestTooLarge,
-    SandboxLost,
-    quoted,
+from sandboxd.errors import CommandNotStartable, ExecEnded, InvalidRequest, SandboxLost
+from sandboxd.exec_spec import ExecSpec
+from sandboxd.guest.frames import (
+    MAX_INPUT,
+    WINDOW,
+    Ack,
+    Cause,
+    Ending,
+    ExecState,
+    Exited,
+    Stream,
+    Target,
 )
-from sandboxd.guest.frames import MAX_DAEMON_PAYLOAD, WINDOW, Cause, Ending, Exited, Stream
 from sandboxd.isolation.meter import Reading, Usage
 from sandboxd.link import LinkClosed
-from sandboxd.output import Capture, Chunk, Discard, Queue, Sink
+from sandboxd.output import Capture, CapturedStream, Chunk, Follower, Gap, Output, Sink
 from sandboxd.sandbox import Sandbox
+from sandboxd.spool import Spool
 
 log = structlog.get_logger()
 
-MAX_ARGUMENT_BYTES = 128 * 1024 - 1
-"""The kernel's limit for one argument, and so for a command line."""
-MAX_VECTOR_BYTES = 512 * 1024
-"""Arguments and environment together."""
-MAX_WORDS = 4096
 HOST_KILL_SECONDS = 0.25
 """How long the guest gets to end a command before the host ends the sandbox."""
 FIRST_BATCH_SECONDS = 0.01
 """How long `started` waits for company."""
 MAX_BATCH_BYTES = 256 * 1024
-
-_EXEC_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+REATTACH_SECONDS = 30.0
+"""After a restart of the daemon, how long a command waits for the caller it should not outlive."""
 
 
 class Reason(Enum):
@@ -48,6 +47,7 @@ class Reason(Enum):
     EXITED = auto()
     SIGNALLED = auto()
     TIMED_OUT = auto()
+    NO_OUTPUT = auto()
     CANCELLED = auto()
     SESSION_CLOSED = auto()
     SANDBOX_LOST = auto()
@@ -57,6 +57,12 @@ class Reason(Enum):
     DISK_FULL = auto()
 
 
+class State(Enum):
+    QUEUED = auto()
+    RUNNING = auto()
+    ENDED = auto()
+
+
 @dataclass
 class Ladder:
     """How often each step was needed to end a command."""
@@ -64,97 +70,6 @@ class Ladder:
     by_guest: int = 0
     by_host: int = 0
     by_engine: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecSpec:
-    """A checked request to run something."""
-
-    exec_id: str
-    shell: str | None
-    argv: Sequence[str]
-    cwd: str
-    env: Mapping[str, str]
-    timeout_seconds: float
-    survives_disconnect: bool = False
-    """Whether it runs on when its caller goes away."""
-    capture_bytes: int | None = None
-    """Bytes of each stream to keep for one answer; absent means that a reader follows it."""
-
-    def __post_init__(self) -> None:
-        if not _EXEC_ID.fullmatch(self.exec_id):
-            raise InvalidRequest("exec_id", "use 1 to 64 letters, digits, `_`, `-` or `.`")
-        if self.shell is not None:
-            self._check_line(self.shell)
-        else:
-            self._check_words()
-        _no_nul("cwd", self.cwd)
-        if len(self.cwd.encode()) > 4096:
-            raise RequestTooLarge("cwd", "a path has at most 4096 bytes")
-        self._check_env()
-        if self._size() > MAX_VECTOR_BYTES:
-            raise RequestTooLarge(
-                "command",
-                f"with its environment it has over {MAX_VECTOR_BYTES} bytes; use a file for data",
-            )
-
-    def _check_line(self, line: str) -> None:
-        if not line.strip():
-            raise InvalidRequest("command", "the command is empty; give a command line or argv")
-        _no_nul("command", line)
-        if len(line.encode()) > MAX_ARGUMENT_BYTES:
-            raise RequestTooLarge(
-                "command",
-                f"a command line has at most {MAX_ARGUMENT_BYTES} bytes; put large data in a file",
-            )
-
-    def _check_words(self) -> None:
-        if not self.argv or not self.argv[0]:
-            raise InvalidRequest("command", "argv needs a program as its first word")
-        if len(self.argv) > MAX_WORDS:
-            raise RequestTooLarge("command", f"argv has at most {MAX_WORDS} words")
-        for word in self.argv:
-            _no_nul("command", word)
-            if len(word.encode()) > MAX_ARGUMENT_BYTES:
-                raise RequestTooLarge(
-                    "command", f"a word of argv has at most {MAX_ARGUMENT_BYTES} bytes"
-                )
-
-    def _check_env(self) -> None:
-        if len(self.env) > MAX_WORDS:
-            raise RequestTooLarge("env", f"there may be at most {MAX_WORDS} variables")
-        for name, value in self.env.items():
-            if not name or "=" in name:
-                raise InvalidRequest("env", f"{quoted(name)} is no name of a variable")
-            _no_nul("env", name + value)
-            if len(name.encode()) + len(value.encode()) >= MAX_ARGUMENT_BYTES:
-                raise RequestTooLarge("env", f"variable {quoted(name)} is too large")
-
-    def _size(self) -> int:
-        words = [self.shell or "", *self.argv, *self.env, *self.env.values()]
-        return sum(len(word.encode()) for word in words)
-
-    def encode(self) -> bytes:
-        request = {
-            "shell": self.shell,
-            "argv": list(self.argv),
-            "cwd": self.cwd,
-            "env": dict(self.env),
-        }
-        # Not escaped to ASCII: that could grow a request beyond the frame limit.
-        data = json.dumps(request, ensure_ascii=False).encode()
-        if len(data) > MAX_DAEMON_PAYLOAD:
-            raise RequestTooLarge("command", "the request is too large once encoded")
-        return data
-
-
-def new_exec_id() -> str:
-    return f"exe_{secrets.token_hex(8)}"
-
-
-def _no_nul(field: str, text: str) -> None:
-    if "\0" in text:
-        raise InvalidRequest(field, "it holds a NUL byte, which no argument can")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +85,44 @@ class ExitStatus:
     hint: str
     usage: Usage | None = None
     """What the host counted; absent where it could not look."""
+    stdout_dropped: int = 0
+    stderr_dropped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What has to be known of a command while it runs, in a form that outlives the daemon."""
+
+    exec_id: str
+    digest: str
+    """Of its content; empty if nobody can repeat it."""
+    command: str
+    timeout_seconds: float
+    no_output_seconds: float | None
+    survives_disconnect: bool
+    has_stdin: bool
+    has_terminal: bool
+    shell_name: str
+    started_at: float
+    """Seconds since the epoch."""
+    is_chosen: bool = True
+    """Whether its id is the caller's."""
+
+    @classmethod
+    def of(cls, spec: ExecSpec) -> Facts:
+        return cls(
+            exec_id=spec.exec_id,
+            digest=spec.digest if spec.is_kept else "",
+            command=spec.command if spec.is_kept else "",
+            timeout_seconds=spec.timeout_seconds,
+            no_output_seconds=spec.no_output_seconds,
+            survives_disconnect=spec.survives_disconnect,
+            has_stdin=spec.has_stdin,
+            has_terminal=spec.terminal is not None,
+            shell_name=spec.shell_name,
+            started_at=time.time(),
+            is_chosen=spec.is_chosen,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,79 +130,150 @@ class Batch:
     """What happened since the last batch."""
 
     is_first: bool
-    chunks: Sequence[Chunk]
+    chunks: Sequence[Chunk | Gap]
     exit: ExitStatus | None
 
 
 class Exec:
-    """A running or finished command. Belongs to its session; callers only look at it."""
+    """A queued, running or finished command. Belongs to its session; callers only look at it."""
 
     def __init__(
         self,
-        spec: ExecSpec,
+        facts: Facts,
         sandbox: Sandbox,
         *,
         on_ended: Callable[[Exec], None],
         ladder: Ladder,
+        spool: Spool | None,
+        capture_bytes: int | None = None,
     ) -> None:
-        self.spec = spec
+        self.facts = facts
         self._sandbox = sandbox
         self._on_ended = on_ended
         self._ladder = ladder
-        self._reading: Reading | None = None
         self._loop = asyncio.get_running_loop()
         self._began = time.monotonic()
-        self._queue = Queue(self._give_credit)
-        self._sink: Sink = self._queue
+        self._reading: Reading | None = None
+        self.output = Output(spool, self._acknowledge) if spool is not None else None
         self._captured: Capture | None = None
-        if spec.capture_bytes is not None:
-            self._sink = self._captured = Capture(self._give_credit, max_bytes=spec.capture_bytes)
+        if self.output is None:
+            self._captured = Capture(self._acknowledge, max_bytes=capture_bytes or 0)
+        self._sink: Sink = self.output or self._captured  # type: ignore[assignment]  # one is there
         self._counts = {Stream.STDOUT: 0, Stream.STDERR: 0}
         self._intent: Reason | None = None
         """Why we asked for the end, if we did."""
         self._refusal: str | None = None
         self._lost: str | None = None
-        self._number = 0
+        self.number = 0
+        """Of its channel; 0 until it is handed to the guest."""
         self._deadline: asyncio.TimerHandle | None = None
-        self._changed: asyncio.Future[None] | None = None
+        self._silence: asyncio.TimerHandle | None = None
+        self._last_output = 0.0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._input = _Input()
+        self._holders = 0
+        """Callers of Exec and Run: unless it may outlive them, it ends when the last one leaves."""
+        self._is_left = False
+        """To the next daemon."""
         self.exit: ExitStatus | None = None
 
     def __repr__(self) -> str:
-        state = self.exit.reason.name if self.exit else "running"
-        return f"<Exec {self.spec.exec_id} {state}>"
+        return f"<Exec {self.id} {self.exit.reason.name if self.exit else self.state.name}>"
 
     @property
     def id(self) -> str:
-        return self.spec.exec_id
+        return self.facts.exec_id
 
-    def start(self) -> None:
+    @property
+    def state(self) -> State:
+        if self.exit is not None:
+            return State.ENDED
+        return State.RUNNING if self.number else State.QUEUED
+
+    @property
+    def sandbox(self) -> Sandbox:
+        return self._sandbox
+
+    @property
+    def is_kept(self) -> bool:
+        return self.output is not None
+
+    def length(self, stream: Stream) -> int:
+        return self._counts[stream]
+
+    # --- its life ---
+
+    def start(self, request: bytes) -> None:
         """Hand the command to the guest; from here on exactly one exit follows."""
-        request = self.spec.encode()
+        self._began = time.monotonic()
         if self._sandbox.meter is not None:
             self._reading = self._sandbox.meter.begin()
         try:
-            self._number = self._sandbox.link.start(request, self)
+            self.number = self._sandbox.link.start(request, self)
         except LinkClosed as error:
+            if self.exit is None:
+                self._used()  # or what it began to count is never ended
             raise SandboxLost(str(error)) from None
-        self._deadline = self._loop.call_later(
-            self.spec.timeout_seconds, self.end, Reason.TIMED_OUT
-        )
+        self._watch_time(self.facts.timeout_seconds)
+
+    def adopt(self, number: int, state: ExecState, have: Mapping[Stream, int]) -> None:
+        """Take over a command that an earlier daemon started; `have` is what its spool holds."""
+        self.number = number
+        self._counts = dict(have)
+        self._input.is_known = not (self.facts.has_stdin or self.facts.has_terminal)
+        elapsed = min(max(0.0, time.time() - self.facts.started_at), self.facts.timeout_seconds)
+        self._began = time.monotonic() - elapsed
+        if self._sandbox.meter is not None:
+            self._reading = self._sandbox.meter.begin()
+        if state.exited is None:
+            self._watch_time(self.facts.timeout_seconds - elapsed)
+            if not self.facts.survives_disconnect:
+                self._loop.call_later(REATTACH_SECONDS, self._end_if_alone)
+        try:
+            self._sandbox.link.resume(number, self, have)
+        except LinkClosed as error:  # while the daemon was still starting
+            if self.exit is None:
+                self.on_lost(str(error))
+
+    def _watch_time(self, seconds: float) -> None:
+        self._deadline = self._loop.call_later(seconds, self.end, Reason.TIMED_OUT)
+        if self.facts.no_output_seconds is not None:
+            self._last_output = self._loop.time()
+            self._watch_silence()
+
+    def _watch_silence(self) -> None:
+        assert self.facts.no_output_seconds is not None
+        due = self._last_output + self.facts.no_output_seconds
+        if self._loop.time() >= due:
+            self.end(Reason.NO_OUTPUT)
+        else:
+            self._silence = self._loop.call_at(due, self._watch_silence)
+
+    def _end_if_alone(self) -> None:
+        is_followed = self.output is not None and self.output.is_followed
+        if not is_followed and not self._holders:
+            self.end(Reason.CANCELLED)
 
     def end(self, reason: Reason) -> None:
         """End the command with all its processes; the first reason given is the one that counts.
 
         Guest first; after HOST_KILL_SECONDS the host kills the sandbox's first process.
         """
-        if self.exit is not None or self._intent is not None:
+        if self.exit is not None or self._intent is not None or self._is_left:
             return
         self._intent = reason
+        if not self.number:
+            self._finish(reason)  # it waited for its shell and never ran
+            return
+        if self._sandbox.meter is not None:
+            self._sandbox.meter.hurry()
         try:
-            self._sandbox.link.kill(self._number)
+            self._sandbox.link.kill(self.number)
             # Room for what is still in the pipes, so that a slow reader cannot delay the end.
-            self._give_credit(WINDOW)
+            self._sandbox.link.widen(self.number, WINDOW)
         except LinkClosed:
             return  # on_lost has been or will be called
-        self._cancel_deadline()
+        self._cancel_timers()
         self._deadline = self._loop.call_later(HOST_KILL_SECONDS, self._end_from_host)
 
     def _end_from_host(self) -> None:
@@ -259,78 +283,177 @@ class Exec:
         else:
             self._ladder.by_engine += 1
 
+    def let_go(self) -> None:
+        """Leave it to the next daemon: from here on nothing ends it, whoever goes away."""
+        self._is_left = True
+        self._cancel_timers()
+
+    def release(self) -> None:
+        """Let the guest forget it: it has ended, and what is kept of it is kept here."""
+        if self.exit is not None and self.number:
+            self._sandbox.link.release(self.number)
+
     # --- reading ---
 
     @property
     def captured(self) -> Capture:
-        """The excerpt of the output, for an exec that was asked to keep one."""
+        """The excerpt of the output, for an exec that is not kept."""
         assert self._captured is not None
         return self._captured
+
+    def excerpt(self, stream: Stream, max_bytes: int) -> CapturedStream:
+        """The first and last bytes of a stream of a kept exec."""
+        assert self.output is not None
+        spool, captured = self.output.spool, CapturedStream(max_bytes)
+        captured.take_from(spool, stream)
+        return captured
 
     async def ended(self) -> ExitStatus:
         """Return how it ended."""
         while self.exit is None:
-            # Shielded: one who gives up waiting must not take the news from the others.
-            await asyncio.shield(self._change())
+            await self._change()
         return self.exit
 
     async def wait(self) -> ExitStatus:
         """Return how it ended; CommandNotStartable if it never began."""
         status = await self.ended()
-        self._raise_if_never_ran()
+        self.raise_if_never_ran()
         return status
 
-    async def follow(self) -> AsyncIterator[Batch]:
-        """What happens, in batches; the last one carries the exit. For one reader.
+    async def follow(self, offsets: Mapping[Stream, int] | None = None) -> AsyncIterator[Batch]:
+        """What happens, in batches, from these offsets on; the last one carries the exit.
 
         CommandNotStartable if it never began.
         """
-        if self.exit is None and not self._queue:
-            # A moment for a short command to answer in one piece, no longer: others are watched.
-            await asyncio.wait([self._change()], timeout=FIRST_BATCH_SECONDS)
+        assert self.output is not None
+        self._check_offsets(offsets or {})
+        follower = self.output.follow(offsets or {})
+        try:
+            if self.exit is None and not follower.is_behind:
+                # A moment for a short command to answer in one piece; others are watched.
+                await self._change(FIRST_BATCH_SECONDS)
+            async for batch in self._batches(follower):
+                yield batch
+        finally:
+            self.output.leave(follower)
+
+    async def _batches(self, follower: Follower) -> AsyncIterator[Batch]:
         is_first = True
         while True:
-            self._raise_if_never_ran()
-            chunks = self._queue.take(MAX_BATCH_BYTES)
-            exit_status = self.exit if not self._queue else None
+            self.raise_if_never_ran()
+            chunks = follower.take(MAX_BATCH_BYTES)
+            exit_status = self.exit if not follower.is_behind else None
             if is_first or chunks or exit_status:
                 yield Batch(is_first=is_first, chunks=chunks, exit=exit_status)
                 is_first = False
             if exit_status:
                 return
-            if not self._queue and self.exit is None:
+            if not follower.is_behind and self.exit is None:
                 await self._change()
 
-    def abandon(self) -> None:
-        """Its caller is gone: end it, or let it run on with its output dropped."""
-        if self.exit is not None:
-            return
-        self._sink = Discard(self._give_credit)
-        self._queue.clear()
-        if not self.spec.survives_disconnect:
-            self.end(Reason.CANCELLED)
+    def _check_offsets(self, offsets: Mapping[Stream, int]) -> None:
+        for stream, offset in offsets.items():
+            if offset > self._counts[stream]:
+                raise InvalidRequest(
+                    f"{stream.name.lower()}_offset",
+                    f"only {self._counts[stream]} bytes were written so far",
+                )
 
-    def _change(self) -> asyncio.Future[None]:
-        if self._changed is None or self._changed.done():
-            self._changed = self._loop.create_future()
-        return self._changed
+    async def _change(self, seconds: float | None = None) -> None:
+        """Wait for news, for as long as that."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            if seconds is None:
+                await waiter
+            else:
+                await asyncio.wait([waiter], timeout=seconds)
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
 
     def _wake(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
-    def _raise_if_never_ran(self) -> None:
+    def hold(self) -> None:
+        """A caller that it should not outlive is there; a repeated call counts as much as the
+        first, whose end may be noticed late."""
+        self._holders += 1
+
+    def abandon(self) -> None:
+        """Such a caller is gone: after the last one end it, unless it may outlive them."""
+        self._holders -= 1
+        if self._holders <= 0 and self.exit is None and not self.facts.survives_disconnect:
+            self.end(Reason.CANCELLED)
+
+    def raise_if_never_ran(self) -> None:
         if self._refusal is not None:
             raise CommandNotStartable(self._refusal)
 
-    def _give_credit(self, count: int) -> None:
-        self._sandbox.link.add_credit(self._number, count)
+    def _acknowledge(self, ack: Ack) -> None:
+        self._sandbox.link.acknowledge(self.number, ack)
+
+    # --- acting on it ---
+
+    def signal(self, number: int, target: Target) -> None:
+        self._check_running("it cannot be signalled")
+        with _loss_told():
+            self._sandbox.link.signal(self.number, number, target)
+
+    def resize(self, rows: int, columns: int) -> None:
+        self._check_running("its terminal is gone")
+        if not self.facts.has_terminal:
+            raise InvalidRequest("exec_id", "this exec has no terminal")
+        with _loss_told():
+            self._sandbox.link.resize(self.number, rows, columns)
+
+    async def write(self, offset: int, data: bytes, *, is_end: bool) -> int:
+        """Pass input on as the command takes it; returns where the next byte goes."""
+        if not (self.facts.has_stdin or self.facts.has_terminal):
+            raise InvalidRequest("exec_id", "this exec was started without `stdin`")
+        async with self._input.lock:
+            while not self._input.is_known:
+                self._check_running("its input is closed")
+                await self._change()
+            data = self._input.new_part(offset, data)
+            while data:
+                self._check_running("its input is closed")
+                room = self._input.taken + MAX_INPUT - self._input.sent
+                if room <= 0:
+                    await self._change()
+                    continue
+                piece, data = data[:room], data[room:]
+                with _loss_told():
+                    self._sandbox.link.input(self.number, self._input.sent, piece)
+                self._input.sent += len(piece)
+            if is_end and not self._input.is_closed:
+                self._check_running("its input is closed")
+                with _loss_told():
+                    self._sandbox.link.end_input(self.number)
+                self._input.is_closed = True
+            return self._input.sent
+
+    def _check_running(self, effect: str) -> None:
+        if self.exit is not None:
+            raise ExecEnded(self.id, f"has ended, {effect}")
+        if not self.number:
+            raise ExecEnded(self.id, "waits for its shell and cannot be acted on yet")
 
     # --- what the link tells ---
 
     def on_output(self, stream: Stream, offset: int, data: bytes) -> None:
         self._counts[stream] += len(data)
+        self._last_output = self._loop.time()
         self._sink.put(Chunk(stream, offset, data))
+        self._wake()
+
+    def on_input_taken(self, count: int) -> None:
+        self._input.taken = count
+        self._input.sent = max(self._input.sent, count)
+        self._input.is_known = True
         self._wake()
 
     def on_exited(self, exited: Exited) -> None:
@@ -388,7 +511,7 @@ class Exec:
         signal: int | None = None,
         usage: Usage | None = None,
     ) -> None:
-        self._cancel_deadline()
+        self._cancel_timers()
         self.exit = ExitStatus(
             reason=reason,
             code=code,
@@ -398,29 +521,78 @@ class Exec:
             stderr_bytes=self._counts[Stream.STDERR],
             hint=" ".join(filter(None, (self._hint(reason, signal), _aside(reason, usage)))),
             usage=usage,
+            stdout_dropped=self._dropped(Stream.STDOUT),
+            stderr_dropped=self._dropped(Stream.STDERR),
         )
         self._wake()
         self._on_ended(self)
 
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def recall(self, status: ExitStatus) -> None:
+        """It ended under an earlier daemon, which wrote down how."""
+        self.exit = status
+        self._counts = {Stream.STDOUT: status.stdout_bytes, Stream.STDERR: status.stderr_bytes}
+
+    def _dropped(self, stream: Stream) -> int:
+        return self.output.spool.dropped(stream).size if self.output is not None else 0
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._deadline, self._silence):
+            if timer is not None:
+                timer.cancel()
+        self._deadline = self._silence = None
 
     def _hint(self, reason: Reason, signal: int | None) -> str:
         """One line that tells a model what happened and what to do."""
+        if self._refusal is not None:
+            return f"The command was not started: {self._refusal}."
         template = _HINTS.get(reason, "")
         if reason == Reason.OUT_OF_MEMORY and self._lost:
             template += " The sandbox was lost; open the session again."
         return template.format(
-            timeout=f"{self.spec.timeout_seconds:g}", signal=signal, lost=self._lost
+            timeout=f"{self.facts.timeout_seconds:g}",
+            silence=f"{self.facts.no_output_seconds or 0:g}",
+            signal=signal,
+            lost=self._lost or "it had not begun",
         )
+
+
+@contextmanager
+def _loss_told() -> Iterator[None]:
+    try:
+        yield
+    except LinkClosed as error:
+        raise SandboxLost(str(error)) from None
+
+
+class _Input:
+    """How far the input of a command is."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.sent = 0
+        self.taken = 0
+        self.is_closed = False
+        self.is_known = True
+        """False after a restart of the daemon, until the guest has told how much it took."""
+
+    def new_part(self, offset: int, data: bytes) -> bytes:
+        """What of these bytes has not been sent yet."""
+        if offset > self.sent:
+            raise InvalidRequest("offset", f"the next byte to write is number {self.sent}")
+        fresh = data[self.sent - offset :]
+        if fresh and self.is_closed:
+            raise InvalidRequest("data", "the input was closed by an earlier `eof`")
+        return fresh
 
 
 _HINTS = {
     Reason.TIMED_OUT: (
         "The command was ended after {timeout} s; output up to then is kept. Give it a longer "
         "timeout or less to do."
+    ),
+    Reason.NO_OUTPUT: (
+        "The command was ended because it wrote nothing for {silence} s; it may have waited for "
+        "input."
     ),
     Reason.SIGNALLED: "The command was ended by signal {signal}, which sandboxd did not send.",
     Reason.CANCELLED: "The command was ended because its caller went away.",
@@ -444,7 +616,8 @@ _HINTS = {
 
 def _aside(reason: Reason, usage: Usage | None) -> str:
     """A limit that was reached although it is not why the command ended."""
-    if usage is None or reason not in (Reason.EXITED, Reason.TIMED_OUT, Reason.CANCELLED):
+    reasons = (Reason.EXITED, Reason.TIMED_OUT, Reason.NO_OUTPUT, Reason.CANCELLED)
+    if usage is None or reason not in reasons:
         return ""
     limits = []
     if usage.oom_kills:

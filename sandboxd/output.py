@@ -1,12 +1,21 @@
-"""Where the output of a command goes on its way to the caller: always bounded."""
+"""Where the output of a command goes on its way to its readers: always bounded."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sandboxd.guest.frames import FRAME_COST, Stream
+from sandboxd.guest.frames import FRAME_COST, WINDOW, Ack, Stream
+from sandboxd.spool import Spool
+
+ACK_STEP = 128 * 1024
+"""Acknowledged in few large pieces: each costs a write and wakes the guest."""
+PERSIST_AT = WINDOW // 4
+"""When so much is in memory only, it goes to disk, so that the guest can forget it."""
+RECENT_BYTES = 256 * 1024
+RECENT_CHUNKS = 256
+"""What is at hand, in the order it came, for readers who keep up."""
 
 
 class Chunk(NamedTuple):
@@ -15,78 +24,198 @@ class Chunk(NamedTuple):
     data: bytes
 
     @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+    @property
     def cost(self) -> int:
         return len(self.data) + FRAME_COST
 
 
+class Gap(NamedTuple):
+    """Output that is not kept any more."""
+
+    stream: Stream
+    offset: int
+    size: int
+
+
 class Sink(Protocol):
-    """Takes chunks as they come and gives credit back when it has room again."""
+    """Takes chunks as they come, and says when the guest may forget them."""
 
     def put(self, chunk: Chunk) -> None: ...
 
 
-CREDIT_STEP = 128 * 1024
-"""Credit goes back in few large pieces: each costs a write and wakes the guest."""
+class Debts:
+    """What the guest still keeps, oldest first."""
+
+    def __init__(self, acknowledge: Callable[[Ack], None]) -> None:
+        self._acknowledge = acknowledge
+        self._owed: deque[tuple[Stream, int, int]] = deque()
+        self._ready: dict[Stream, tuple[int, int]] = {}
+        """By stream: the offset up to which it can be acknowledged, and the window for it."""
+        self._ready_cost = 0
+        self.cost = 0
+
+    def add(self, chunk: Chunk) -> None:
+        self._owed.append((chunk.stream, chunk.end, chunk.cost))
+        self.cost += chunk.cost
+
+    def settle(self, safe: Mapping[Stream, int]) -> None:
+        """Acknowledge what is safe up to these offsets."""
+        while self._owed and self._owed[0][1] <= safe[self._owed[0][0]]:
+            stream, end, cost = self._owed.popleft()
+            self.cost -= cost
+            self._ready[stream] = (end, self._ready.get(stream, (0, 0))[1] + cost)
+            self._ready_cost += cost
+        if self._ready_cost >= ACK_STEP:
+            self.send()
+
+    def send(self) -> None:
+        ready, self._ready, self._ready_cost = self._ready, {}, 0
+        for stream, (offset, credit) in ready.items():
+            self._acknowledge(Ack(stream, offset, credit))
 
 
-class _Credit:
-    """Collects what is owed to the guest."""
+class Output:
+    """The output of an exec, kept in a spool and followed by any number of readers.
 
-    def __init__(self, give: Callable[[int], None]) -> None:
-        self._give = give
-        self._owed = 0
+    The guest forgets what is safe: on disk, and taken by every reader. So a slow reader slows the
+    command down, and a kill of the daemon loses nothing.
+    """
 
-    def add(self, count: int) -> None:
-        self._owed += count
-        if self._owed >= CREDIT_STEP:
-            owed, self._owed = self._owed, 0
-            self._give(owed)
-
-
-class Queue:
-    """Holds chunks until a reader takes them; credit returns only then, so a slow reader slows the
-    command down. What it holds is bounded by the window of the link."""
-
-    def __init__(self, give_credit: Callable[[int], None]) -> None:
-        self._credit = _Credit(give_credit)
-        self._chunks: deque[Chunk] = deque()
-
-    def __len__(self) -> int:
-        return len(self._chunks)
+    def __init__(self, spool: Spool, acknowledge: Callable[[Ack], None]) -> None:
+        self.spool = spool
+        self._debts = Debts(acknowledge)
+        self._recent: deque[Chunk] = deque()
+        self._recent_bytes = 0
+        self._followers: set[Follower] = set()
 
     def put(self, chunk: Chunk) -> None:
-        self._chunks.append(chunk)
+        self.spool.append(chunk.stream, chunk.data)
+        self._recent.append(chunk)
+        self._recent_bytes += len(chunk.data)
+        while self._recent_bytes > RECENT_BYTES or len(self._recent) > RECENT_CHUNKS:
+            self._recent_bytes -= len(self._recent.popleft().data)
+        self._debts.add(chunk)
+        if self._debts.cost > PERSIST_AT:
+            self.settle()
 
-    def clear(self) -> None:
-        """Forget what is there, and give the credit for it back."""
-        while self._chunks:
-            self._credit.add(self._chunks.popleft().cost)
+    def settle(self) -> None:
+        """Let the guest forget what it need not keep any more."""
+        if self._debts.cost > PERSIST_AT:
+            self.spool.persist()
+        safe = {stream: self.spool.releasable(stream) for stream in Stream}
+        for follower in self._followers:
+            for stream, cursor in follower.cursors.items():
+                safe[stream] = min(safe[stream], cursor)
+        self._debts.settle(safe)
 
-    def take(self, max_bytes: int) -> list[Chunk]:
-        """Remove what is there, up to about `max_bytes`."""
-        taken: list[Chunk] = []
-        size = 0
-        while self._chunks and size < max_bytes:
-            chunk = self._chunks.popleft()
-            size += len(chunk.data)
-            self._credit.add(chunk.cost)
-            taken.append(chunk)
+    def follow(self, offsets: Mapping[Stream, int]) -> Follower:
+        follower = Follower(self, offsets)
+        self._followers.add(follower)
+        return follower
+
+    def leave(self, follower: Follower) -> None:
+        self._followers.discard(follower)
+        self.settle()
+
+    @property
+    def is_followed(self) -> bool:
+        return bool(self._followers)
+
+    @property
+    def recent(self) -> Sequence[Chunk]:
+        return self._recent
+
+    def recent_from(self, stream: Stream) -> int:
+        """Offset from which on everything of the stream is at hand."""
+        return next(
+            (chunk.offset for chunk in self._recent if chunk.stream == stream),
+            self.spool.length(stream),
+        )
+
+    def let_go(self) -> None:
+        """It has ended: nothing more needs to be at hand in its order."""
+        self._recent.clear()
+        self._recent_bytes = 0
+
+
+class Follower:
+    """One reader's place in the output."""
+
+    def __init__(self, output: Output, offsets: Mapping[Stream, int]) -> None:
+        self._output = output
+        self.cursors = {stream: offsets.get(stream, 0) for stream in Stream}
+
+    @property
+    def is_behind(self) -> bool:
+        return any(self.cursors[s] < self._output.spool.length(s) for s in Stream)
+
+    def take(self, max_bytes: int) -> list[Chunk | Gap]:
+        """What comes next, about `max_bytes` of it; what is dropped is told as a gap."""
+        taken: list[Chunk | Gap] = []
+        left = max_bytes
+        for stream in Stream:
+            left -= self._catch_up(stream, left, taken)
+        if left > 0:
+            self._take_recent(left, taken)
+        self._output.settle()
         return taken
+
+    def _catch_up(self, stream: Stream, max_bytes: int, taken: list[Chunk | Gap]) -> int:
+        """Read what is not at hand any more; returns how many bytes."""
+        count = 0
+        end = self._output.recent_from(stream)
+        while self.cursors[stream] < end and count < max_bytes:
+            wanted = min(max_bytes - count, end - self.cursors[stream])
+            piece = self._output.spool.read(stream, self.cursors[stream], wanted)
+            if piece.skipped:
+                taken.append(Gap(stream, self.cursors[stream], piece.skipped))
+                self.cursors[stream] += piece.skipped
+            if not piece.data:
+                break
+            taken.append(Chunk(stream, piece.offset, piece.data))
+            self.cursors[stream] += len(piece.data)
+            count += len(piece.data)
+        return count
+
+    def _take_recent(self, max_bytes: int, taken: list[Chunk | Gap]) -> None:
+        for chunk in self._output.recent:
+            cursor = self.cursors[chunk.stream]
+            if chunk.end <= cursor:
+                continue
+            if max_bytes <= 0 or chunk.offset > cursor:
+                return
+            data = chunk.data[cursor - chunk.offset :] if cursor > chunk.offset else chunk.data
+            taken.append(Chunk(chunk.stream, cursor, data))
+            self.cursors[chunk.stream] = chunk.end
+            max_bytes -= len(data)
 
 
 class Capture:
-    """Keeps the beginning and the end of each stream and counts what was between."""
+    """Keeps the beginning and the end of each stream and counts what was between.
 
-    def __init__(self, give_credit: Callable[[int], None], *, max_bytes: int) -> None:
-        self._credit = _Credit(give_credit)
+    For a command that nobody will ask about again: the guest may forget everything at once.
+    """
+
+    def __init__(self, acknowledge: Callable[[Ack], None], *, max_bytes: int) -> None:
+        self._debts = Debts(acknowledge)
         self._streams = {stream: CapturedStream(max_bytes) for stream in Stream}
+        self._ends = dict.fromkeys(Stream, 0)
 
     def __getitem__(self, stream: Stream) -> CapturedStream:
         return self._streams[stream]
 
     def put(self, chunk: Chunk) -> None:
         self._streams[chunk.stream].add(chunk.data)
-        self._credit.add(chunk.cost)
+        self._ends[chunk.stream] = chunk.end
+        self._debts.add(chunk)
+        self._debts.settle(self._ends)
+
+
+def _read(spool: Spool, stream: Stream, start: int, end: int) -> bytes:
+    return spool.read(stream, start, end - start).data if start < end else b""
 
 
 class CapturedStream:
@@ -110,6 +239,15 @@ class CapturedStream:
         if len(self._tail) > 2 * self._tail_size + 4096:
             self._cut_tail()
 
+    def take_from(self, spool: Spool, stream: Stream) -> None:
+        """Take both ends from what is kept, with the same outcome as if all had passed here."""
+        length, gap = spool.length(stream), spool.dropped(stream)
+        head_end = min(self._head_size, gap.at if gap.size else length)
+        tail_start = max(length - self._tail_size, head_end, gap.at + gap.size)
+        self._head += _read(spool, stream, 0, head_end)
+        self._tail += _read(spool, stream, tail_start, length)
+        self._total = length
+
     def _cut_tail(self) -> None:
         del self._tail[: max(0, len(self._tail) - self._tail_size)]
 
@@ -126,13 +264,3 @@ class CapturedStream:
     @property
     def omitted_at(self) -> int:
         return len(self._head)
-
-
-class Discard:
-    """Forgets everything at once."""
-
-    def __init__(self, give_credit: Callable[[int], None]) -> None:
-        self._credit = _Credit(give_credit)
-
-    def put(self, chunk: Chunk) -> None:
-        self._credit.add(chunk.cost)

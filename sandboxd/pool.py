@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import structlog
@@ -50,12 +51,15 @@ class PoolFigures:
 class WarmPool:
     """Keeps sandboxes warm, hands each out once, destroys what comes back."""
 
-    def __init__(self, maker: SandboxMaker, settings: PoolSettings) -> None:
+    def __init__(
+        self, maker: SandboxMaker, settings: PoolSettings, in_use: Collection[Sandbox] = ()
+    ) -> None:
+        """With sandboxes that sessions of an earlier daemon hold."""
         self._maker = maker
         self._settings = settings
         self._warm: deque[Sandbox] = deque()
         self._stale: set[str] = set()
-        self._in_use: set[Sandbox] = set()
+        self._in_use: set[Sandbox] = set(in_use)
         self._starting = 0
         self._waiting: deque[asyncio.Future[Sandbox]] = deque()
         self._tasks = Tasks()
@@ -91,6 +95,12 @@ class WarmPool:
         self._tasks.spawn(self._keep_swept(), "pool-sweep")
         self._act()
         return self
+
+    def leave_used(self) -> None:
+        """Let go of the sandboxes that sessions hold: they are for the next daemon."""
+        for sandbox in self._in_use:
+            sandbox.let_go()
+        self._in_use.clear()
 
     async def __aexit__(self, *_: object) -> None:
         """Destroy every sandbox, also those that sessions hold and those being started."""

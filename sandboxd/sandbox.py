@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +21,14 @@ from sandboxd.engine.contract import (
     TmpfsMount,
 )
 from sandboxd.errors import EngineFailed, SandboxdError
-from sandboxd.isolation import accounts
+from sandboxd.guest.frames import ExecState
+from sandboxd.isolation import accounts, terminals
 from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
 from sandboxd.isolation.disks import AttachedDisk, Disk, DiskDamaged
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.host_process import Pinned
 from sandboxd.isolation.meter import Meter, WorkspaceGauge
+from sandboxd.isolation.quota import Quota
 from sandboxd.isolation.visibility import MASKED_PATHS, READONLY_PATHS
 from sandboxd.link import GuestLink, GuestListener, LinkClosed, peer_pid
 
@@ -46,6 +48,8 @@ GUEST_MEMORY = 24 << 20
 GUEST_PROCESSES = 16
 LAYOUT = ("project_files", "agent_workspace", "outputs")
 """Directories of a workspace."""
+ADOPT_SECONDS = 3.0
+"""How long the guest of an earlier daemon gets to dial again, which it tries all the time."""
 GONE_SECONDS = 5.0
 """How long the processes of a removed sandbox get to be gone."""
 _ACCOUNT_FILES = ("/etc/passwd", "/etc/group")
@@ -76,6 +80,8 @@ class SandboxSettings:
     max_open_files: int
     seccomp: str
     """Filter of system calls, as JSON."""
+    grace_seconds: float = 0.0
+    """How long a guest goes on without its daemon."""
     start_seconds: float = 30.0
     """From the engine's start to a guest that takes commands."""
     tmp_bytes: int = 16 << 20
@@ -125,22 +131,31 @@ class Sandbox:
         else:
             self._lost_callbacks.append(callback)
 
-    def measure(self, group: CommandGroup, workspace: WorkspaceGauge | None) -> None:
+    def measure(
+        self, group: CommandGroup, workspace: WorkspaceGauge | None, quota: Quota | None
+    ) -> None:
         """From here on use is counted, and shells are placed as the guest asks."""
         self._group = group
-        self.meter = Meter(group, workspace)
+        self.meter = Meter(group, workspace, quota)
 
     def cut_off(self, why: str) -> bool:
         """Stop trusting this sandbox: kill its first process and drop the link.
 
         False if the process could not be killed from here.
         """
+        if self.meter is not None:
+            self.meter.hurry()
         is_killed = self.process is not None and self.process.kill()
         self.link.close(why)
         return is_killed
 
+    def let_go(self) -> None:
+        """Stop looking after it and leave it running, for the next daemon."""
+        self.link.let_go()
+        self.close()
+
     def close(self) -> None:
-        """Let go of what the host holds open for it; its commands have ended."""
+        """Close what the host holds open for it."""
         if self.meter is not None:
             self.meter.close()
         if self.process is not None:
@@ -174,11 +189,10 @@ class SandboxMaker:
         self._host = host
         self._image: _Image | None = None
         self._looking = asyncio.Lock()
-        self._looks: set[str] = set()
-        """Names of containers that are there for a look at the image."""
         self._held: set[ContainerId] = set()
         """Containers that a sandbox object stands for; the sweep leaves them alone."""
-        self._starting = 0
+        self._making: set[str] = set()
+        """Names of containers that are being made, or looked into."""
         self._lingering: list[tuple[Sandbox, bool]] = []
         """Destroyed, but not seen to be gone; and whether the disk is kept."""
         self._busy_disks: dict[str, asyncio.Event] = {}
@@ -194,15 +208,21 @@ class SandboxMaker:
 
         On a disk of its own, or on one that an earlier sandbox left, which stays if this fails.
         """
-        self._starting += 1
-        try:
-            return await self._make(kept)
-        finally:
-            self._starting -= 1
-
-    async def _make(self, kept: Disk | None) -> Sandbox:
-        image = await self._look_at_image()
         sandbox_id = secrets.token_hex(8)
+        with self._being_made(self._name(sandbox_id)):
+            return await self._make(sandbox_id, kept)
+
+    @contextmanager
+    def _being_made(self, name: str) -> Iterator[None]:
+        """Keep the sweep away from a container that is not held yet."""
+        self._making.add(name)
+        try:
+            yield
+        finally:
+            self._making.discard(name)
+
+    async def _make(self, sandbox_id: str, kept: Disk | None) -> Sandbox:
+        image = await self._look_at_image()
         directory = self._settings.links_dir / sandbox_id
         uid = kept.uid if kept else self._host.uids.take()
         sandbox: Sandbox | None = None
@@ -225,8 +245,10 @@ class SandboxMaker:
             # Shielded: a cancel must not stop the clean-up of what it interrupted.
             if sandbox is not None:
                 await asyncio.shield(self.destroy(sandbox, keep_disk=kept is not None))
-            elif kept is None:
-                await asyncio.shield(self._discard(uid, disk.id if disk else None))
+            else:
+                shutil.rmtree(directory, ignore_errors=True)
+                if kept is None:
+                    await asyncio.shield(self._discard(uid, disk.id if disk else None))
             if isinstance(error, DiskDamaged):
                 raise
             if isinstance(error, OSError | LinkClosed):  # a TimeoutError is an OSError
@@ -235,8 +257,6 @@ class SandboxMaker:
                     retry_after_seconds=2.0,
                 ) from error
             raise
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     async def _disk(self, uid: int, kept: Disk | None) -> Disk | None:
         if self._host.disks is None:
@@ -266,11 +286,8 @@ class SandboxMaker:
 
     async def _read(self, image: ImageId, path: str) -> str:
         name = self._name(secrets.token_hex(8))
-        self._looks.add(name)
-        try:
+        with self._being_made(name):
             data = await self._engine.read_file(image, path, name=name, labels=self._labels)
-        finally:
-            self._looks.discard(name)
         return data.decode(errors="replace")
 
     def _name(self, sandbox_id: str) -> str:
@@ -290,7 +307,7 @@ class SandboxMaker:
                 await self._engine.remove(await creating)
             raise
 
-    async def _connect(self, sandbox: Sandbox, listener: GuestListener) -> None:
+    async def _connect(self, sandbox: Sandbox, listener: GuestListener) -> Mapping[int, ExecState]:
         """Take the one connection that comes from the container's first process, and greet it."""
         loop = asyncio.get_running_loop()
         expected = 0
@@ -308,7 +325,35 @@ class SandboxMaker:
                 peer.close()
                 raise
             peer.close()
-        await sandbox.link.greet(lambda: self._set_up(sandbox, expected))
+        return await sandbox.link.greet(lambda: self._set_up(sandbox, expected))
+
+    async def adopt(
+        self, sandbox_id: str, *, uid: int, disk: Disk | None
+    ) -> tuple[Sandbox, Mapping[int, ExecState]] | None:
+        """Go on with a sandbox that an earlier daemon started: its guest dials again.
+
+        None if it is gone or does not come back in time; then the sweep removes what is left.
+        """
+        name = self._name(sandbox_id)
+        found = await self._engine.list_containers(self._labels)
+        container = next((one for one in found if one.name == name and one.is_running), None)
+        if container is None:
+            return None
+        self._host.uids.reserve(uid)
+        sandbox = Sandbox(sandbox_id, container.id, uid, disk)
+        if disk is not None:
+            self._busy_disks[disk.id] = asyncio.Event()
+        try:
+            with GuestListener(self._settings.links_dir / sandbox_id, uid) as listener:
+                async with asyncio.timeout(ADOPT_SECONDS):
+                    states = await self._connect(sandbox, listener)
+        except (OSError, LinkClosed, SandboxdError) as error:  # a TimeoutError is an OSError
+            log.warning("sandbox.not_adopted", sandbox_id=sandbox_id, error=repr(error))
+            sandbox.cut_off("it could not be adopted")
+            self._lingering.append((sandbox, True))  # the sweep sees the end of it
+            return None
+        self._held.add(container.id)
+        return sandbox, states
 
     async def _set_up(self, sandbox: Sandbox, pid: int) -> Mapping[str, object]:
         """Give commands their limits, before there is one; returns the guest's settings."""
@@ -317,8 +362,12 @@ class SandboxMaker:
         if cgroups is not None:
             # In a thread: the kernel may take 20 ms for a move.
             group = await asyncio.to_thread(cgroups.open, pid, settings.command_limits)
-            sandbox.measure(group, self._gauge(pid))
+            has_quota = settings.cpu_quota_us > 0 and cgroups.separates
+            quota = Quota(group, settings.cpu_quota_us) if has_quota else None
+            sandbox.measure(group, self._gauge(pid), quota)
             await asyncio.to_thread(group.admit)
+            if cgroups.separates:
+                self._limit_terminals(pid)
         home = settings.workspace_dir
         return {
             "workspace": home,
@@ -326,7 +375,14 @@ class SandboxMaker:
             "env": {"HOME": home, "USER": settings.user, "LOGNAME": settings.user},
             "asks_to_place": group is not None and group.asks,
             "is_first_victim": cgroups is not None and not cgroups.separates,
+            "grace_seconds": settings.grace_seconds,
         }
+
+    def _limit_terminals(self, pid: int) -> None:
+        try:
+            terminals.limit(pid)
+        except OSError as error:  # a kernel before 5.2, or a runtime with another /dev
+            log.warning("sandbox.terminals_unlimited", error=str(error))
 
     def _gauge(self, pid: int) -> WorkspaceGauge | None:
         try:
@@ -362,6 +418,7 @@ class SandboxMaker:
             self._lingering.append((sandbox, keep_disk))
             return
         sandbox.close()
+        shutil.rmtree(self._settings.links_dir / sandbox.id, ignore_errors=True)
         if sandbox.disk is not None:
             self._busy_disks.pop(sandbox.disk.id).set()
         if sandbox.disk is None:
@@ -403,22 +460,17 @@ class SandboxMaker:
     async def sweep(self) -> int:
         """Remove containers of this daemon that nobody holds; returns how many."""
         found = await self._engine.list_containers(self._labels)
-        orphans = [container for container in found if container.id not in self._held]
-        if self._starting:
-            # Created but not yet known to us: its maker will hold it in a moment.
-            orphans = [
-                container for container in orphans if not self._is_being_made(container.name)
-            ]
+        orphans = [
+            container
+            for container in found
+            if container.id not in self._held and container.name not in self._making
+        ]
         for orphan in orphans:
             await self._engine.remove(orphan.id)
         lingering, self._lingering = self._lingering, []
         for sandbox, keep_disk in lingering:
             await self._settle(sandbox, keep_disk, is_removed=True)
         return len(orphans)
-
-    def _is_being_made(self, name: str) -> bool:
-        directory = self._settings.links_dir / name.rpartition("-")[2]
-        return name in self._looks or directory.exists()
 
     # --- what it looks like ---
 

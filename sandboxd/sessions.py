@@ -7,18 +7,16 @@ import base64
 import binascii
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import NewType
+from typing import NamedTuple, NewType
 
 import structlog
 
 from sandboxd.errors import (
     Draining,
-    ExecAlreadyExists,
-    ExecLimitReached,
+    ExecNotFound,
     InvalidRequest,
     SandboxLost,
     SessionClosed,
@@ -26,7 +24,10 @@ from sandboxd.errors import (
     SessionNotFound,
     SessionRecreated,
 )
-from sandboxd.execs import Exec, ExecSpec, Ladder, Reason
+from sandboxd.exec_shelf import ExecHouse, ExecShelf, shelves_on_disk
+from sandboxd.exec_spec import ExecSpec
+from sandboxd.execs import Exec, Reason
+from sandboxd.guest.frames import ExecState
 from sandboxd.isolation.disks import Disk
 from sandboxd.pool import WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
@@ -36,8 +37,12 @@ from sandboxd.tasks import Tasks
 log = structlog.get_logger()
 
 SessionId = NewType("SessionId", str)
-REMEMBERED_EXEC_IDS = 10_000
-"""Exec ids of a session that are known to be used up."""
+
+
+FAREWELL_SECONDS = 5.0
+"""How long the output of a closed session is there for those who read it just then."""
+OPENING_SECONDS = 10.0
+"""How long an open gets to finish when the daemon stops and sessions stay."""
 
 
 class Outcome(Enum):
@@ -53,7 +58,15 @@ class SessionSettings:
     idle_seconds: float
     memory_seconds: float
     """How long an ended session is remembered."""
-    max_running_execs: int
+    outlive_the_daemon: bool = False
+    """Whether a stop leaves them, with what runs in them, to the next daemon."""
+
+
+class Adopted(NamedTuple):
+    """A sandbox of an earlier daemon that goes on, with the execs that its guest has."""
+
+    sandbox: Sandbox
+    states: Mapping[int, ExecState]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +90,12 @@ class SessionFilter:
 class Session:
     """One session. `record` is what is known of it; a sandbox is there while it is active."""
 
-    def __init__(self, record: SessionRecord, ladder: Ladder) -> None:
+    def __init__(self, record: SessionRecord, house: ExecHouse) -> None:
         self.record = record
-        self._ladder = ladder
         self.sandbox: Sandbox | None = None
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
-        self.execs: dict[str, Exec] = {}
-        self._used_exec_ids: OrderedDict[str, None] = OrderedDict()
+        self.execs = ExecShelf(house, shelf_name(record), on_ended=self.touch)
         self._last_use = time.monotonic()
 
     def __repr__(self) -> str:
@@ -108,51 +119,61 @@ class Session:
     def touch(self) -> None:
         self._last_use = time.monotonic()
 
-    def start_exec(self, spec: ExecSpec) -> Exec:
-        """Start a command; its id counts as used only once the guest has it."""
+    def start_exec(self, spec: ExecSpec) -> tuple[Exec, bool]:
+        """Start a command once; False if it is there already."""
         assert self.sandbox is not None
-        execution = Exec(spec, self.sandbox, on_ended=self._on_exec_ended, ladder=self._ladder)
-        execution.start()
-        self.execs[execution.id] = execution
-        self._used_exec_ids[execution.id] = None
-        if len(self._used_exec_ids) > REMEMBERED_EXEC_IDS:
-            self._used_exec_ids.popitem(last=False)
-        return execution
-
-    def has_used(self, exec_id: str) -> bool:
-        return exec_id in self._used_exec_ids
-
-    def _on_exec_ended(self, execution: Exec) -> None:
-        self.execs.pop(execution.id, None)
-        self.touch()
+        if self.record.env:
+            spec = replace(spec, session_env=self.record.env)
+        return self.execs.start(spec, self.sandbox)
 
 
 class Sessions:
     """All sessions of this daemon."""
 
-    def __init__(self, pool: WarmPool, registry: Registry, settings: SessionSettings) -> None:
+    def __init__(
+        self,
+        pool: WarmPool,
+        registry: Registry,
+        settings: SessionSettings,
+        house: ExecHouse,
+        adopted: Mapping[str, Adopted] | None = None,
+    ) -> None:
         self._pool = pool
         self._registry = registry
         self._settings = settings
+        self.house = house
+        self._adopted = adopted or {}
         self._sessions: dict[str, Session] = {}
         self._by_thread: dict[tuple[str, str], Session] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[tuple[Session, Outcome]]] = {}
-        self.ladder = Ladder()
         self._tasks = Tasks()
         self._expiry_changed = asyncio.Event()
         self._draining = False
 
     async def __aenter__(self) -> Sessions:
-        for record in await self._registry.load():
-            if record.state == SessionState.ACTIVE:
+        records = await self._registry.load()
+        active = [shelf_name(one) for one in records if one.session_id in self._adopted]
+        self.house.sweep(shelves_on_disk(active))
+        for record in records:
+            adopted = self._adopted.get(record.session_id)
+            if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
                 await self._registry.save(record)
-            session = Session(record, self.ladder)
+            session = Session(record, self.house)
             self._sessions[session.id] = session
             if record.state != SessionState.CLOSED:
                 self._by_thread[record.user_id, record.thread_id] = session
+            if adopted is not None:
+                self._adopt(session, adopted)
         self._tasks.spawn(self._keep_expiring(), "sessions-expiry")
         return self
+
+    def _adopt(self, session: Session, adopted: Adopted) -> None:
+        sandbox = adopted.sandbox
+        session.sandbox = sandbox
+        session.execs.adopt(sandbox, adopted.states)
+        sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
+        log.info("session.adopted", session_id=session.id, execs=len(session.execs))
 
     async def __aexit__(self, *_: object) -> None:
         await self.shut_down(0.0)
@@ -167,10 +188,14 @@ class Sessions:
         """Take nothing new, let running commands end for a while, then end every session.
 
         Each is remembered as lost, so that its next open says so; its commands end with an exit
-        that their callers still hear.
+        that their callers still hear. Where sessions outlive the daemon, they are left as they are.
         """
         self.drain()
-        running = [execution for one in self._sessions.values() for execution in one.execs.values()]
+        if self._settings.outlive_the_daemon:
+            await self._leave_for_the_next()
+            return
+        sessions = self._sessions.values()
+        running = [execution for one in sessions for execution in one.execs.running.values()]
         if running and grace_seconds > 0:
             ends = [asyncio.ensure_future(execution.ended()) for execution in running]
             _, pending = await asyncio.wait(ends, timeout=grace_seconds)
@@ -183,6 +208,13 @@ class Sessions:
         for session in tuple(self._sessions.values()):
             if session.is_active:
                 self._end(session, SessionState.LOST, "the daemon was stopped")
+
+    async def _leave_for_the_next(self) -> None:
+        """What is being opened is finished; what is open is written down."""
+        if self._opening:
+            await asyncio.wait(self._opening.values(), timeout=OPENING_SECONDS)
+        for session in self._sessions.values():
+            session.execs.close()
 
     @property
     def is_draining(self) -> bool:
@@ -205,19 +237,21 @@ class Sessions:
         *,
         idle_seconds: float | None,
         metadata: Mapping[str, str],
+        env: Mapping[str, str] | None = None,
     ) -> tuple[Session, Outcome]:
         """Get or create the session of a thread; racing callers share one creation."""
+        wanted = _Wanted(idle_seconds, metadata, env or {})
         self._refuse_if_draining()
         key = (user_id, thread_id)
         session = self._by_thread.get(key)
         if session is not None and session.is_active and key not in self._opening:
-            return await self._attach(session, idle_seconds, metadata)
+            return await self._attach(session, wanted)
         opening = self._opening.get(key)
         if opening is not None:
             opened, _ = await self._opened_by(opening)
-            return await self._attach(opened, idle_seconds, metadata)
+            return await self._attach(opened, wanted)
         opening = asyncio.get_running_loop().create_task(
-            self._create(key, idle_seconds, metadata), name="session-open"
+            self._create(key, wanted), name="session-open"
         )
         self._opening[key] = opening
         opening.add_done_callback(lambda task: self._on_opened(key, task))
@@ -239,9 +273,7 @@ class Sessions:
         if not task.cancelled():
             task.exception()  # every caller may have given up
 
-    async def _create(
-        self, key: tuple[str, str], idle_seconds: float | None, metadata: Mapping[str, str]
-    ) -> tuple[Session, Outcome]:
+    async def _create(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
         earlier = self._by_thread.get(key)
         kept = disk_of(earlier.record) if earlier else None
         sandbox = await self._pool.acquire(kept)
@@ -255,16 +287,20 @@ class Sessions:
                 incarnation=earlier.record.incarnation + 1 if earlier else 1,
                 created_at=earlier.record.created_at if earlier else now,
                 changed_at=now,
-                idle_seconds=idle_seconds or self._settings.idle_seconds,
-                metadata={**(earlier.record.metadata if earlier else {}), **metadata},
+                idle_seconds=wanted.idle_seconds or self._settings.idle_seconds,
+                metadata={**(earlier.record.metadata if earlier else {}), **wanted.metadata},
                 disk_id=sandbox.disk.id if sandbox.disk else "",
-                disk_uid=sandbox.disk.uid if sandbox.disk else 0,
+                uid=sandbox.uid,
+                sandbox_id=sandbox.id,
+                env={**(earlier.record.env if earlier else {}), **wanted.env},
             )
             await self._registry.save(record)
         except BaseException:
             self._pool.release(sandbox, keep_disk=_is_on(sandbox, kept))
             raise
-        session = Session(record, self.ladder)
+        if earlier is not None:
+            earlier.execs.delete()  # of another incarnation
+        session = Session(record, self.house)
         session.sandbox = sandbox
         session.has_earlier_files = _is_on(sandbox, kept)
         self._sessions[session.id] = session
@@ -277,16 +313,19 @@ class Sessions:
         log.info("session.opened", session_id=session.id, outcome=outcome.name.lower())
         return session, outcome
 
-    async def _attach(
-        self, session: Session, idle_seconds: float | None, metadata: Mapping[str, str]
-    ) -> tuple[Session, Outcome]:
+    async def _attach(self, session: Session, wanted: _Wanted) -> tuple[Session, Outcome]:
         session.touch()
-        idle = idle_seconds or session.record.idle_seconds
-        merged = {**session.record.metadata, **metadata}
-        if idle != session.record.idle_seconds or merged != session.record.metadata:
-            session.record = replace(session.record, idle_seconds=idle, metadata=merged)
+        record = session.record
+        changed = replace(
+            record,
+            idle_seconds=wanted.idle_seconds or record.idle_seconds,
+            metadata={**record.metadata, **wanted.metadata},
+            env={**record.env, **wanted.env},
+        )
+        if changed != record:
+            session.record = changed
             self._expiry_changed.set()
-            await self._registry.save(session.record)
+            await self._registry.save(changed)
         return session, Outcome.ATTACHED
 
     # --- use ---
@@ -316,22 +355,29 @@ class Sessions:
         session.touch()
         return session
 
-    def start_exec(self, session_id: str, spec: ExecSpec, *, incarnation: int = 0) -> Exec:
-        """Start a command in an active session; an incarnation of 0 means any."""
+    def start_exec(
+        self, session_id: str, spec: ExecSpec, *, incarnation: int = 0
+    ) -> tuple[Exec, bool]:
+        """Start a command once in an active session; False if it is there already.
+
+        An incarnation of 0 means any.
+        """
         self._refuse_if_draining()
         session = self._active(session_id)
         current = session.record.incarnation
         if incarnation and incarnation != current:
             raise SessionRecreated(session_id, asked=incarnation, current=current)
-        if session.has_used(spec.exec_id):
-            raise ExecAlreadyExists(spec.exec_id)
-        if len(session.execs) >= self._settings.max_running_execs:
-            raise ExecLimitReached(
-                f"This session already runs {len(session.execs)} commands; wait for one to end.",
-                retry_after_seconds=1.0,
-            )
         session.touch()
         return session.start_exec(spec)
+
+    def find_exec(self, session_id: str, exec_id: str) -> Exec:
+        """An exec, running or ended, also of a session that was lost meanwhile."""
+        session = self.get(session_id)
+        try:
+            return session.execs.find(exec_id)
+        except ExecNotFound:
+            self._active(session_id)
+            raise
 
     def _active(self, session_id: str) -> Session:
         session = self.get(session_id)
@@ -359,14 +405,16 @@ class Sessions:
         """End a session. Its files stay if its sandbox was lost: it may be opened again."""
         kept = disk_of(session.record)
         session.record = _ended(session.record, state, why)
-        for execution in tuple(session.execs.values()):
-            execution.end(Reason.SESSION_CLOSED)
+        session.execs.end_all(Reason.SESSION_CLOSED)
         sandbox, session.sandbox = session.sandbox, None
         if sandbox is not None:
             sandbox.cut_off(why)
             self._pool.release(sandbox, keep_disk=state == SessionState.LOST)
         elif kept is not None and state != SessionState.LOST:
             self._pool.discard(kept)
+        if state != SessionState.LOST:
+            # Not at once: whoever reads hears the end first.
+            asyncio.get_running_loop().call_later(FAREWELL_SECONDS, session.execs.delete)
         self._tasks.spawn(self._registry.save(session.record), "session-save")
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
@@ -386,6 +434,8 @@ class Sessions:
                 await self._forget_old()
             except Exception as error:  # whatever the registry suffers from, expiry has to go on
                 log.error("sessions.forgetting_failed", exc_info=error)
+            for session in self._sessions.values():
+                session.execs.forget_old()
             left = [session.seconds_left for session in active if session.is_active]
             left += self._expire_lost()
             self._expiry_changed.clear()
@@ -422,6 +472,7 @@ class Sessions:
             and session.record.changed_at < horizon
         ]
         for session in old:
+            session.execs.delete()
             del self._sessions[session.id]
             key = (session.record.user_id, session.record.thread_id)
             if self._by_thread.get(key) is session:
@@ -434,9 +485,23 @@ class Sessions:
             raise Draining("The daemon is shutting down; try again.", retry_after_seconds=5.0)
 
 
+class _Wanted(NamedTuple):
+    """What an open asks for."""
+
+    idle_seconds: float | None
+    metadata: Mapping[str, str]
+    env: Mapping[str, str]
+
+
+def shelf_name(record: SessionRecord) -> str:
+    """Under which the execs of this incarnation are kept."""
+    return f"{record.session_id}.{record.incarnation}"
+
+
 def disk_of(record: SessionRecord) -> Disk | None:
     """The disk that holds the files of a session."""
-    return Disk(id=record.disk_id, uid=record.disk_uid) if record.disk_id else None
+    # Without an owner there is nobody it could be given to.
+    return Disk(id=record.disk_id, uid=record.uid) if record.disk_id and record.uid else None
 
 
 def _is_on(sandbox: Sandbox, kept: Disk | None) -> bool:
@@ -445,7 +510,7 @@ def _is_on(sandbox: Sandbox, kept: Disk | None) -> bool:
 
 def _ended(record: SessionRecord, state: SessionState, why: str) -> SessionRecord:
     ended = replace(record, state=state, changed_at=time.time(), end_reason=why)
-    return ended if state == SessionState.LOST else replace(ended, disk_id="", disk_uid=0)
+    return ended if state == SessionState.LOST else replace(ended, disk_id="")
 
 
 def _order(session: Session) -> tuple[float, str]:

@@ -32,6 +32,10 @@ hypothesis.settings.register_profile("sandboxd", deadline=None)
 hypothesis.settings.load_profile("sandboxd")
 
 
+SHELF_SETTINGS = {"max_running", "max_running_in_all", "memory_seconds_of_execs", "max_ended"}
+"""Settings of sessions that are about their execs."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def plain_logs() -> None:
     """Tracebacks in the log without the values of variables, which take long to draw."""
@@ -97,7 +101,7 @@ async def registry(short_dir: Path) -> AsyncIterator[SqliteRegistry]:
 
 @pytest.fixture
 async def start_sessions(
-    start_pool: Callable[..., Awaitable[WarmPool]], registry: Registry
+    start_pool: Callable[..., Awaitable[WarmPool]], registry: Registry, short_dir: Path
 ) -> AsyncIterator[Callable[..., Awaitable[Sessions]]]:
     """Starts sessions over a pool of their own, or over the one given."""
     async with AsyncExitStack() as stack:
@@ -105,8 +109,10 @@ async def start_sessions(
         async def start(
             *, pool: WarmPool | None = None, kept_in: Registry = registry, **settings: Any
         ) -> Sessions:
+            shelves = {name: settings.pop(name) for name in SHELF_SETTINGS & settings.keys()}
             asked = settings_for_tests.of_sessions(**settings)
-            sessions = Sessions(pool or await start_pool(), kept_in, asked)
+            house = settings_for_tests.of_execs(short_dir, **shelves)
+            sessions = Sessions(pool or await start_pool(), kept_in, asked, house)
             return await stack.enter_async_context(sessions)
 
         yield start

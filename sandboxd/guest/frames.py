@@ -1,11 +1,19 @@
 """Frames between the daemon and a guest: the codec that both ends share.
 
 A frame is a header (payload length, kind, channel) and a payload. Channel 0 is the link itself, any
-other is the number of an exec, chosen by the daemon and never used twice. What the guest sends has
-a fixed binary form: the daemon parses nothing recursive from a guest that may be hostile.
+other is the number of an exec, chosen by the daemon and not used again while the guest knows it.
+What the guest sends has a fixed binary form: the daemon parses nothing recursive from a guest that
+may be hostile. Labels are the daemon's own words, which the guest hands back unread.
 
-Flow control: each channel starts with a window of WINDOW, every output frame takes its bytes and
-FRAME_COST from it, CREDIT adds to it, and the guest sends no output while it is used up.
+Flow control: each channel starts with a window of WINDOW, and every output frame takes its bytes
+and FRAME_COST from it. The guest sends no output while it is used up, and keeps what it has sent
+until an ACK says that the daemon has it for good; the ACK also gives window back.
+
+A link that breaks is dialled again by the guest, for as long as its settings say. Meanwhile
+commands go on, up to their windows. After a second hello, with is_resumed set, the guest names its
+execs with one STATE each, ended ones that were not released included, and then says READY. The
+daemon answers each with RESUME, which says up to where it has the output; from there on the guest
+sends it again, with a fresh window less what is sent. An ended exec is sent its EXITED again.
 """
 
 import struct
@@ -13,9 +21,9 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 HEADER = struct.Struct("!IBI")
-WINDOW = 1 << 20
+WINDOW = 512 << 10
 FRAME_COST = 1024
 """What an output frame takes from the window besides its bytes, so that tiny ones are not free: it
 bounds how many of them a hostile guest can make the daemon handle in one turn."""
@@ -28,28 +36,47 @@ MAX_DAEMON_PAYLOAD = 1 << 20
 
 Payload = bytes | memoryview
 
-_HELLO = struct.Struct("!HI")
+MAX_LABEL = 1024
+MAX_EXECS = 4096
+"""Execs that a guest may hold, running and ended; more STATE frames are a lie."""
+MAX_INPUT = 1 << 16
+"""Bytes of standard input in one frame, and in the guest on their way to the command."""
+
+_HELLO = struct.Struct("!HIB")
 _OUTPUT = struct.Struct("!BQ")
 _EXITED = struct.Struct("!BBiQQ")
-_CREDIT = struct.Struct("!I")
+_ACK = struct.Struct("!BQI")
+_STATE = struct.Struct("!BBBiQQ")
+_RESUME = struct.Struct("!QQ")
+_OFFSET = struct.Struct("!Q")
+_SIGNAL = struct.Struct("!BB")
+_SIZE = struct.Struct("!HH")
 
 
 class Kind(IntEnum):
     """What a frame says; the comment names its payload."""
 
-    HELLO = 1  # guest: protocol version, pid the guest sees itself as
+    HELLO = 1  # guest: protocol version, pid the guest sees itself as, is_resumed
     WELCOME = 2  # daemon: JSON settings
     READY = 3  # guest: a shell waits
     START = 4  # daemon: JSON command
     REFUSED = 5  # guest: UTF-8 text, the command was not started
     OUTPUT = 6  # guest: stream, offset, bytes
     EXITED = 7  # guest: ending, cause, value, bytes of stdout, bytes of stderr
-    CREDIT = 8  # daemon: further bytes that may be sent
+    ACK = 8  # daemon: stream, offset up to which it has the output, window given back
     KILL = 9  # daemon: end this exec and all its processes
     PING = 10  # daemon: anything up to 64 bytes
     PONG = 11  # guest: the same bytes
     PLACE = 12  # guest: a shell was started that has to be moved to where commands belong
     PLACED = 13  # daemon: it was
+    STATE = 14  # guest: has_ended, ending, cause, value, bytes of stdout and stderr so far, label
+    RESUME = 15  # daemon: bytes of stdout and stderr that it has; the guest sends the rest again
+    RELEASE = 16  # daemon: forget this ended exec
+    INPUT = 17  # daemon: offset, bytes for standard input
+    INPUT_END = 18  # daemon: no more standard input
+    INPUT_TAKEN = 19  # guest: bytes of standard input taken in all; the next may be sent
+    SIGNAL = 20  # daemon: signal number, target
+    RESIZE = 21  # daemon: rows, columns of the terminal
 
 
 class Stream(IntEnum):
@@ -70,6 +97,13 @@ class Cause(IntEnum):
     ITSELF = 0
     KILLED = 1  # by a KILL for it
     SWEPT = 2  # by a KILL for another exec that took everything in the sandbox along
+
+
+class Target(IntEnum):
+    """Whom a signal is for."""
+
+    GROUP = 0  # the foreground process group of the terminal, or the group of the first process
+    LEADER = 1  # the first process alone
 
 
 class Frame(NamedTuple):
@@ -93,6 +127,22 @@ class Exited(NamedTuple):
     stderr_bytes: int
 
 
+class Ack(NamedTuple):
+    stream: Stream
+    offset: int
+    credit: int
+
+
+class ExecState(NamedTuple):
+    """An exec as a guest has it after a broken link."""
+
+    exited: Exited | None
+    """How it ended; absent while it runs."""
+    stdout_bytes: int
+    stderr_bytes: int
+    label: bytes
+
+
 class ProtocolError(Exception):
     """The other end broke the protocol; the link is of no more use."""
 
@@ -101,8 +151,8 @@ def encode(kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
     return HEADER.pack(len(payload), kind, channel) + payload
 
 
-def encode_hello(pid: int) -> bytes:
-    return encode(Kind.HELLO, payload=_HELLO.pack(PROTOCOL_VERSION, pid))
+def encode_hello(pid: int, *, is_resumed: bool = False) -> bytes:
+    return encode(Kind.HELLO, payload=_HELLO.pack(PROTOCOL_VERSION, pid, is_resumed))
 
 
 def encode_output_head(channel: int, stream: Stream, offset: int, size: int) -> bytes:
@@ -119,13 +169,41 @@ def encode_exited(channel: int, exited: Exited) -> bytes:
     return encode(Kind.EXITED, channel, _EXITED.pack(*exited))
 
 
-def encode_credit(channel: int, count: int) -> bytes:
-    return encode(Kind.CREDIT, channel, _CREDIT.pack(count))
+def encode_ack(channel: int, ack: Ack) -> bytes:
+    return encode(Kind.ACK, channel, _ACK.pack(*ack))
 
 
-def decode_hello(payload: Payload) -> tuple[int, int]:
-    version, pid = _unpack(_HELLO, payload)
-    return version, pid
+def encode_state(channel: int, state: ExecState) -> bytes:
+    end = state.exited
+    fields = (1, end.ending, end.cause, end.value) if end else (0, 0, 0, 0)
+    head = _STATE.pack(*fields, state.stdout_bytes, state.stderr_bytes)
+    return encode(Kind.STATE, channel, head + state.label)
+
+
+def encode_resume(channel: int, stdout_bytes: int, stderr_bytes: int) -> bytes:
+    return encode(Kind.RESUME, channel, _RESUME.pack(stdout_bytes, stderr_bytes))
+
+
+def encode_input(channel: int, offset: int, data: bytes) -> bytes:
+    return encode(Kind.INPUT, channel, _OFFSET.pack(offset) + data)
+
+
+def encode_input_taken(channel: int, count: int) -> bytes:
+    return encode(Kind.INPUT_TAKEN, channel, _OFFSET.pack(count))
+
+
+def encode_signal(channel: int, number: int, target: Target) -> bytes:
+    return encode(Kind.SIGNAL, channel, _SIGNAL.pack(number, target))
+
+
+def encode_resize(channel: int, rows: int, columns: int) -> bytes:
+    return encode(Kind.RESIZE, channel, _SIZE.pack(rows, columns))
+
+
+def decode_hello(payload: Payload) -> tuple[int, int, bool]:
+    """Version, pid, and whether the guest had a link before."""
+    version, pid, is_resumed = _unpack(_HELLO, payload)
+    return version, pid, bool(is_resumed)
 
 
 def decode_output(payload: Payload) -> Output:
@@ -138,7 +216,10 @@ def decode_output(payload: Payload) -> Output:
 
 
 def decode_exited(payload: Payload) -> Exited:
-    ending, cause, value, stdout_bytes, stderr_bytes = _unpack(_EXITED, payload)
+    return _exited(*_unpack(_EXITED, payload))
+
+
+def _exited(ending: int, cause: int, value: int, stdout_bytes: int, stderr_bytes: int) -> Exited:
     if ending not in (0, 1) or cause not in (0, 1, 2):
         raise ProtocolError("unknown way of ending")
     low, high = (0, 255) if ending == Ending.CODE else (1, 64)
@@ -147,9 +228,45 @@ def decode_exited(payload: Payload) -> Exited:
     return Exited(Ending(ending), Cause(cause), value, stdout_bytes, stderr_bytes)
 
 
-def decode_credit(payload: Payload) -> int:
-    (count,) = _unpack(_CREDIT, payload)
-    return int(count)
+def decode_ack(payload: Payload) -> Ack:
+    stream, offset, credit = _unpack(_ACK, payload)
+    return Ack(Stream(stream), offset, credit)
+
+
+def decode_state(payload: Payload) -> ExecState:
+    label = bytes(payload[_STATE.size :])
+    if len(label) > MAX_LABEL:
+        raise ProtocolError("a label that nobody gave")
+    has_ended, ending, cause, value, stdout_bytes, stderr_bytes = _unpack(
+        _STATE, payload[: _STATE.size]
+    )
+    exited = _exited(ending, cause, value, stdout_bytes, stderr_bytes) if has_ended else None
+    return ExecState(exited, stdout_bytes, stderr_bytes, label)
+
+
+def decode_resume(payload: Payload) -> tuple[int, int]:
+    stdout_bytes, stderr_bytes = _unpack(_RESUME, payload)
+    return stdout_bytes, stderr_bytes
+
+
+def decode_input(payload: Payload) -> tuple[int, bytes]:
+    if len(payload) < _OFFSET.size:
+        raise ProtocolError("input without an offset")
+    return int(_OFFSET.unpack_from(payload)[0]), bytes(payload[_OFFSET.size :])
+
+
+def decode_input_taken(payload: Payload) -> int:
+    return int(_unpack(_OFFSET, payload)[0])
+
+
+def decode_signal(payload: Payload) -> tuple[int, Target]:
+    number, target = _unpack(_SIGNAL, payload)
+    return number, Target(target)
+
+
+def decode_resize(payload: Payload) -> tuple[int, int]:
+    rows, columns = _unpack(_SIZE, payload)
+    return rows, columns
 
 
 def _unpack(layout: struct.Struct, payload: Payload) -> tuple[int, ...]:

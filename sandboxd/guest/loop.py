@@ -1,132 +1,76 @@
-"""The guest's event loop: one thread, one connection, any number of commands."""
+"""The guest's event loop: one thread, one daemon at a time, any number of commands."""
 
-import fcntl
+import errno
 import json
 import os
 import select
 import signal
 import socket
-import struct
-import termios
 import time
 from collections import deque
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Callable
 
-from . import frames, processes
-from .frames import Cause, Ending, Exited, Kind, Stream
+from . import frames, named_shell, processes
+from .daemon_link import LINGER_SECONDS, DaemonLink
+from .ended import EndedExecs
+from .execution import Exec, Output
+from .frames import Cause, Kind, Stream
+from .interaction import Interaction
 from .processes import Beginning
-from .shell import Command, Refusal, Shells, Waiting
+from .request import command_of, label_of
+from .settings import Settings, environment_of
+from .shell import Refusal, Shells
 from .spawner import Spawner
 
-MAX_PIECES = 256
-"""Pieces given to one send; the kernel takes up to 1024."""
 OUTGOING_HIGH = 512 * 1024
 """Above this no output is read from commands: the daemon is behind."""
 CHUNKS_PER_TURN = 4
 """What a full pipe holds; each turn costs as much as reading a chunk does."""
-LINGER_SECONDS = 0.001
-"""How long a little output of a young command waits for the exit, to leave in one piece with it."""
 YOUNG_SECONDS = 0.02
 LINGER_BYTES = 4096
-STRAGGLER_SECONDS = 0.1
-"""How long output may stay open after the first process of a command has ended."""
 RETRY_SECONDS = 0.1
 """Before a shell that could not be prepared is tried again."""
 IDLE_SECONDS = 0.001
 """Quiet time before the next shell is prepared, so that it does not delay an answer."""
 PLACE_SECONDS = 5.0
 """A daemon that takes longer to move a shell does not serve any more."""
+REDIAL_SECONDS = 0.05
+MAX_KEPT_ALONE = 4 << 20
+"""Output of all running commands together that is kept while no daemon is there to take it."""
 FIRST_VICTIM = "echo 1000 2>/dev/null >/proc/self/oom_score_adj\n"
 """Where commands share the guest's memory limit, the kernel should take them first."""
 SETTLE_SECONDS = 0.005
 """How long a new shell gets until it has read its arguments."""
 
 
-class Exec:
-    """One running command."""
-
-    def __init__(self, channel: int, shell: Waiting, beginning: Beginning) -> None:
-        self.channel = channel
-        self.pid = shell.pid
-        self.beginning = beginning
-        self.started_at = time.monotonic()
-        self.fds: dict[Stream, int] = {Stream.STDOUT: shell.stdout, Stream.STDERR: shell.stderr}
-        self.sent: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
-        self.owed: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
-        """Bytes that were in the pipe when the first process ended: they must be sent."""
-        self.window = frames.WINDOW
-        self.is_watched = False
-        """Its pipes are not watched while it is very young or its window is used up."""
-        self.status: int | None = None
-        self.cause = Cause.ITSELF
-        self.give_up_at = float("inf")
-
-    def has_ended(self, status: int) -> None:
-        self.status = status
-        self.give_up_at = time.monotonic() + STRAGGLER_SECONDS
-
-    def note_debt(self) -> None:
-        for stream, descriptor in self.fds.items():
-            count = fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4)
-            self.owed[stream] = self.sent[stream] + struct.unpack("i", count)[0]
-
-    @property
-    def is_finished(self) -> bool:
-        if self.status is None:
-            return False
-        if not self.fds:
-            return True
-        return time.monotonic() >= self.due_at
-
-    @property
-    def due_at(self) -> float:
-        """When it is over even if its output stays open; never while output is owed, for then
-        credit or the pipe itself brings us back."""
-        all_paid = all(self.sent[stream] >= self.owed[stream] for stream in self.fds)
-        return self.give_up_at if all_paid else float("inf")
-
-    def ending(self) -> Exited:
-        assert self.status is not None
-        code = os.waitstatus_to_exitcode(self.status)
-        kind, value = (Ending.CODE, code) if code >= 0 else (Ending.SIGNAL, -code)
-        return Exited(kind, self.cause, value, self.sent[Stream.STDOUT], self.sent[Stream.STDERR])
-
-
 class Guest:
-    """Serves the daemon at the other end of `connection` until that closes."""
+    """Serves the daemon at the other end of `connection`, and after it those that `dial` finds."""
 
     def __init__(
         self,
         connection: socket.socket,
         spawner: Spawner,
-        *,
-        workspace: str,
-        env: Mapping[str, str],
-        asks_to_place: bool,
-        is_first_victim: bool,
+        settings: Settings,
+        dial: Callable[[], socket.socket | None],
     ) -> None:
-        self._connection = connection
-        self._connection.setblocking(False)
+        self._dial = dial
+        self._asks_to_place = settings["asks_to_place"]
+        self._grace_seconds = settings.get("grace_seconds", 0.0)
+        self._workspace = settings["workspace"]
         self._shells = Shells(
-            workspace=workspace,
-            environment=env,
+            workspace=self._workspace,
+            environment=environment_of(settings),
             spawner=spawner,
-            place=self._have_placed if asks_to_place else lambda: None,
-            set_up=FIRST_VICTIM if is_first_victim else "",
+            place=self._have_placed if self._asks_to_place else lambda: None,
+            set_up=FIRST_VICTIM if settings["is_first_victim"] else "",
         )
-        self._inbox: deque[tuple[int, int, bytes]] = deque()
-        self._workspace = workspace
-        self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
-        self._execs: dict[int, Exec] = {}
+        self._running: dict[int, Exec] = {}
+        self._ended = EndedExecs()
         self._by_pid: dict[int, Exec] = {}
-        self._by_fd: dict[int, tuple[Exec, Stream]] = {}
+        self._by_fd: dict[int, tuple[Exec, Output]] = {}
         self._young: deque[Exec] = deque()
         """Commands whose pipes are not watched yet, oldest first."""
         self._is_shell_new = False
-        self._outgoing: deque[bytes | memoryview] = deque()
-        self._outgoing_bytes = 0
-        self._linger_until = 0.0
         self._prepare_after = 0.0
         self._leftovers: frozenset[tuple[int, int]] = frozenset()
         """What was there when the last command had ended."""
@@ -135,44 +79,67 @@ class Guest:
         # Output pipes have a poll of their own, not watched while the daemon is behind.
         self._pipes = select.epoll()
         self._pipes_watched = True
-        self._writable_watched = False
+        self._interaction = Interaction(self._poll)
+        self._link = DaemonLink(self._poll)
+        self._is_welcome = True
+        self._is_lost = False
+        """The link broke; dealt with at the end of the turn."""
+        self._redial_at = self._end_at = float("inf")
         self._woken, waker = socket.socketpair()
         self._woken.setblocking(False)
         waker.setblocking(False)
         self._waker = waker
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._poll.register(connection.fileno(), select.EPOLLIN)
+        self._link.open(connection)
         self._poll.register(self._woken.fileno(), select.EPOLLIN)
         self._poll.register(self._pipes.fileno(), select.EPOLLIN)
 
     def serve(self) -> None:
-        self._shells.prepare()
-        self._send(frames.encode(Kind.READY))
+        """Until the daemon is gone for good. SystemExit where going on would be wrong."""
+        try:
+            self._shells.prepare()
+        except ConnectionError:
+            pass  # the first turn sees it
+        self._link.send(frames.encode(Kind.READY))
         while self._turn():
             pass
 
     def _turn(self) -> bool:
-        """One round of the loop; False once the daemon is gone."""
+        """One round of the loop; False once no daemon will come any more."""
         self._flush_if_due()
-        if not self._leftovers_known and not self._outgoing:
+        if not self._leftovers_known and not self._link.outgoing:
             self._note_leftovers()
         self._watch_grown_up()
         events = self._poll.poll(self._patience())
         for descriptor, mask in events:
-            if descriptor == self._woken.fileno():
-                self._drain_wakeups()
-                self._reap()
-            elif descriptor == self._pipes.fileno():
-                self._read_pipes()
-            elif mask & ~select.EPOLLOUT and not self._receive():
-                return False
+            self._on_event(descriptor, mask)
         self._finish_execs()
-        if not events and not self._outgoing:
+        self._interaction.read_states()
+        self._interaction.tell_taken(self._link)
+        if self._is_lost:
+            return self._lose_daemon()
+        if self._redial_at <= time.monotonic():
+            return self._redial()
+        if not events and not self._link.outgoing:
             self._use_idle_time()
         return True
 
+    def _on_event(self, descriptor: int, mask: int) -> None:
+        if descriptor == self._woken.fileno():
+            self._drain_wakeups()
+            self._reap()
+        elif descriptor == self._pipes.fileno():
+            self._read_pipes()
+        elif descriptor == self._link.descriptor:
+            if mask & ~select.EPOLLOUT:
+                self._receive()
+        else:
+            self._interaction.on_event(descriptor)
+
     def _use_idle_time(self) -> None:
+        if self._interaction.next_look_at != float("inf"):
+            return  # a command is about to end
         if self._shells.waiting_pid is None:
             self._prepare_quietly()
             self._is_shell_new = True
@@ -183,6 +150,7 @@ class Guest:
     def _note_leftovers(self) -> None:
         """After the answer and before the next command, so that neither waits for it."""
         self._leftovers_known = True
+        self._shells.settle_states()
         there = processes.living() if processes.are_any() else ()
         self._leftovers = frozenset((one.pid, one.started) for one in there)
 
@@ -192,6 +160,8 @@ class Guest:
         if time.monotonic() < self._prepare_after:
             return
         try:
+            if self._asks_to_place and not self._is_welcome:
+                raise ConnectionError(errno.ENOTCONN, "nobody could move it")
             self._shells.prepare()
         except OSError:
             self._prepare_after = time.monotonic() + RETRY_SECONDS
@@ -199,141 +169,230 @@ class Guest:
     def _patience(self) -> float:
         """Seconds to wait for the next event."""
         now = time.monotonic()
-        due = [execution.due_at for execution in self._execs.values()]
-        if self._outgoing and not self._writable_watched:
-            due.append(self._linger_until)
+        due = [execution.due_at for execution in self._running.values()]
+        if self._link.outgoing and not self._link.is_writable_watched:
+            due.append(self._link.linger_until)
+        elif self._interaction.next_look_at != float("inf"):
+            due.append(self._interaction.next_look_at)
         elif self._shells.waiting_pid is None:
             due.append(max(now + IDLE_SECONDS, self._prepare_after))
         elif self._is_shell_new:
             due.append(now + SETTLE_SECONDS)
         if self._young:
             due.append(self._young[0].started_at + LINGER_SECONDS)
-        soonest = min(due, default=float("inf"))
+        due.append(self._redial_at)
+        soonest = min(due)
         return -1 if soonest == float("inf") else max(0.0, soonest - now)
+
+    # --- the daemon goes and comes ---
+
+    def _lose_daemon(self) -> bool:
+        """Nobody is at the other end any more; False if nobody will be."""
+        now = time.monotonic()
+        # One that only hangs up is not asked again at once.
+        self._redial_at = now if self._is_welcome else now + REDIAL_SECONDS
+        self._end_at = min(self._end_at, now + self._grace_seconds)
+        self._link.close()
+        self._is_lost = self._is_welcome = False
+        self._ended.flow_is_lost()
+        self._watch_pipes(True)
+        for execution in (*self._running.values(), *self._ended.all()):
+            execution.is_attached = execution.is_told = False
+        return now < self._end_at
+
+    def _redial(self) -> bool:
+        """Look for the next daemon; False when the time for that is over.
+
+        One that has not welcomed us does not count: it may go as the last one did.
+        """
+        now = time.monotonic()
+        if now >= self._end_at:
+            return False
+        self._redial_at = min(now + REDIAL_SECONDS, self._end_at)
+        if not self._link.is_open:
+            connection = self._dial()
+            if connection is not None:
+                self._link.open(connection)
+                self._link.send(frames.encode_hello(os.getpid(), is_resumed=True))
+        return True
+
+    def _be_welcomed(self, settings: Settings) -> None:
+        """Tell a new daemon what there is; it says of each how much it has."""
+        self._is_welcome = True
+        self._watch_pipes(True)
+        self._redial_at = self._end_at = float("inf")
+        self._grace_seconds = settings.get("grace_seconds", self._grace_seconds)
+        if "workspace" in settings and "env" in settings:
+            self._workspace = settings["workspace"]
+            self._shells.change(workspace=self._workspace, environment=environment_of(settings))
+        for execution in self._ended.all():
+            state = execution.state(has_ended=True)
+            self._link.send(frames.encode_state(execution.channel, state))
+        for execution in self._running.values():
+            state = execution.state(has_ended=False)
+            self._link.send(frames.encode_state(execution.channel, state))
+        self._link.send(frames.encode(Kind.READY))
+
+    def _resume(self, channel: int, stdout_bytes: int, stderr_bytes: int) -> None:
+        execution = self._running.get(channel) or self._ended.get(channel)
+        if execution is None:
+            return
+        execution.stdout.rewind(stdout_bytes)
+        execution.stderr.rewind(stderr_bytes)
+        self._ended.count(execution)
+        execution.window = frames.WINDOW
+        execution.is_attached = True
+        self._interaction.resume(execution)
+        self._send_what_is_kept(execution)
+        self._watch_if_allowed(execution)
 
     # --- towards the daemon ---
 
-    def _send(self, data: bytes, *, linger: bool = False) -> None:
-        if not linger:
-            self._linger_until = 0.0
-        elif not self._outgoing:
-            self._linger_until = time.monotonic() + LINGER_SECONDS
-        self._outgoing.append(data)
-        self._outgoing_bytes += len(data)
-
     def _flush_if_due(self) -> None:
-        if not self._outgoing:
-            return
-        if self._linger_until and time.monotonic() < self._linger_until:
-            return
-        try:
-            self._drop(self._connection.sendmsg(list(islice(self._outgoing, MAX_PIECES))))
-        except BlockingIOError:
-            pass  # the writable event brings us back
-        except (BrokenPipeError, ConnectionResetError):
-            self._drop(self._outgoing_bytes)  # the read side will see the end
-        self._watch_connection(writable=bool(self._outgoing))
-        self._watch_pipes(self._outgoing_bytes < OUTGOING_HIGH)
-
-    def _drop(self, count: int) -> None:
-        """Forget the first `count` bytes of what is to be sent."""
-        self._outgoing_bytes -= count
-        while count:
-            piece = self._outgoing.popleft()
-            if len(piece) > count:
-                self._outgoing.appendleft(memoryview(piece)[count:])
-                return
-            count -= len(piece)
-
-    def _watch_connection(self, *, writable: bool) -> None:
-        if writable != self._writable_watched:
-            self._writable_watched = writable
-            mask = select.EPOLLIN | (select.EPOLLOUT if writable else 0)
-            self._poll.modify(self._connection.fileno(), mask)
+        if self._link.flush_if_due():
+            self._ended.has_left(self._link.flushed)
+            self._watch_pipes(self._link.outgoing_bytes < OUTGOING_HIGH)
 
     def _watch_pipes(self, watched: bool) -> None:
         if watched != self._pipes_watched:
             self._pipes_watched = watched
             self._poll.modify(self._pipes.fileno(), select.EPOLLIN if watched else 0)
 
+    def _send_output(self, execution: Exec, output: Output, data: bytes) -> None:
+        is_young = time.monotonic() - execution.started_at < YOUNG_SECONDS
+        linger = is_young and len(data) < LINGER_BYTES
+        head = frames.encode_output_head(execution.channel, output.stream, output.sent, len(data))
+        output.sent += len(data)
+        self._link.send(head, linger=linger)
+        self._link.send(data, linger=linger)
+
+    def _send_what_is_kept(self, execution: Exec) -> None:
+        """Send what was read while nobody listened, then the end if there is one."""
+        for output in execution.outputs:
+            for data in output.unsent():
+                while data and execution.window > 0:
+                    piece, data = data[: execution.window], data[execution.window :]
+                    execution.window -= len(piece) + frames.FRAME_COST
+                    self._send_output(execution, output, piece)
+        if self._ended.get(execution.channel) is not None:
+            self._tell_end(execution)
+
+    def _tell_end(self, execution: Exec) -> None:
+        if not execution.is_attached or execution.is_told or execution.is_behind:
+            return
+        execution.is_told = True
+        self._link.send(frames.encode_exited(execution.channel, execution.ending()))
+        if not execution.is_kept:
+            self._ended.forget_after(execution, self._link.queued)
+
     # --- from the daemon ---
 
-    def _receive(self) -> bool:
-        """Read and handle what the daemon sent; False once it is gone."""
-        is_there = self._read_frames()
-        while self._inbox:
-            self._handle(*self._inbox.popleft())
-        return is_there
-
-    def _read_frames(self) -> bool:
-        try:
-            data = self._connection.recv(1 << 16)
-        except BlockingIOError:
-            return True
-        except ConnectionResetError:
-            return False
-        for frame in self._decoder.feed(data):
-            self._inbox.append((frame.kind, frame.channel, bytes(frame.payload)))
-        return bool(data)
+    def _receive(self) -> None:
+        if not self._link.read_frames():
+            self._is_lost = True
+        while self._link.inbox:
+            self._handle(*self._link.inbox.popleft())
 
     def _have_placed(self) -> None:
-        """Have new processes moved to where commands belong, and wait until they are.
+        """Have new processes moved to where commands belong, and wait until they are;
+        ConnectionError if nobody is there to do it.
 
         Nothing else is served meanwhile: the command of a shell that is not there yet must wait.
         """
-        self._send(frames.encode(Kind.PLACE))
+        if not self._is_welcome:
+            raise ConnectionError(errno.ENOTCONN, "nobody could move it")
+        self._link.send(frames.encode(Kind.PLACE))
         poll = select.poll()
-        poll.register(self._connection.fileno(), select.POLLIN)
+        poll.register(self._link.descriptor, select.POLLIN)
         give_up_at = time.monotonic() + PLACE_SECONDS
         placed = (int(Kind.PLACED), 0, b"")
-        while placed not in self._inbox:
+        while placed not in self._link.inbox:
             self._flush_if_due()
             if time.monotonic() > give_up_at:
                 raise SystemExit(1)
-            if poll.poll(50) and not self._read_frames():
-                raise SystemExit(1)
-        self._inbox.remove(placed)
+            if poll.poll(50) and not self._link.read_frames():
+                self._is_lost = True
+                raise ConnectionError(errno.ECONNRESET, "whoever moves it is gone")
+        self._link.inbox.remove(placed)
 
-    def _handle(self, kind: int, channel: int, payload: frames.Payload) -> None:
-        if kind == Kind.START:
-            self._start(channel, json.loads(bytes(payload)))
-        elif kind == Kind.CREDIT:
-            self._add_credit(channel, frames.decode_credit(payload))
+    def _handle(self, kind: int, channel: int, payload: bytes) -> None:
+        if not self._is_welcome:
+            if kind != Kind.WELCOME:
+                raise frames.ProtocolError("something before the welcome")
+            self._be_welcomed(json.loads(payload))
+        elif kind == Kind.START:
+            self._start(channel, json.loads(payload))
+        elif kind == Kind.ACK:
+            self._acknowledge(channel, frames.decode_ack(payload))
         elif kind == Kind.KILL:
             self._kill(channel)
+        elif kind == Kind.RELEASE:
+            self._ended.forget(channel)
         elif kind == Kind.PING:
-            self._send(frames.encode(Kind.PONG, payload=bytes(payload)))
+            self._link.send(frames.encode(Kind.PONG, payload=payload))
+        elif kind == Kind.RESUME:
+            self._resume(channel, *frames.decode_resume(payload))
         else:
-            raise frames.ProtocolError(f"unexpected frame of kind {kind}")
+            self._interaction.handle(kind, self._running.get(channel), payload)
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
+        command = command_of(request, self._workspace)
         beginning = Beginning(processes.ticks_now(), self._leftovers)
         try:
-            shell = self._shells.start(_command(request, self._workspace))
+            try:
+                started = self._shells.start(command)
+            except BlockingIOError:
+                self._make_room()
+                started = self._shells.start(command)
         except Refusal as refusal:
             self._refuse(channel, str(refusal))
             return
         except OSError as error:
             self._refuse(channel, f"no process could be started ({error.strerror})")
             return
-        execution = Exec(channel, shell, beginning)
-        self._execs[channel] = execution
-        self._by_pid[shell.pid] = execution
-        for stream, descriptor in execution.fds.items():
-            self._by_fd[descriptor] = (execution, stream)
+        streams = started.shell.streams
+        execution = Exec(
+            channel,
+            pid=started.shell.pid,
+            beginning=beginning,
+            stdout=streams.stdout,
+            stderr=streams.stderr,
+        )
+        execution.label = label_of(request)
+        execution.is_kept = request.get("keep") is True
+        self._running[channel] = execution
+        self._by_pid[execution.pid] = execution
+        for output in execution.outputs:
+            if output.descriptor >= 0:
+                self._by_fd[output.descriptor] = (execution, output)
         self._young.append(execution)
-        shell.close_memory()
+        if streams.stdin >= 0 or started.saving is not None:
+            self._interaction.connect(execution, started)
+        started.shell.let_go()
+
+    def _make_room(self) -> None:
+        """No process is left for a command: end those that earlier commands have left behind."""
+        running = {one.pid for one in self._running.values() if one.status is None}
+        processes.end_leftovers(running, self._reap)
 
     def _refuse(self, channel: int, why: str) -> None:
         text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
-        self._send(frames.encode(Kind.REFUSED, channel, text))
+        self._link.send(frames.encode(Kind.REFUSED, channel, text))
 
-    def _add_credit(self, channel: int, count: int) -> None:
-        execution = self._execs.get(channel)
+    def _acknowledge(self, channel: int, ack: frames.Ack) -> None:
+        execution = self._running.get(channel) or self._ended.get(channel)
         if execution is None:
-            return  # it ended while the credit was on its way
-        execution.window += count
-        if execution.window > 0 and execution not in self._young:
+            return  # it was forgotten while this was on its way
+        output = execution.stdout if ack.stream == Stream.STDOUT else execution.stderr
+        output.forget(min(ack.offset, output.sent))
+        execution.window += ack.credit
+        self._ended.count(execution)
+        if execution.is_behind and execution.is_attached:
+            self._send_what_is_kept(execution)
+        self._watch_if_allowed(execution)
+
+    def _watch_if_allowed(self, execution: Exec) -> None:
+        if execution.window > 0 and execution.is_open and execution not in self._young:
             self._watch(execution)
 
     def _watch_grown_up(self) -> None:
@@ -347,25 +406,37 @@ class Guest:
     def _watch(self, execution: Exec) -> None:
         if not execution.is_watched:
             execution.is_watched = True
-            for descriptor in execution.fds.values():
-                self._pipes.register(descriptor, select.EPOLLIN)
+            for output in execution.outputs:
+                if output.descriptor >= 0:
+                    self._pipes.register(output.descriptor, select.EPOLLIN)
 
     def _pause(self, execution: Exec) -> None:
         # Unregistered, not masked: a masked pipe still reports its hang-up, over and over.
         if execution.is_watched:
             execution.is_watched = False
-            for descriptor in execution.fds.values():
-                self._pipes.unregister(descriptor)
+            for output in execution.outputs:
+                if output.descriptor >= 0:
+                    self._pipes.unregister(output.descriptor)
+
+    def _is_alone(self, execution: Exec) -> bool:
+        """Whether nothing but the waiting shell would have to be spared."""
+        ours = {execution.pid, self._shells.waiting_pid}
+        return len(self._by_pid) == 1 and not any(
+            pid not in ours for pid, _ in execution.beginning.seen
+        )
 
     def _kill(self, channel: int) -> None:
-        execution = self._execs.get(channel)
+        execution = self._running.get(channel)
         if execution is None or execution.status is not None:
             return
-        others = [one for one in self._execs.values() if one is not execution]
+        others = [one for one in self._running.values() if one is not execution]
         spared = {one.pid for one in others if one.status is None}
         if self._shells.waiting_pid is not None:
             spared.add(self._shells.waiting_pid)
         execution.cause = Cause.KILLED
+        if self._is_alone(execution):
+            processes.sweep(self._reap)
+            return
         swept_all = processes.end_command(
             leader=execution.pid,
             beginning=execution.beginning,
@@ -400,66 +471,85 @@ class Guest:
                 execution.has_ended(status)
                 self._read_what_is_there(execution)
                 execution.note_debt()
+                if execution.saving is not None:
+                    self._keep_state(execution)
 
     def _read_pipes(self) -> None:
         """A few chunks from each pipe that has something, so that none starves another."""
         for descriptor, _ in self._pipes.poll(0):
+            if not self._is_welcome and self._keeps_enough():
+                self._watch_pipes(False)
+                return
             for _ in range(CHUNKS_PER_TURN):
                 if descriptor not in self._by_fd or not self._read(descriptor):
                     break
 
+    def _keeps_enough(self) -> bool:
+        kept = sum(execution.kept_bytes for execution in self._running.values())
+        return kept >= MAX_KEPT_ALONE
+
     def _read_what_is_there(self, execution: Exec) -> None:
-        for descriptor in tuple(execution.fds.values()):
-            while self._read(descriptor):
+        for output in execution.outputs:
+            while output.descriptor >= 0 and self._read(output.descriptor):
                 pass
 
     def _read(self, descriptor: int) -> bool:
         """Pass one chunk on; False when the pipe is empty or closed, or the window is used up."""
-        execution, stream = self._by_fd[descriptor]
+        execution, output = self._by_fd[descriptor]
         if execution.window <= 0:
             self._pause(execution)
             return False
         try:
             data = os.read(descriptor, min(frames.MAX_CHUNK, execution.window))
         except BlockingIOError:
+            output.owed = 0  # a terminal owes less than was assumed
             return False
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            data = b""  # how a terminal says that nobody has it open any more
         if not data:
-            self._close_stream(execution, stream)
+            self._close_output(execution, output)
             return False
-        offset = execution.sent[stream]
-        execution.sent[stream] += len(data)
         execution.window -= len(data) + frames.FRAME_COST
-        is_young = time.monotonic() - execution.started_at < YOUNG_SECONDS
-        linger = is_young and len(data) < LINGER_BYTES
-        head = frames.encode_output_head(execution.channel, stream, offset, len(data))
-        self._send(head, linger=linger)
-        self._send(data, linger=linger)
+        is_next = execution.is_attached and output.sent == output.read
+        output.keep(data)
+        if is_next:
+            self._send_output(execution, output, data)
         return True
 
-    def _close_stream(self, execution: Exec, stream: Stream) -> None:
-        descriptor = execution.fds.pop(stream)
-        del self._by_fd[descriptor]
-        os.close(descriptor)  # which also ends its watch
+    def _close_output(self, execution: Exec, output: Output) -> None:
+        if execution.is_terminal and execution.is_watched:
+            # Closing would not end the watch: for input there is a copy of the descriptor.
+            self._pipes.unregister(output.descriptor)
+        del self._by_fd[output.descriptor]
+        os.close(output.descriptor)  # which also ends its watch
+        output.descriptor = -1
+
+    def _keep_state(self, execution: Exec) -> None:
+        saving = self._interaction.take_state(execution)
+        if saving is not None and not self._shells.keep_state(saving):
+            self._tell_user(execution, f"the state of shell {saving.name} is too large to be kept")
+
+    def _tell_user(self, execution: Exec, message: str) -> None:
+        """Add a line to standard error."""
+        execution.stderr.keep(f"{named_shell.MESSAGE}{message}\n".encode(errors="replace"))
+        if execution.is_attached:
+            self._send_what_is_kept(execution)
 
     def _finish_execs(self) -> None:
-        for execution in tuple(self._execs.values()):
+        for execution in tuple(self._running.values()):
             if execution.is_finished:
-                for stream in tuple(execution.fds):
-                    self._close_stream(execution, stream)
-                del self._execs[execution.channel]
-                if execution in self._young:
-                    self._young.remove(execution)
-                self._leftovers_known = False
-                self._send(frames.encode_exited(execution.channel, execution.ending()))
+                self._finish(execution)
 
-
-def _command(request: dict[str, object], workspace: str) -> Command:
-    shell, argv, cwd, env = (request.get(key) for key in ("shell", "argv", "cwd", "env"))
-    assert isinstance(cwd, str)
-    assert isinstance(env, dict)
-    return Command(
-        shell=shell if isinstance(shell, str) else None,
-        argv=argv if isinstance(argv, list) else [],
-        cwd=os.path.normpath(os.path.join(workspace, cwd)),
-        env=env,
-    )
+    def _finish(self, execution: Exec) -> None:
+        for output in execution.outputs:
+            if output.descriptor >= 0:
+                self._close_output(execution, output)
+        self._interaction.disconnect(execution)
+        del self._running[execution.channel]
+        if execution in self._young:
+            self._young.remove(execution)
+        self._leftovers_known = False
+        self._ended.add(execution)
+        self._tell_end(execution)

@@ -21,8 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from . import named_shell, processes, terminal
+from .named_shell import NamedShells, Saving
+from .spawn import posix_spawn
 from .spawner import Spawner
+from .standard_input import Feed
+from .terminal import Size
 
+IMAGE_BASHES = ("/bin/bash", "/usr/bin/bash")
 OWN_BASH = "/.sandboxd/bin/bash"
 GATE = 9
 """Descriptor of the pipe in the waiting shell."""
@@ -34,6 +40,9 @@ GATE_BYTES = 60 * 1024
 """Set-up lines that surely fit into the empty pipe."""
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _TITLE = b"bash -c "
+_TERM = "xterm-256color"
+_PROMPTS = ("PS1", "PS2")
+"""A bash that is not interactive removes them from its environment."""
 
 # Names that bash reads only at its start, refuses to assign, or gives a meaning of their own. They
 # cannot be set from inside, so a command that sets one gets a bash started with them.
@@ -76,34 +85,98 @@ class Command(NamedTuple):
     argv: Sequence[str]
     cwd: str
     env: Mapping[str, str]
+    has_cwd: bool = True
+    """Whether the request named the directory."""
+    has_stdin: bool = False
+    terminal: Size | None = None
+    shell_name: str | None = None
+
+
+class Streams:
+    """Standard streams of a new process: our ends, and how it gets its own."""
+
+    def __init__(self, *, has_stdin: bool = False, terminal_size: Size | None = None) -> None:
+        self.stdin = self.stdout = self.stderr = -1
+        self._theirs: list[int] = []
+        try:
+            if terminal_size is not None:
+                self._open_terminal(terminal_size)
+            else:
+                self._open_pipes(has_stdin)
+        except BaseException:
+            self.close()
+            self.close_theirs()
+            raise
+
+    def _open_pipes(self, has_stdin: bool) -> None:
+        self.stdout, stdout = os.pipe()
+        self._theirs.append(stdout)
+        self.stderr, stderr = os.pipe()
+        self._theirs.append(stderr)
+        self.actions: list[tuple[object, ...]] = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, stdout, 1),
+            (os.POSIX_SPAWN_DUP2, stderr, 2),
+        ]
+        if has_stdin:
+            stdin, self.stdin = os.pipe()
+            self._theirs.append(stdin)
+            self.actions[0] = (os.POSIX_SPAWN_DUP2, stdin, 0)
+
+    def _open_terminal(self, size: Size) -> None:
+        self.stdout, slave, path = terminal.open_terminal(size)
+        # Ours is closed only when the process has it open: until then a reader would see the end.
+        self._theirs.append(slave)
+        self.stdin = os.dup(self.stdout)
+        # Opened by the process itself, a session leader by then, which makes it its own terminal.
+        self.actions = [
+            (os.POSIX_SPAWN_OPEN, 0, path, os.O_RDWR, 0),
+            (os.POSIX_SPAWN_DUP2, 0, 1),
+            (os.POSIX_SPAWN_DUP2, 0, 2),
+        ]
+
+    def close_theirs(self) -> None:
+        for descriptor in self._theirs:
+            os.close(descriptor)
+        self._theirs.clear()
+
+    def close(self) -> None:
+        for descriptor in (self.stdin, self.stdout, self.stderr):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 class Waiting:
-    """A started shell, its output pipes and its gate."""
+    """A started shell, its streams and its gate."""
 
     def __init__(
-        self, bash: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str
+        self,
+        bash: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+        streams: Streams,
     ) -> None:
-        self._memory = -1
+        self.streams = streams
+        self._memory = self._gate = self._state = -1
         self._arguments = self._arguments_end = 0
         self._is_ready = False
-        gate, self._gate = os.pipe()
-        self.stdout, stdout = os.pipe()
-        self.stderr, stderr = os.pipe()
+        theirs: list[int] = []
         try:
+            gate, self._gate = os.pipe()
+            theirs.append(gate)
+            self._state, state = os.pipe()
+            theirs.append(state)
             os.chdir(cwd)
-            self.pid = os.posix_spawn(
+            self.pid = posix_spawn(
                 bash,
                 ["bash", *arguments],
                 {**environment, "BASH_ENV": f"/proc/self/fd/{GATE}"},
                 file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, stdout, 1),
-                    (os.POSIX_SPAWN_DUP2, stderr, 2),
+                    *streams.actions,
                     (os.POSIX_SPAWN_DUP2, gate, GATE),
+                    (os.POSIX_SPAWN_DUP2, state, named_shell.STATE),
                 ],
-                setsid=True,
-                setsigmask=[],
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them
             )
         except BaseException:
@@ -111,12 +184,14 @@ class Waiting:
             raise
         finally:
             os.chdir("/")
-            for descriptor in (gate, stdout, stderr):
+            streams.close_theirs()
+            for descriptor in theirs:
                 os.close(descriptor)
-        for descriptor in (self.stdout, self.stderr):
-            os.set_blocking(descriptor, False)
-        with suppress(PermissionError):  # beyond the quota of the uid the usual size has to do
-            fcntl.fcntl(self.stdout, fcntl.F_SETPIPE_SZ, STDOUT_PIPE)
+        for descriptor in (self._gate, streams.stdout, streams.stderr):
+            if descriptor >= 0:
+                os.set_blocking(descriptor, False)
+        with suppress(OSError):  # beyond the quota of the uid the usual size has to do
+            fcntl.fcntl(streams.stdout, fcntl.F_SETPIPE_SZ, STDOUT_PIPE)
         self._gate_inode = os.fstat(self._gate).st_ino
 
     def open_for_any_command(self) -> None:
@@ -126,16 +201,42 @@ class Waiting:
         """
         self._memory, self._arguments, self._arguments_end = _open_arguments(self.pid)
 
-    def release(self, set_up: str, command: str | None) -> None:
-        """Let the shell go: run `set_up`, then `command` in place of what it was started with."""
+    def release(self, set_up: str, command: str | None) -> Feed | None:
+        """Let the shell go: run `set_up`, then `command` in place of what it was started with.
+
+        Returns what is left to write of a set-up that the pipe cannot hold.
+        """
         if command is not None:
             # With the title in front, which from now on is what the kernel shows of the process.
             os.pwrite(self._memory, _TITLE + os.fsencode(command) + b"\0", self._arguments)
-        gate, self._gate = self._gate, -1
+        lines = os.fsencode(set_up)
+        first = lines[:GATE_BYTES]
         try:
-            os.write(gate, os.fsencode(set_up))  # fits the pipe, so it neither blocks nor is cut
-        finally:
-            os.close(gate)
+            # It fits the pipe, unless a command has put something there.
+            is_whole = os.write(self._gate, first) == len(first)
+        except BlockingIOError:
+            is_whole = False
+        if not is_whole:
+            raise OSError(errno.EPIPE, "somebody has written to the waiting shell")
+        gate, self._gate = self._gate, -1
+        # A command may have stopped it while it waited.
+        os.kill(self.pid, signal.SIGCONT)
+        if len(lines) > GATE_BYTES:
+            feed = Feed(gate)
+            feed.add(lines[GATE_BYTES:])
+            return feed
+        os.close(gate)
+        return None
+
+    def discard(self) -> None:
+        """End a shell that cannot be used, before it sees the end of its lines."""
+        processes.kill(self.pid)
+        self.close()
+
+    def take_state(self) -> int:
+        """The descriptor to read the state of a named shell from; the caller's from now on."""
+        state, self._state = self._state, -1
+        return state
 
     def make_ready(self) -> bool:
         """Hide the blanks as soon as bash is done with its arguments; False until then, or if it
@@ -160,17 +261,30 @@ class Waiting:
         except OSError:
             return False
 
-    def close_memory(self) -> None:
-        if self._memory >= 0:
-            os.close(self._memory)
-            self._memory = -1
+    def let_go(self) -> None:
+        """Give up what only a shell that waits is in need of."""
+        for descriptor in (self._memory, self._state):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._memory = self._state = -1
 
     def close(self) -> None:
         """Give up the descriptors; a shell whose gate closes unused runs blanks and ends."""
-        for descriptor in (self._gate, self.stdout, self.stderr):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.close_memory()
+        if self._gate >= 0:
+            os.close(self._gate)
+            self._gate = -1
+        self.streams.close()
+        self.let_go()
+
+
+class Started(NamedTuple):
+    """A command that runs."""
+
+    shell: Waiting
+    gate: Feed | None
+    """The rest of its set-up."""
+    saving: Saving | None
+    """Where its named shell comes back."""
 
 
 def _open_arguments(pid: int) -> tuple[int, int, int]:
@@ -210,8 +324,9 @@ class Shells:
         self._spawner = spawner
         self._place = place
         self._first_lines = set_up
-        self._image_bash = next((p for p in ("/bin/bash", "/usr/bin/bash") if _is_program(p)), None)
+        self._image_bash = next((path for path in IMAGE_BASHES if _is_program(path)), None)
         self._waiting: Waiting | None = None
+        self._named = NamedShells()
 
     @property
     def waiting_pid(self) -> int | None:
@@ -220,13 +335,31 @@ class Shells:
     def prepare(self) -> None:
         """Have a shell waiting; costs a process start, so not while someone waits for an answer."""
         if self._waiting is None:
-            shell = self._start(["-c", " " * BLANKS], self._environment, self._workspace)
+            blanks = ["-c", " " * BLANKS]
+            shell = self._start(blanks, self._environment, self._workspace, Streams())
             try:
                 shell.open_for_any_command()
             except OSError:
-                shell.close()
+                shell.discard()
                 raise
             self._waiting = shell
+
+    def change(self, *, workspace: str, environment: Mapping[str, str]) -> None:
+        """Start further shells with these; one that waits has the old ones."""
+        if (workspace, environment) == (self._workspace, self._environment):
+            return
+        self._workspace, self._environment = workspace, environment
+        if self._waiting:
+            self._waiting.close()
+            self._waiting = None
+
+    def keep_state(self, saving: Saving) -> bool:
+        """Keep what a command left in its named shell; False if that is too large."""
+        return self._named.keep(saving)
+
+    def settle_states(self) -> None:
+        """Look at what was kept, so that the next command need not wait for it."""
+        self._named.settle(self._environment)
 
     def settle(self) -> None:
         """See whether the waiting shell is ready, so that the next command need not."""
@@ -239,10 +372,12 @@ class Shells:
             self._waiting.close()
             self._waiting = None
 
-    def start(self, command: Command) -> Waiting:
+    def start(self, command: Command) -> Started:
         """Start a command; Refusal if its directory, program or shell is not there."""
         if command.cwd != self._workspace and not os.path.isdir(command.cwd):
             raise Refusal(f"there is no directory {command.cwd!r}")
+        if command.shell_name is not None:
+            self._check_named(command, command.shell_name)
         if command.shell is None:
             return self._run_program(self._find_program(command), command.argv, command)
         if self._image_bash is None:
@@ -251,57 +386,96 @@ class Shells:
             return self._run_program("/bin/sh", ["sh", "-c", command.shell], command)
         return self._run_line(command.shell, command)
 
-    def _run_line(self, line: str, command: Command) -> Waiting:
-        # BASH_EXECUTION_STRING was bound to the blanks; $_ is what bash was called as.
-        rest = f"BASH_EXECUTION_STRING={shlex.quote(line)}\n: bash\n"
-        if len(os.fsencode(line)) < BLANKS:
-            shell = self._release_waiting(rest, line, command)
-            if shell:
-                return shell
-        own_file = shlex.quote(command.env.get("BASH_ENV", ""))
-        rest = f"[ ! -r {own_file} ] || . {own_file}\n: bash\n"
-        return self._release_new(["-c", line], rest, command)
+    def _check_named(self, command: Command, name: str) -> None:
+        if self._image_bash is None:
+            raise Refusal("named shells need bash")
+        if command.shell is None:
+            raise Refusal("a named shell runs a command line, not an argument vector")
+        self.settle_states()
+        if not self._named.has_room_for(name):
+            raise Refusal(f"there are {named_shell.MAX_SHELLS} named shells already")
 
-    def _run_program(self, program: str, argv: Sequence[str], command: Command) -> Waiting:
+    def _run_line(self, line: str, command: Command) -> Started:
+        # BASH_EXECUTION_STRING was bound to the blanks; $_ is what bash was called as.
+        rest = f"BASH_EXECUTION_STRING={shlex.quote(line)}\n"
+        if len(os.fsencode(line)) < BLANKS:
+            started = self._release_waiting(rest + self._last_lines(command), line, command)
+            if started:
+                return started
+        own_file = shlex.quote(command.env.get("BASH_ENV", ""))
+        rest = f"[ ! -r {own_file} ] || . {own_file}\n"
+        return self._release_new(["-c", line], rest + self._last_lines(command), command)
+
+    def _last_lines(self, command: Command) -> str:
+        if command.shell_name is None:
+            return ": bash\n"
+        state = self._named.get(command.shell_name, self._environment)
+        return os.fsdecode(named_shell.last_lines(state, "bash"))
+
+    def _run_program(self, program: str, argv: Sequence[str], command: Command) -> Started:
         words = " ".join(map(shlex.quote, ["-a", argv[0], "--", program, *argv[1:]]))
-        shell = self._release_waiting(f"unset SHLVL\nexec {words}\n", None, command)
-        if shell:
-            return shell
+        started = self._release_waiting(f"unset SHLVL\nexec {words}\n", None, command)
+        if started:
+            return started
         line = 'unset SHLVL; exec -a "$1" -- "$0" "${@:2}"'
         return self._release_new(["-c", line, program, *argv], "", command)
 
-    def _release_waiting(self, rest: str, line: str | None, command: Command) -> Waiting | None:
+    def _release_waiting(self, rest: str, line: str | None, command: Command) -> Started | None:
         """Run it in the waiting shell, unless it can only be had from a new one."""
+        if command.has_stdin or command.terminal is not None:
+            return None  # the waiting one has its streams already
         if self._waiting is None or not self._waiting.make_ready():
             return None
         if any(_needs_new_shell(name) for name in command.env):
             return None
-        same_cwd = command.cwd == self._workspace
-        lines = _set_up(None if same_cwd else command.cwd, command.env)
-        set_up = self._first_lines + lines + rest
-        if len(os.fsencode(set_up)) > GATE_BYTES:
+        is_named = command.shell_name is not None
+        cwd = None if is_named or command.cwd == self._workspace else command.cwd
+        set_up = self._first_lines + _set_up(cwd, command.env, is_named=is_named)
+        set_up += self._named_lines(command) + rest
+        if not is_named and len(os.fsencode(set_up)) > GATE_BYTES:
             return None
         shell, self._waiting = self._waiting, None
         try:
-            shell.release(set_up, line)
+            gate = shell.release(set_up, line)
         except OSError:
-            # Someone killed the waiting shell; nothing of the command has reached it.
-            shell.close()
+            # Someone killed the waiting shell, or wrote to it; nothing of the command has run.
+            shell.discard()
             return None
-        return shell
+        return Started(shell, gate, _saving(shell, command))
 
-    def _release_new(self, arguments: Sequence[str], rest: str, command: Command) -> Waiting:
+    def _release_new(self, arguments: Sequence[str], rest: str, command: Command) -> Started:
+        environment = {**self._environment, **command.env}
+        if command.terminal is not None:
+            environment.setdefault("TERM", _TERM)
+        is_named = command.shell_name is not None
+        cwd = self._workspace if is_named else command.cwd
         try:
-            shell = self._start(arguments, {**self._environment, **command.env}, command.cwd)
+            streams = Streams(has_stdin=command.has_stdin, terminal_size=command.terminal)
+            shell = self._start(arguments, environment, cwd, streams)
+        except BlockingIOError:
+            raise  # no process is left; the caller may make room
         except OSError as error:
             raise Refusal(error.strerror or "it cannot be started") from None
-        restored = {name: value for name, value in command.env.items() if name == "BASH_ENV"}
+        restored = {name: environment[name] for name in _PROMPTS if name in environment}
+        if "BASH_ENV" in command.env:
+            restored["BASH_ENV"] = command.env["BASH_ENV"]
+        set_up = self._first_lines + _set_up(None, restored, is_named=is_named)
         try:
-            shell.release(self._first_lines + _set_up(None, restored) + rest, None)
+            gate = shell.release(set_up + self._named_lines(command) + rest, None)
         except OSError:
-            shell.close()
+            shell.discard()
             raise
-        return shell
+        return Started(shell, gate, _saving(shell, command))
+
+    def _named_lines(self, command: Command) -> str:
+        if command.shell_name is None:
+            return ""
+        lines = named_shell.set_up(
+            self._named.get(command.shell_name, self._environment),
+            given=command.env,
+            cwd=command.cwd if command.has_cwd else None,
+        )
+        return os.fsdecode(lines)
 
     def _find_program(self, command: Command) -> str:
         name = command.argv[0]
@@ -319,16 +493,35 @@ class Shells:
                 return path
         raise Refusal(f"there is no program {name!r} in PATH")
 
-    def _start(self, arguments: Sequence[str], environment: Mapping[str, str], cwd: str) -> Waiting:
+    def _start(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+        streams: Streams,
+    ) -> Waiting:
         bash = self._image_bash or OWN_BASH
-        shell = self._spawner.run(lambda: Waiting(bash, arguments, environment, cwd))
-        self._place()
+        shell = self._spawner.run(
+            lambda: Waiting(bash, arguments, environment, cwd, streams), undo=Waiting.discard
+        )
+        try:
+            self._place()
+        except OSError:
+            shell.discard()  # it must not run its command where it does not belong
+            raise
         return shell
 
 
-def _set_up(cwd: str | None, env: Mapping[str, str]) -> str:
+def _saving(shell: Waiting, command: Command) -> Saving | None:
+    if command.shell_name is None:
+        return None
+    return Saving(command.shell_name, shell.take_state(), command.env)
+
+
+def _set_up(cwd: str | None, env: Mapping[str, str], *, is_named: bool) -> str:
     """Lines that bring a waiting shell to where one started for the command would be."""
-    lines = [f"exec {GATE}<&-", "unset BASH_ENV"]
+    close_state = "" if is_named else f" {named_shell.STATE}>&-"
+    lines = [f"exec {GATE}<&-{close_state}", "unset BASH_ENV"]
     if cwd is not None:
         lines += [f"cd -- {shlex.quote(cwd)} || exit 126", "unset OLDPWD"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]

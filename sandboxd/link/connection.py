@@ -9,10 +9,22 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Cause, Exited, Frame, Kind, ProtocolError, Stream
+from sandboxd.guest.frames import (
+    Ack,
+    Cause,
+    ExecState,
+    Exited,
+    Frame,
+    Kind,
+    ProtocolError,
+    Stream,
+    Target,
+)
 
 MAX_UNSENT_BYTES = 8 << 20
 """A guest that leaves more than this unread does not serve any more."""
+MAX_CHANNEL = 1 << 31
+"""Far more than there can have been; numbers after it still fit a frame."""
 FRAME_SECONDS = 5.0
 """A frame that has begun must be whole after this time."""
 
@@ -30,19 +42,24 @@ class Channel(Protocol):
 
     def on_refused(self, why: str) -> None: ...
 
+    def on_input_taken(self, count: int) -> None: ...
+
     def on_lost(self, why: str) -> None: ...
 
 
 class _Open:
     """Accounts of one channel."""
 
-    __slots__ = ("channel", "is_killed", "received", "window")
+    __slots__ = ("channel", "input_sent", "input_taken", "is_killed", "received", "window")
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.is_killed = False
         self.window = frames.WINDOW
         self.received: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        self.input_sent = 0
+        self.input_taken: int | None = 0
+        """Absent after a resume, until the guest has told."""
 
 
 class GuestLink(asyncio.Protocol):
@@ -66,6 +83,9 @@ class GuestLink(asyncio.Protocol):
         self._last_channel = 0
         self._greeted: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._states: dict[int, ExecState] = {}
+        """Execs of a resumed guest, until each is resumed or killed."""
+        self._is_resumed = False
         self._pongs: dict[bytes, asyncio.Future[None]] = {}
         self._pings = 0
         self._frame_timer: asyncio.TimerHandle | None = None
@@ -77,13 +97,27 @@ class GuestLink(asyncio.Protocol):
 
     # --- what the daemon does ---
 
-    async def greet(self, prepare: Callable[[], Awaitable[Mapping[str, object]]]) -> None:
+    async def greet(
+        self, prepare: Callable[[], Awaitable[Mapping[str, object]]]
+    ) -> Mapping[int, ExecState]:
         """Wait for the guest's hello, give it the settings that `prepare` makes, wait until it can
-        take commands."""
+        take commands. Returns the execs that it already has, each to be resumed or killed."""
         await self._greeted
         settings = json.dumps(dict(await prepare())).encode()
         self._send(frames.encode(Kind.WELCOME, payload=settings))
         await self._ready
+        self._last_channel = max(self._states, default=0)
+        return dict(self._states)
+
+    def resume(self, number: int, channel: Channel, have: Mapping[Stream, int]) -> None:
+        """Go on with an exec that the guest already has; output follows from what we have on."""
+        del self._states[number]
+        account = self._open[number] = _Open(channel)
+        account.received = dict(have)
+        account.input_taken = None
+        # By the daemon before us, for all that we know.
+        account.is_killed = self._has_killed = True
+        self._send(frames.encode_resume(number, have[Stream.STDOUT], have[Stream.STDERR]))
 
     def placed(self) -> None:
         """Tell the guest that its new processes are where commands belong."""
@@ -115,13 +149,42 @@ class GuestLink(asyncio.Protocol):
             self._open[number].is_killed = self._has_killed = True
             self._send(frames.encode(Kind.KILL, number))
 
-    def add_credit(self, number: int, count: int) -> None:
-        """Let the guest send `count` more."""
+    def acknowledge(self, number: int, ack: Ack) -> None:
+        """Let the guest forget output, and send more."""
         account = self._open.get(number)
         if account is not None and self.is_open:
-            account.window += count
+            account.window += ack.credit
             with suppress(LinkClosed):  # the channel is told of that by itself
-                self._send(frames.encode_credit(number, count))
+                self._send(frames.encode_ack(number, ack))
+
+    def widen(self, number: int, credit: int) -> None:
+        """Let the guest send more, without forgetting anything."""
+        self.acknowledge(number, Ack(Stream.STDOUT, 0, credit))
+
+    def release(self, number: int) -> None:
+        """Let the guest forget an ended exec."""
+        if self.is_open and number not in self._open:
+            with suppress(LinkClosed):  # then it has forgotten everything
+                self._send(frames.encode(Kind.RELEASE, number))
+
+    def signal(self, number: int, signal: int, target: Target) -> None:
+        if number in self._open:
+            self._send(frames.encode_signal(number, signal, target))
+
+    def resize(self, number: int, rows: int, columns: int) -> None:
+        if number in self._open:
+            self._send(frames.encode_resize(number, rows, columns))
+
+    def input(self, number: int, offset: int, data: bytes) -> None:
+        """Pass standard input on; the channel hears how much was taken."""
+        if number in self._open:
+            account = self._open[number]
+            account.input_sent = max(account.input_sent, offset + len(data))
+            self._send(frames.encode_input(number, offset, data))
+
+    def end_input(self, number: int) -> None:
+        if number in self._open:
+            self._send(frames.encode(Kind.INPUT_END, number))
 
     def close(self, why: str) -> None:
         """Cut the guest off; every open channel hears why. Later calls change nothing."""
@@ -141,6 +204,15 @@ class GuestLink(asyncio.Protocol):
                 waiter.exception()  # whoever waited is told; nobody may be waiting
         self._pongs.clear()
         self._on_closed(why)
+
+    def let_go(self) -> None:
+        """Leave the guest to whoever comes next; nobody is told."""
+        self.closed_because = "it was left to the next daemon"
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+        self._open.clear()
+        if self._transport is not None:
+            self._transport.close()
 
     def _send(self, data: bytes) -> None:
         if self._transport is None or self.closed_because is not None:
@@ -190,6 +262,10 @@ class GuestLink(asyncio.Protocol):
             self._on_refused(frame)
         elif frame.kind == Kind.PONG:
             self._on_pong(frame)
+        elif frame.kind == Kind.INPUT_TAKEN:
+            self._on_input_taken(frame)
+        elif frame.kind == Kind.STATE:
+            self._on_state(frame)
         elif frame.kind == Kind.HELLO:
             self._on_hello(frame)
         elif frame.kind == Kind.PLACE:
@@ -200,7 +276,7 @@ class GuestLink(asyncio.Protocol):
             raise ProtocolError(f"a guest may not send frames of kind {frame.kind}")
 
     def _on_hello(self, frame: Frame) -> None:
-        version, pid = frames.decode_hello(frame.payload)
+        version, pid, self._is_resumed = frames.decode_hello(frame.payload)
         if self._greeted.done():
             raise ProtocolError("second hello")
         if version != frames.PROTOCOL_VERSION:
@@ -213,6 +289,24 @@ class GuestLink(asyncio.Protocol):
         if self._ready.done() or not self._greeted.done() or frame.payload:
             raise ProtocolError("ready out of order")
         self._ready.set_result(None)
+
+    def _on_state(self, frame: Frame) -> None:
+        is_in_order = self._greeted.done() and self._is_resumed and not self._ready.done()
+        is_new = 0 < frame.channel <= MAX_CHANNEL and frame.channel not in self._states
+        if not is_in_order or not is_new or len(self._states) >= frames.MAX_EXECS:
+            raise ProtocolError("told of an exec out of order")
+        self._states[frame.channel] = frames.decode_state(frame.payload)
+
+    def _on_input_taken(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        count = frames.decode_input_taken(frame.payload)
+        if account.input_taken is None:
+            # It took that from the daemon before us, and may hold more of it.
+            account.input_sent = count + frames.MAX_INPUT
+        elif not account.input_taken <= count <= account.input_sent:
+            raise ProtocolError("it took input that was not sent")
+        account.input_taken = count
+        account.channel.on_input_taken(count)
 
     def _on_place_asked(self, frame: Frame) -> None:
         is_in_order = self._greeted.done() and not self._is_placing and not frame.payload

@@ -36,8 +36,9 @@ class GuestListener:
         return self
 
     def _listen(self) -> None:
-        self._directory.mkdir(mode=0o711, parents=True)
+        self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         path = self._directory / SOCKET_NAME
+        path.unlink(missing_ok=True)  # of a daemon that was killed
         self._socket.bind(str(path))
         # Root gives the socket to the sandbox; others can only open it to all, and the check of the
         # peer's pid keeps strangers out.

@@ -33,8 +33,12 @@ class SessionRecord:
     end_reason: str = ""
     disk_id: str = ""
     """The disk that holds its files; empty when there is none."""
-    disk_uid: int = 0
-    """Owner of those files."""
+    uid: int = 0
+    """Of its sandbox, and so the owner of its files."""
+    sandbox_id: str = ""
+    """The sandbox it has, or had last."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of all its commands."""
 
 
 class Registry(Protocol):

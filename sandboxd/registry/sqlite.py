@@ -28,17 +28,21 @@ CREATE TABLE IF NOT EXISTS sessions (
   metadata TEXT NOT NULL,
   end_reason TEXT NOT NULL,
   disk_id TEXT NOT NULL DEFAULT '',
-  disk_uid INTEGER NOT NULL DEFAULT 0
+  uid INTEGER NOT NULL DEFAULT 0,
+  sandbox_id TEXT NOT NULL DEFAULT '',
+  env TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 """
 _LATER_COLUMNS = {
     "disk_id": "TEXT NOT NULL DEFAULT ''",
-    "disk_uid": "INTEGER NOT NULL DEFAULT 0",
+    "uid": "INTEGER NOT NULL DEFAULT 0",
+    "sandbox_id": "TEXT NOT NULL DEFAULT ''",
+    "env": "TEXT NOT NULL DEFAULT '{}'",
 }
 """What a file of an earlier release may lack."""
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
-    "metadata, end_reason, disk_id, disk_uid"
+    "metadata, end_reason, disk_id, uid, sandbox_id, env"
 )
 
 
@@ -51,6 +55,8 @@ async def _add_missing_columns(connection: aiosqlite.Connection) -> None:
     for name, definition in _LATER_COLUMNS.items():
         if name not in present:
             await connection.execute(f"ALTER TABLE sessions ADD COLUMN {name} {definition}")
+    if "disk_uid" in present and "uid" not in present:
+        await connection.execute("UPDATE sessions SET uid = disk_uid")
 
 
 def _create_private(path: Path) -> None:
@@ -99,7 +105,9 @@ class SqliteRegistry:
                     metadata=json.loads(row[8]),
                     end_reason=row[9],
                     disk_id=row[10],
-                    disk_uid=row[11],
+                    uid=row[11],
+                    sandbox_id=row[12],
+                    env=json.loads(row[13]),
                 )
                 async for row in rows
             ]
@@ -119,7 +127,9 @@ class SqliteRegistry:
                 json.dumps(dict(record.metadata)),
                 record.end_reason,
                 record.disk_id,
-                record.disk_uid,
+                record.uid,
+                record.sandbox_id,
+                json.dumps(dict(record.env)),
             ),
         )
 

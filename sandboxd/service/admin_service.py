@@ -75,7 +75,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             return None
 
     def _ladder_status(self) -> pb.LadderStatus:
-        ladder = self._sessions.ladder
+        ladder = self._sessions.house.ladder
         return pb.LadderStatus(
             by_guest=ladder.by_guest, by_host=ladder.by_host, by_engine=ladder.by_engine
         )

@@ -23,6 +23,7 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
             wire.name("thread_id", request.thread_id),
             idle_seconds=wire.idle_seconds(request),
             metadata=wire.metadata(request.metadata),
+            env=wire.session_env(request.env),
         )
         return pb.OpenSessionResponse(
             session=wire.session(session, self._config),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -12,13 +12,15 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import aio
 
 from sandboxd.config import Config
-from sandboxd.errors import InvalidRequest
-from sandboxd.execs import Batch, Exec, ExecSpec, ExitStatus, Reason, new_exec_id
-from sandboxd.guest.frames import Stream
+from sandboxd.errors import ExecNotFound, InvalidRequest
+from sandboxd.exec_spec import ExecSpec, TerminalSize, check_env, new_exec_id
+from sandboxd.execs import Batch, Exec, ExitStatus, Reason, State
+from sandboxd.guest.frames import Stream, Target
 from sandboxd.isolation.meter import Usage
-from sandboxd.output import CapturedStream
+from sandboxd.output import CapturedStream, Gap
 from sandboxd.registry.contract import SessionState
 from sandboxd.sessions import Outcome, Session, SessionFilter
+from sandboxd.spool import SearchQuery, SearchResult, Spool
 from sandboxd_proto.v1 import (
     exec_pb2,
     exec_service_pb2,
@@ -34,6 +36,14 @@ MAX_IDLE_SECONDS = 7 * 24 * 3600.0
 MAX_METADATA = 32
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
+MAX_TERMINAL = 1000
+MAX_INPUT_BYTES = 1 << 20
+MAX_OUTPUT_BYTES = 1 << 20
+DEFAULT_READ = 64 << 10
+DEFAULT_PREVIEW = 16 << 10
+DEFAULT_MATCHES = 100
+MAX_MATCHES = 1000
+MAX_CONTEXT = 10
 
 _STATES = {
     SessionState.ACTIVE: session_pb2.SESSION_STATE_ACTIVE,
@@ -57,6 +67,16 @@ _REASONS = {
     Reason.OUT_OF_MEMORY: exec_pb2.EXIT_REASON_OUT_OF_MEMORY,
     Reason.PROCESS_LIMIT: exec_pb2.EXIT_REASON_PROCESS_LIMIT,
     Reason.DISK_FULL: exec_pb2.EXIT_REASON_DISK_FULL,
+    Reason.NO_OUTPUT: exec_pb2.EXIT_REASON_NO_OUTPUT_TIMEOUT,
+}
+_EXEC_STATES = {
+    State.QUEUED: exec_pb2.EXEC_STATE_QUEUED,
+    State.RUNNING: exec_pb2.EXEC_STATE_RUNNING,
+    State.ENDED: exec_pb2.EXEC_STATE_ENDED,
+}
+_STREAMS = {
+    Stream.STDOUT: exec_pb2.OUTPUT_STREAM_STDOUT,
+    Stream.STDERR: exec_pb2.OUTPUT_STREAM_STDERR,
 }
 
 
@@ -94,6 +114,11 @@ def metadata(values: Mapping[str, str]) -> dict[str, str]:
     return dict(values)
 
 
+def session_env(values: Mapping[str, str]) -> dict[str, str]:
+    check_env(values)
+    return dict(values)
+
+
 def idle_seconds(request: session_service_pb2.OpenSessionRequest) -> float | None:
     return seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS)
 
@@ -116,18 +141,29 @@ def page_size(request: session_service_pb2.ListSessionsRequest) -> int:
     return request.page_size or DEFAULT_PAGE
 
 
-def exec_spec(request: exec_service_pb2.ExecRequest, config: Config, *, captures: bool) -> ExecSpec:
+def exec_spec(
+    request: exec_service_pb2.ExecRequest,
+    config: Config,
+    *,
+    is_run: bool = False,
+    is_detached: bool = False,
+) -> ExecSpec:
     if not request.session_id:
         raise InvalidRequest("session_id", "it is required; OpenSession gives one")
     kind = request.WhichOneof("command")
     if kind is None:
         raise InvalidRequest("command", "give `shell` or `argv`")
-    timeout = seconds(request, "timeout", low=0.001, high=config.max_exec_seconds)
+    longest = config.max_exec_seconds
+    timeout = seconds(request, "timeout", low=0.001, high=longest)
     if request.on_disconnect not in exec_service_pb2.OnDisconnect.values():
         raise InvalidRequest("on_disconnect", "it is no known policy")
     limit = config.max_run_output_bytes
     if request.max_output_bytes > limit:
         raise InvalidRequest("max_output_bytes", f"it may be at most {limit}")
+    has_terminal = request.HasField("terminal")
+    if is_run and (has_terminal or request.stdin):
+        raise InvalidRequest("terminal", "Run takes no input; use StartExec or Exec")
+    keeps_running = request.on_disconnect == exec_service_pb2.ON_DISCONNECT_KEEP_RUNNING
     return ExecSpec(
         exec_id=request.exec_id or new_exec_id(),
         shell=request.shell if kind == "shell" else None,
@@ -135,9 +171,106 @@ def exec_spec(request: exec_service_pb2.ExecRequest, config: Config, *, captures
         cwd=request.cwd,
         env=dict(request.env),
         timeout_seconds=timeout or config.default_exec_seconds,
-        survives_disconnect=(request.on_disconnect == exec_service_pb2.ON_DISCONNECT_KEEP_RUNNING),
-        capture_bytes=(request.max_output_bytes or limit) if captures else None,
+        no_output_seconds=seconds(request, "no_output_timeout", low=0.001, high=longest),
+        has_stdin=request.stdin and not has_terminal,
+        terminal=terminal_size(request.terminal) if has_terminal else None,
+        shell_name=request.shell_name,
+        survives_disconnect=is_detached or keeps_running,
+        # Without an id of the caller's choice nobody can ask about a Run again.
+        is_kept=bool(request.exec_id) or not is_run or keeps_running,
+        is_chosen=bool(request.exec_id),
+        capture_bytes=(request.max_output_bytes or limit) if is_run else None,
     )
+
+
+class NamesExec(Protocol):
+    """A request about an exec."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def exec_id(self) -> str: ...
+
+
+def missing(field: str) -> InvalidRequest:
+    return InvalidRequest(field, "it is required")
+
+
+def terminal_size(terminal: exec_pb2.Terminal) -> TerminalSize:
+    rows, columns = terminal.rows or 24, terminal.columns or 80
+    if max(rows, columns) > MAX_TERMINAL:
+        raise InvalidRequest("terminal", f"it has at most {MAX_TERMINAL} rows and columns")
+    return TerminalSize(rows, columns)
+
+
+def offsets(request: exec_service_pb2.AttachExecRequest) -> Mapping[Stream, int]:
+    return {Stream.STDOUT: request.stdout_offset, Stream.STDERR: request.stderr_offset}
+
+
+def exec_state(value: exec_pb2.ExecState.ValueType) -> State | None:
+    states = {number: state for state, number in _EXEC_STATES.items()}
+    if value and value not in states:
+        raise InvalidRequest("state", "it is no known state")
+    return states.get(value)
+
+
+def page(found: Sequence[Exec], size: int, token: str) -> tuple[Sequence[Exec], str]:
+    """A page of execs, newest first, and the token of the next."""
+    if size > MAX_PAGE:
+        raise InvalidRequest("page_size", f"it may be at most {MAX_PAGE}")
+    after = _decode_token(token) if token else None
+    rest = [one for one in found if after is None or _place(one) < after]
+    shown = rest[: size or DEFAULT_PAGE]
+    return shown, _encode_token(_place(shown[-1])) if len(rest) > len(shown) else ""
+
+
+def _place(one: Exec) -> tuple[float, str]:
+    return one.facts.started_at, one.id
+
+
+def _encode_token(place: tuple[float, str]) -> str:
+    # By place and not by name: the exec may be forgotten, or in another state, by the next page.
+    return f"{place[0]!r}_{place[1]}"
+
+
+def _decode_token(token: str) -> tuple[float, str]:
+    started_at, _, exec_id = token.partition("_")
+    try:
+        return float(started_at), exec_id
+    except ValueError:
+        raise InvalidRequest("page_token", "use the token of the page before, unchanged") from None
+
+
+def signal_number(request: exec_service_pb2.SignalExecRequest) -> int:
+    if not 1 <= request.signal <= 64:
+        raise InvalidRequest("signal", "it is the number of a signal, 1 to 64")
+    return request.signal
+
+
+def signal_target(request: exec_service_pb2.SignalExecRequest) -> Target:
+    if request.target not in exec_service_pb2.SignalTarget.values():
+        raise InvalidRequest("target", "it is no known target")
+    is_leader = request.target == exec_service_pb2.SIGNAL_TARGET_LEADER
+    return Target.LEADER if is_leader else Target.GROUP
+
+
+def input_data(request: exec_service_pb2.WriteStdinRequest) -> bytes:
+    if len(request.data) > MAX_INPUT_BYTES:
+        raise InvalidRequest("data", f"at most {MAX_INPUT_BYTES} bytes at once")
+    return request.data
+
+
+def _stream(value: exec_pb2.OutputStream.ValueType) -> Stream:
+    if value not in exec_pb2.OutputStream.values():
+        raise InvalidRequest("stream", "it is no known stream")
+    return Stream.STDERR if value == exec_pb2.OUTPUT_STREAM_STDERR else Stream.STDOUT
+
+
+def _bounded(field: str, value: int, *, default: int, limit: int) -> int:
+    if value > limit:
+        raise InvalidRequest(field, f"it may be at most {limit}")
+    return value or default
 
 
 # --- responses ---
@@ -206,6 +339,8 @@ def _fill_exit(message: exec_pb2.ExitStatus, status: ExitStatus) -> None:
         message.code = status.code
     if status.signal is not None:
         message.signal = status.signal
+    message.stdout_dropped_bytes = status.stdout_dropped
+    message.stderr_dropped_bytes = status.stderr_dropped
     if status.usage is not None:
         _fill_usage(message.usage, status.usage)
 
@@ -223,22 +358,131 @@ def exec_response(batch: Batch, exec_id: str) -> exec_service_pb2.ExecResponse:
     response = exec_service_pb2.ExecResponse()
     if batch.is_first:
         response.events.add().started.exec_id = exec_id
-    for chunk in batch.chunks:
+    for one in batch.chunks:
         event = response.events.add()
-        piece = event.stdout if chunk.stream == Stream.STDOUT else event.stderr
-        piece.offset = chunk.offset
-        piece.data = chunk.data
+        if isinstance(one, Gap):
+            event.dropped.stream = _STREAMS[one.stream]
+            event.dropped.offset = one.offset
+            event.dropped.bytes = one.size
+            continue
+        piece = event.stdout if one.stream == Stream.STDOUT else event.stderr
+        piece.offset = one.offset
+        piece.data = one.data
     if batch.exit is not None:
         _fill_exit(response.events.add().exited, batch.exit)
     return response
 
 
-def run_response(execution: Exec, status: ExitStatus) -> exec_service_pb2.RunResponse:
+def run_response(
+    execution: Exec, status: ExitStatus, max_bytes: int
+) -> exec_service_pb2.RunResponse:
     response = exec_service_pb2.RunResponse(exec_id=execution.id)
     _fill_exit(response.exit, status)
-    _fill_captured(response.stdout, execution.captured[Stream.STDOUT])
-    _fill_captured(response.stderr, execution.captured[Stream.STDERR])
+    for stream, message in (
+        (Stream.STDOUT, response.stdout),
+        (Stream.STDERR, response.stderr),
+    ):
+        if execution.is_kept:
+            _fill_captured(message, execution.excerpt(stream, max_bytes))
+        else:
+            _fill_captured(message, execution.captured[stream])
     return response
+
+
+def execution(one: Exec) -> exec_pb2.Exec:
+    facts = one.facts
+    message = exec_pb2.Exec(
+        exec_id=one.id,
+        command=facts.command,
+        state=_EXEC_STATES[one.state],
+        start_time=timestamp(facts.started_at),
+        timeout=duration(facts.timeout_seconds),
+        stdout_bytes=one.length(Stream.STDOUT),
+        stderr_bytes=one.length(Stream.STDERR),
+        shell_name=facts.shell_name,
+        has_terminal=facts.has_terminal,
+        has_stdin=facts.has_stdin or facts.has_terminal,
+    )
+    if one.exit is not None:
+        _fill_exit(message.exit, one.exit)
+    return message
+
+
+def spool_of(one: Exec) -> Spool:
+    if one.output is None:
+        raise ExecNotFound(one.id)
+    return one.output.spool
+
+
+def read_output(
+    one: Exec, request: exec_service_pb2.ReadOutputRequest
+) -> exec_service_pb2.ReadOutputResponse:
+    stream = _stream(request.stream)
+    limit = _bounded("max_bytes", request.max_bytes, default=DEFAULT_READ, limit=MAX_OUTPUT_BYTES)
+    # Beyond the end there is nothing, which is no error: more may come.
+    offset = min(request.offset, one.length(stream))
+    piece = spool_of(one).read(stream, offset, limit)
+    return exec_service_pb2.ReadOutputResponse(
+        offset=piece.offset,
+        data=piece.data,
+        dropped_bytes=piece.skipped,
+        total_bytes=one.length(stream),
+        ended=one.exit is not None,
+    )
+
+
+def search(request: exec_service_pb2.SearchOutputRequest) -> SearchQuery:
+    only = request.stream != exec_pb2.OUTPUT_STREAM_UNSPECIFIED
+    context = _bounded("context_lines", request.context_lines, default=0, limit=MAX_CONTEXT)
+    return SearchQuery(
+        pattern=request.pattern,
+        streams=[_stream(request.stream)] if only else list(Stream),
+        max_matches=_bounded(
+            "max_matches", request.max_matches, default=DEFAULT_MATCHES, limit=MAX_MATCHES
+        ),
+        before_lines=context,
+        after_lines=context,
+    )
+
+
+def search_response(found: SearchResult) -> exec_service_pb2.SearchOutputResponse:
+    return exec_service_pb2.SearchOutputResponse(
+        matches=[
+            exec_pb2.OutputMatch(
+                stream=_STREAMS[one.stream],
+                line_number=one.line_number,
+                offset=one.line_offset,
+                line=one.line,
+                before=one.before,
+                after=one.after,
+            )
+            for one in found.matches
+        ],
+        complete=found.is_complete,
+        scanned_bytes=found.scanned_bytes,
+    )
+
+
+def preview(
+    one: Exec, request: exec_service_pb2.PreviewOutputRequest
+) -> exec_service_pb2.PreviewOutputResponse:
+    limit = _bounded(
+        "max_bytes", request.max_bytes, default=DEFAULT_PREVIEW, limit=MAX_OUTPUT_BYTES
+    )
+    spool = spool_of(one)
+
+    def of(stream: Stream) -> exec_pb2.OutputPreview:
+        shown = spool.preview(stream, max_bytes=limit, collapse=request.collapse)
+        return exec_pb2.OutputPreview(
+            head=shown.head,
+            tail=shown.tail,
+            omitted_bytes=shown.omitted_bytes,
+            total_bytes=one.length(stream),
+        )
+
+    return exec_service_pb2.PreviewOutputResponse(
+        stdout=of(Stream.STDOUT), stderr=of(Stream.STDERR)
+    )
 
 
 def _fill_captured(message: exec_pb2.CapturedOutput, stream: CapturedStream) -> None:

@@ -13,7 +13,7 @@ from sandboxd.daemon import Daemon, running
 from sandboxd.pool import WarmPool
 from tests.cancellation.invariants import POINTS, Tasks, free_uids
 from tests.cancellation.test_cancelled_opens import STEPS, is_held_at
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import FakeEngine, LastingEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
 from tests.service.client import Api
@@ -73,12 +73,6 @@ async def test_shutdown_in_the_middle_of_a_command_leaves_nothing(
         await call.read()
         await guests.wait_for(line)
     call.cancel()
-
-
-class LastingEngine(FakeEngine):
-    """An engine that serves one daemon after the other."""
-
-    async def aclose(self) -> None: ...
 
 
 async def test_shutdown_with_an_engine_that_is_away_does_not_hang(config: Config) -> None:

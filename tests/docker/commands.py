@@ -1,14 +1,21 @@
-"""Short ways to run a command in a test."""
+"""Short ways to run a command in a test, to look at it and to act on it."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
-from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
+from sandboxd_proto.v1 import exec_pb2, exec_service_pb2, session_service_pb2
 from tests.docker.daemon_process import Api
+
+CALL_SECONDS = 60
+"""Deadline of calls that answer once."""
 
 
 @dataclass
@@ -20,6 +27,7 @@ class Streamed:
     messages: int = 0
     started: int = 0
     exits: list[exec_pb2.ExitStatus] = field(default_factory=list)
+    gaps: list[exec_pb2.OutputGap] = field(default_factory=list)
 
     def add(self, message: exec_service_pb2.ExecResponse) -> None:
         self.messages += 1
@@ -33,10 +41,24 @@ class Streamed:
                 self.exits.append(event.exited)
             else:
                 assert self.started, "output before `started`"
-                buffer = self.stdout if kind == "stdout" else self.stderr
-                chunk = event.stdout if kind == "stdout" else event.stderr
-                assert chunk.offset == len(buffer), "a gap or a repetition"
-                buffer += chunk.data
+                self._add_output(event)
+
+    def _add_output(self, event: exec_pb2.ExecEvent) -> None:
+        if event.HasField("dropped"):
+            assert event.dropped.offset == self.position(event.dropped.stream)
+            self.gaps.append(event.dropped)
+        elif event.HasField("stdout"):
+            assert event.stdout.offset == self.position(exec_pb2.OUTPUT_STREAM_STDOUT)
+            self.stdout += event.stdout.data
+        else:
+            assert event.stderr.offset == self.position(exec_pb2.OUTPUT_STREAM_STDERR)
+            self.stderr += event.stderr.data
+
+    def position(self, stream: exec_pb2.OutputStream.ValueType) -> int:
+        """Where the next byte of a stream has to be: no gap that was not told, no repetition."""
+        is_stdout = stream == exec_pb2.OUTPUT_STREAM_STDOUT
+        received = len(self.stdout if is_stdout else self.stderr)
+        return received + sum(gap.bytes for gap in self.gaps if gap.stream == stream)
 
     @property
     def exit(self) -> exec_pb2.ExitStatus:
@@ -44,8 +66,17 @@ class Streamed:
         return status
 
 
+def duration(seconds: float) -> Duration:
+    return Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
+
+
 def exec_request(
-    session_id: str, command: str | list[str], *, timeout: float | None = None, **fields: Any
+    session_id: str,
+    command: str | list[str],
+    *,
+    timeout: float | None = None,
+    no_output_timeout: float | None = None,
+    **fields: Any,
 ) -> exec_service_pb2.ExecRequest:
     request = exec_service_pb2.ExecRequest(session_id=session_id, **fields)
     if isinstance(command, str):
@@ -53,14 +84,16 @@ def exec_request(
     else:
         request.argv.args.extend(command)
     if timeout is not None:
-        request.timeout.CopyFrom(Duration(seconds=int(timeout), nanos=int(timeout % 1 * 1e9)))
+        request.timeout.CopyFrom(duration(timeout))
+    if no_output_timeout is not None:
+        request.no_output_timeout.CopyFrom(duration(no_output_timeout))
     return request
 
 
 async def run(
     api: Api, session_id: str, command: str | list[str], **fields: Any
 ) -> exec_service_pb2.RunResponse:
-    return await api.execs.Run(exec_request(session_id, command, **fields), timeout=60)
+    return await api.execs.Run(exec_request(session_id, command, **fields), timeout=CALL_SECONDS)
 
 
 async def stream(api: Api, session_id: str, command: str | list[str], **fields: Any) -> Streamed:
@@ -68,3 +101,150 @@ async def stream(api: Api, session_id: str, command: str | list[str], **fields: 
     async for message in api.execs.Exec(exec_request(session_id, command, **fields), timeout=120):
         streamed.add(message)
     return streamed
+
+
+async def start(
+    api: Api, session_id: str, command: str | list[str], **fields: Any
+) -> exec_pb2.Exec:
+    """Start a command that nobody waits for."""
+    request = exec_request(session_id, command, **fields)
+    return (await api.execs.StartExec(request, timeout=CALL_SECONDS)).exec
+
+
+def attach_request(
+    session_id: str, exec_id: str, *, stdout: int = 0, stderr: int = 0
+) -> exec_service_pb2.AttachExecRequest:
+    return exec_service_pb2.AttachExecRequest(
+        session_id=session_id, exec_id=exec_id, stdout_offset=stdout, stderr_offset=stderr
+    )
+
+
+async def attach(api: Api, session_id: str, exec_id: str) -> Streamed:
+    """Everything of an exec, to its end."""
+    streamed = Streamed()
+    request = attach_request(session_id, exec_id)
+    async for message in api.execs.AttachExec(request, timeout=CALL_SECONDS):
+        streamed.add(message)
+    return streamed
+
+
+async def wait(
+    api: Api, session_id: str, exec_id: str, *, timeout: float | None = None
+) -> exec_pb2.Exec:
+    request = exec_service_pb2.WaitExecRequest(session_id=session_id, exec_id=exec_id)
+    if timeout is not None:
+        request.timeout.CopyFrom(duration(timeout))
+    return (await api.execs.WaitExec(request, timeout=CALL_SECONDS)).exec
+
+
+async def list_execs(api: Api, session_id: str) -> dict[str, exec_pb2.Exec]:
+    """The execs of a session by id, newest first."""
+    request = exec_service_pb2.ListExecsRequest(session_id=session_id)
+    answer = await api.execs.ListExecs(request, timeout=CALL_SECONDS)
+    return {execution.exec_id: execution for execution in answer.execs}
+
+
+async def send_signal(
+    api: Api,
+    session_id: str,
+    exec_id: str,
+    number: int,
+    target: exec_service_pb2.SignalTarget.ValueType = exec_service_pb2.SIGNAL_TARGET_GROUP,
+) -> None:
+    request = exec_service_pb2.SignalExecRequest(
+        session_id=session_id, exec_id=exec_id, signal=number, target=target
+    )
+    await api.execs.SignalExec(request, timeout=CALL_SECONDS)
+
+
+async def write(
+    api: Api, session_id: str, exec_id: str, offset: int, data: bytes = b"", *, eof: bool = False
+) -> int:
+    """Write to standard input; returns where the next byte goes."""
+    request = exec_service_pb2.WriteStdinRequest(
+        session_id=session_id, exec_id=exec_id, offset=offset, data=data, eof=eof
+    )
+    return (await api.execs.WriteStdin(request, timeout=CALL_SECONDS)).next_offset
+
+
+async def read_output(
+    api: Api, session_id: str, exec_id: str, **fields: Any
+) -> exec_service_pb2.ReadOutputResponse:
+    request = exec_service_pb2.ReadOutputRequest(session_id=session_id, exec_id=exec_id, **fields)
+    return await api.execs.ReadOutput(request, timeout=CALL_SECONDS)
+
+
+async def close_session(api: Api, session_id: str) -> None:
+    request = session_service_pb2.CloseSessionRequest(session_id=session_id)
+    await api.sessions.CloseSession(request, timeout=CALL_SECONDS)
+
+
+def host_processes(word: str) -> list[int]:
+    """Processes of this machine that have this as one of their arguments, in any container."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:  # it ended meanwhile
+                continue
+            if word.encode() in words:
+                found.append(int(entry.name))
+    return found
+
+
+class Watched:
+    """A running exec whose output is watched as it comes."""
+
+    def __init__(self, api: Api, session_id: str, exec_id: str) -> None:
+        self.streamed = Streamed()
+        self._api = api
+        self._session_id = session_id
+        self._exec_id = exec_id
+        self._typed = 0
+        self._looked_at = 0
+        self._call = api.execs.AttachExec(attach_request(session_id, exec_id), timeout=60)
+
+    async def type(self, text: str) -> None:
+        data = text.encode()
+        offset, self._typed = self._typed, self._typed + len(data)
+        await write(self._api, self._session_id, self._exec_id, offset, data)
+
+    async def shows(self, text: str, *, seconds: float = 15) -> str:
+        """Wait for `text` in what was written since the last look; returns what it looked at."""
+        wanted = text.encode()
+        try:
+            async with asyncio.timeout(seconds):
+                while wanted not in self.streamed.stdout[self._looked_at :]:
+                    await self.read()
+        except TimeoutError:
+            raise AssertionError(f"no {text!r} in {bytes(self.streamed.stdout)!r}") from None
+        end = self.streamed.stdout.index(wanted, self._looked_at) + len(wanted)
+        seen = bytes(self.streamed.stdout[self._looked_at : end])
+        self._looked_at = end
+        return seen.decode(errors="replace")
+
+    async def read(self) -> None:
+        message = await self._call.read()
+        assert isinstance(message, exec_service_pb2.ExecResponse), (
+            f"it ended: {bytes(self.streamed.stdout)!r} {self.streamed.exits}"
+        )
+        self.streamed.add(message)
+
+    async def ends(self, *, seconds: float = 15) -> exec_pb2.ExitStatus:
+        async with asyncio.timeout(seconds):
+            while not self.streamed.exits:
+                await self.read()
+        return self.streamed.exit
+
+    def leave(self) -> None:
+        self._call.cancel()
+
+
+@asynccontextmanager
+async def watching(api: Api, session_id: str, exec_id: str) -> AsyncIterator[Watched]:
+    watched = Watched(api, session_id, exec_id)
+    try:
+        yield watched
+    finally:
+        watched.leave()

@@ -191,8 +191,8 @@ async def test_sigterm_mid_command_leaves_nothing(docker: aiodocker.Docker) -> N
 
 
 async def test_daemon_starts_again_after_kill_9(docker: aiodocker.Docker) -> None:
-    """After kill -9 the next start finds no lock, sweeps every container, warms the pool, and
-    earlier sessions are known as lost."""
+    """After kill -9 the next start finds no lock, goes on with the session, sweeps what nobody
+    holds, and warms the pool."""
     async with running_daemon(POOL_SIZE="2") as daemon:
         async with daemon.api() as api:
             await daemon.wait_until_warm()
@@ -203,14 +203,36 @@ async def test_daemon_starts_again_after_kill_9(docker: aiodocker.Docker) -> Non
         await daemon.start()
         await daemon.wait_until_warm()
 
-        await eventually(lambda: _count(docker, daemon, 2))
-        assert not before & set(await containers(docker, daemon))
+        await eventually(lambda: _count(docker, daemon, 3))
+        assert len(before & set(await containers(docker, daemon))) == 1
+        async with daemon.api() as api:
+            session = await get_session(api, session_id)
+            assert session.state == session_pb2.SESSION_STATE_ACTIVE
+            again = await open_session(api)
+            assert again.outcome == session_service_pb2.OPEN_OUTCOME_ATTACHED
+            assert again.session.incarnation == 1
+
+
+async def test_session_whose_sandbox_went_with_the_daemon_is_lost(
+    docker: aiodocker.Docker,
+) -> None:
+    """After a crash of the whole host there is nothing to go on with: the session is told to be
+    lost, and has its files when it is opened again."""
+    async with running_daemon(POOL_SIZE="0") as daemon:
+        async with daemon.api() as api:
+            session_id = (await open_session(api)).session.session_id
+            await run(api, session_id, "echo still here >f")
+        await daemon.signal(signal.SIGKILL)
+        for container_id in await containers(docker, daemon):
+            await docker.containers.container(container_id).kill()
+        await daemon.start()
         async with daemon.api() as api:
             session = await get_session(api, session_id)
             assert session.state == session_pb2.SESSION_STATE_LOST
             again = await open_session(api)
             assert again.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
-            assert again.session.incarnation == 2
+            assert (again.session.incarnation, again.workspace_kept) == (2, True)
+            assert (await run(api, session_id, "cat f")).stdout.data == b"still here\n"
 
 
 async def test_second_daemon_is_refused(shared_daemon: DaemonProcess) -> None:

@@ -52,6 +52,7 @@ class FakeEngine:
     ) -> None:
         self.on_start = on_start
         self.on_remove = on_remove
+        self.on_inspect: Callable[[Container], None] | None = None
         self.containers: dict[ContainerId, Container] = {}
         self.specs: dict[ContainerId, ContainerSpec] = {}
         """Also of containers that are gone."""
@@ -174,7 +175,10 @@ class FakeEngine:
 
     async def inspect(self, container_id: ContainerId) -> Container | None:
         async with self._call("inspect"):
-            return self.containers.get(container_id)
+            container = self.containers.get(container_id)
+            if container is not None and self.on_inspect is not None:
+                self.on_inspect(container)
+            return container
 
     async def remove(self, container_id: ContainerId) -> None:
         async with self._call("remove"):
@@ -301,6 +305,12 @@ class FakeEngine:
     def _new_id(self) -> ContainerId:
         self._created += 1
         return ContainerId(f"{self._created:064x}")
+
+
+class LastingEngine(FakeEngine):
+    """An engine that serves one daemon after the other."""
+
+    async def aclose(self) -> None: ...
 
 
 def _image_id(number: int) -> ImageId:

@@ -1,8 +1,12 @@
 """Guests without containers: they dial the daemon's socket, speak frames and obey a script.
 
 A command is a line of steps: `echo X`, `err X`, `flood N`, `exit N`, `signal N`, `sleep` (until it
-is killed), `stubborn` (sleeps and does not die of a KILL), `refuse X`, `die`, `lie NAME`, joined
-with `; `. A line that runs out of steps exits with 0, so `true` needs no step of its own.
+is killed or signalled), `cat` (echoes its input until the end of it), `stubborn` (sleeps and dies
+neither of a KILL nor of a signal), `refuse X`, `die`, `lie NAME`, joined with `; `. A line that
+runs out of steps exits with 0, so `true` needs no step of its own.
+
+A guest outlives its daemon: commands go on without one, up to their windows, and it dials again
+when a test says so.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +23,16 @@ from typing import Any, cast
 
 from sandboxd.engine.contract import Container, ContainerId, ContainerSpec, Engine
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Cause, Ending, Exited, Kind, Stream
+from sandboxd.guest.frames import (
+    Cause,
+    Ending,
+    ExecState,
+    Exited,
+    Kind,
+    Output,
+    Stream,
+    Target,
+)
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.uids import UidRange
 from sandboxd.sandbox import SandboxMaker, SandboxSettings
@@ -28,8 +41,8 @@ from tests.fakes.lies import LIES
 
 LINK_TARGET = "/.sandboxd/link"
 
-_being_started: ContextVar[FakeGuest] = ContextVar("_being_started")
-"""The daemon starts a container and pins its process in one task, so this tells whose it is."""
+_inspected: ContextVar[FakeGuest] = ContextVar("_inspected")
+"""The daemon inspects a container and pins its process in one task, so this tells whose it is."""
 
 
 @dataclass(eq=False)
@@ -42,17 +55,35 @@ class Command:
     steps: list[str]
     window: int = frames.WINDOW
     sent: dict[Stream, int] = field(default_factory=lambda: dict.fromkeys(Stream, 0))
+    unacknowledged: list[Output] = field(default_factory=list)
     flood_left: int = 0
     is_stubborn: bool = False
+    is_attached: bool = True
+    """Whether the daemon at the other end has taken it over."""
     kills: int = 0
+    signals: list[tuple[int, Target]] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    input: bytearray = field(default_factory=bytearray)
+    """What it was given and has not taken yet."""
+    input_taken: int = 0
+    is_input_closed: bool = False
+    exited: Exited | None = None
 
     @property
     def line(self) -> str:
         return self.request["shell"] or " ".join(self.request["argv"])
 
     @property
+    def label(self) -> bytes:
+        return str(self.request.get("label", "")).encode()
+
+    @property
     def is_running(self) -> bool:
         return self.guest.running.get(self.channel) is self
+
+    @property
+    def has_input(self) -> bool:
+        return bool(self.request.get("stdin") or self.request.get("terminal"))
 
     @property
     def is_held_back(self) -> bool:
@@ -64,6 +95,27 @@ class Command:
         """What the daemon holds of its output, as far as credit tells."""
         return frames.WINDOW - self.window
 
+    @property
+    def state(self) -> ExecState:
+        return ExecState(self.exited, *self.sent.values(), self.label)
+
+    def forget(self, stream: Stream, offset: int) -> None:
+        """The daemon has this stream up to here."""
+        self.unacknowledged = [
+            one
+            for one in self.unacknowledged
+            if one.stream != stream or one.offset + len(one.data) > offset
+        ]
+
+    def rewind(self, have: Mapping[Stream, int]) -> None:
+        """Keep what a new daemon does not have, cut to where it begins."""
+        for stream, offset in have.items():
+            self.forget(stream, offset)
+        self.unacknowledged = [
+            Output(stream, max(offset, have[stream]), data[max(0, have[stream] - offset) :])
+            for stream, offset, data in self.unacknowledged
+        ]
+
 
 class FakeGuest(asyncio.Protocol):
     """Serves one sandbox until it is dropped."""
@@ -74,9 +126,12 @@ class FakeGuest(asyncio.Protocol):
         self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
         self._transport: asyncio.Transport | None = None
         self.running: dict[int, Command] = {}
+        self.ended: dict[int, Command] = {}
+        """Those that the daemon has not released."""
         self.settings: dict[str, Any] | None = None
         self.pings = 0
         self.process: FakeProcess | None = None
+        self.is_alive = True
         self.is_connected = False
         self.disconnected = asyncio.Event()
 
@@ -84,8 +139,18 @@ class FakeGuest(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self, str(self._link / "guest.sock"))
 
+    async def dial_again(self) -> None:
+        """Dial until a daemon listens."""
+        while self.is_alive:
+            try:
+                await self.connect()
+                return
+            except (FileNotFoundError, ConnectionRefusedError):
+                await asyncio.sleep(0.005)
+
     def drop(self) -> None:
         """Be gone at once, as a killed process is."""
+        self.is_alive = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -113,30 +178,48 @@ class FakeGuest(asyncio.Protocol):
         self._transport.write(data)
 
     def hello(self) -> None:
-        self.say(frames.encode_hello(1))
+        self.say(frames.encode_hello(1, is_resumed=self.settings is not None))
+
+    def ready(self) -> None:
+        """Say what it has, which is nothing at first."""
+        for command in (*self.ended.values(), *self.running.values()):
+            self.say(frames.encode_state(command.channel, command.state))
+        self.say(frames.encode(Kind.READY))
 
     def output(self, command: Command, stream: Stream, data: bytes) -> None:
-        offset = command.sent[stream]
+        piece = Output(stream, command.sent[stream], data)
         command.sent[stream] += len(data)
-        command.window -= len(data) + frames.FRAME_COST
-        self.say(frames.encode_output(command.channel, stream, offset, data))
+        command.unacknowledged.append(piece)
+        self._send_output(command, piece)
+
+    def _send_output(self, command: Command, piece: Output) -> None:
+        command.window -= len(piece.data) + frames.FRAME_COST
+        if command.is_attached:
+            self.say(frames.encode_output(command.channel, *piece))
 
     def exit(
         self, command: Command, ending: Ending, value: int, cause: Cause = Cause.ITSELF
     ) -> None:
         if self.running.pop(command.channel, None) is not None:
-            exited = Exited(ending, cause, value, *command.sent.values())
-            self.say(frames.encode_exited(command.channel, exited))
+            command.exited = Exited(ending, cause, value, *command.sent.values())
+            if command.request.get("keep"):
+                self.ended[command.channel] = command
+            if command.is_attached:
+                self.say(frames.encode_exited(command.channel, command.exited))
 
     # --- from the daemon ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
         self.is_connected = True
+        self.disconnected.clear()
         self._guests.greet(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_connected = False
+        for command in self.running.values():
+            command.is_attached = False
         self.disconnected.set()
         self._guests.engine.notify()
 
@@ -156,23 +239,63 @@ class FakeGuest(asyncio.Protocol):
                     self.say(frames.encode(Kind.PONG, payload=bytes(frame.payload)))
             case Kind.START:
                 self._start(frame.channel, json.loads(bytes(frame.payload)))
-            case Kind.CREDIT if command := self.running.get(frame.channel):
-                command.window += frames.decode_credit(frame.payload)
-                self._advance(command)
-            case Kind.KILL if command := self.running.get(frame.channel):
+            case Kind.RELEASE:
+                self.ended.pop(frame.channel, None)
+            case Kind.RESUME:
+                command = self.running.get(frame.channel) or self.ended[frame.channel]
+                self._resume(command, *frames.decode_resume(frame.payload))
+            case Kind.ACK if command := self.ended.get(frame.channel):
+                command.forget(*frames.decode_ack(frame.payload)[:2])
+            case _ if command := self.running.get(frame.channel):
+                self._handle_running(command, frame)
+
+    def _handle_running(self, command: Command, frame: frames.Frame) -> None:
+        match frame.kind:
+            case Kind.ACK:
+                ack = frames.decode_ack(frame.payload)
+                command.forget(ack.stream, ack.offset)
+                command.window += ack.credit
+            case Kind.KILL:
                 command.kills += 1
                 if not command.is_stubborn:
                     self.exit(command, Ending.SIGNAL, 9, Cause.KILLED)
+            case Kind.SIGNAL:
+                number, target = frames.decode_signal(frame.payload)
+                command.signals.append((number, target))
+                if not command.is_stubborn:
+                    self.exit(command, Ending.SIGNAL, number)
+            case Kind.INPUT:
+                offset, data = frames.decode_input(frame.payload)
+                assert offset == command.input_taken + len(command.input)
+                command.input += data
+            case Kind.INPUT_END:
+                command.is_input_closed = True
+            case Kind.RESIZE:
+                command.sizes.append(frames.decode_resize(frame.payload))
+        self.advance(command)
+
+    def _resume(self, command: Command, stdout_bytes: int, stderr_bytes: int) -> None:
+        command.rewind({Stream.STDOUT: stdout_bytes, Stream.STDERR: stderr_bytes})
+        command.is_attached = True
+        command.window = frames.WINDOW
+        for piece in command.unacknowledged:
+            self._send_output(command, piece)
+        if command.exited is not None:
+            self.say(frames.encode_exited(command.channel, command.exited))
+        elif command.has_input:
+            self.say(frames.encode_input_taken(command.channel, command.input_taken))
+        self.advance(command)
 
     def _start(self, channel: int, request: dict[str, Any]) -> None:
         command = Command(self, channel, request, [])
         command.steps = command.line.split("; ")
         self.running[channel] = command
         self._guests.commands.append(command)
-        self._advance(command)
+        self.advance(command)
 
-    def _advance(self, command: Command) -> None:
-        while command.is_running and self.is_connected:
+    def advance(self, command: Command) -> None:
+        """Take the steps that can be taken now."""
+        while command.is_running and (self.is_connected or not command.is_attached):
             self._flood(command)
             if command.flood_left:
                 return
@@ -181,6 +304,11 @@ class FakeGuest(asyncio.Protocol):
             elif command.steps[0] in ("sleep", "stubborn"):
                 command.is_stubborn = command.steps[0] == "stubborn"
                 return
+            elif command.steps[0] == "cat":
+                self._take_input(command)
+                if command.input or not command.is_input_closed:
+                    return
+                command.steps.pop(0)
             else:
                 self._step(command, *command.steps.pop(0).partition(" ")[::2])
 
@@ -211,6 +339,15 @@ class FakeGuest(asyncio.Protocol):
             command.flood_left -= size
             self.output(command, Stream.STDOUT, b"x" * size)
 
+    def _take_input(self, command: Command) -> None:
+        while command.input and command.window > 0:
+            data = bytes(command.input[: frames.MAX_CHUNK])
+            del command.input[: len(data)]
+            command.input_taken += len(data)
+            self.output(command, Stream.STDOUT, data)
+            if command.is_attached:
+                self.say(frames.encode_input_taken(command.channel, command.input_taken))
+
 
 class FakeProcess:
     """The first process of a fake container: killing it drops its guest and nothing else."""
@@ -219,7 +356,7 @@ class FakeProcess:
         self.pid = pid
         self.kills = 0
         self.is_closed = False
-        self._guest = _being_started.get()
+        self._guest = _inspected.get()
         self._guest.process = self
 
     def kill(self) -> bool:
@@ -243,11 +380,10 @@ class FakeGuests:
         self.engine = engine
         engine.on_start = self._on_start
         engine.on_remove = self._on_remove
+        engine.on_inspect = self._on_inspect
         self.greet: Callable[[FakeGuest], None] = FakeGuest.hello
         """What a guest does once it is connected."""
-        self.welcome: Callable[[FakeGuest], None] = lambda guest: guest.say(
-            frames.encode(Kind.READY)
-        )
+        self.welcome: Callable[[FakeGuest], None] = FakeGuest.ready
         """What a guest does once it has its settings."""
         self.answers_pings = True
         self.connects_late = False
@@ -279,7 +415,15 @@ class FakeGuests:
         self.engine.lose(container_id)
         self.by_container[container_id].drop()
 
+    def dial_again(self) -> None:
+        """Let every guest that has lost its daemon look for the next one."""
+        for guest in self.by_container.values():
+            if guest.is_alive and not guest.is_connected:
+                self._connecting.append(asyncio.ensure_future(guest.dial_again()))
+
     async def aclose(self) -> None:
+        for guest in self.by_container.values():
+            guest.is_alive = False
         await asyncio.gather(*self._connecting, return_exceptions=True)
         for guest in self.by_container.values():
             guest.drop()
@@ -289,11 +433,14 @@ class FakeGuests:
     async def _on_start(self, spec: ContainerSpec, container: Container) -> None:
         guest = FakeGuest(self, spec)
         self.by_container[container.id] = guest
-        _being_started.set(guest)
         connecting = asyncio.ensure_future(guest.connect())
         self._connecting.append(connecting)
         if not self.connects_late:
             await asyncio.shield(connecting)  # a process does not care who gave up its start
+
+    def _on_inspect(self, container: Container) -> None:
+        if container.id in self.by_container:
+            _inspected.set(self.by_container[container.id])
 
     async def _on_remove(self, spec: ContainerSpec, container: Container) -> None:
         if container.id in self.by_container:

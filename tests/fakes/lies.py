@@ -14,7 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import HEADER, Cause, Ending, Exited, Kind, Stream
+from sandboxd.guest.frames import HEADER, Cause, Ending, ExecState, Exited, Kind, Stream
 
 
 class Lie(NamedTuple):
@@ -72,11 +72,37 @@ LIES: dict[str, Lie] = {
     "last kind": Lie(_raw(255), "frames of kind 255"),
     **{
         f"daemon's {kind.name}": Lie(_raw(kind), f"frames of kind {kind.value}")
-        for kind in (Kind.WELCOME, Kind.START, Kind.CREDIT, Kind.KILL, Kind.PING, Kind.PLACED)
+        for kind in (
+            Kind.WELCOME,
+            Kind.START,
+            Kind.ACK,
+            Kind.KILL,
+            Kind.PING,
+            Kind.PLACED,
+            Kind.RESUME,
+            Kind.RELEASE,
+            Kind.INPUT,
+            Kind.INPUT_END,
+            Kind.SIGNAL,
+            Kind.RESIZE,
+        )
     },
     "second hello": Lie(lambda _: frames.encode_hello(1), "second hello"),
     "second ready": Lie(lambda _: frames.encode(Kind.READY), "ready out of order"),
     "place asked for twice": Lie(lambda _: 2 * frames.encode(Kind.PLACE), "out of order"),
+    "state of an exec unasked": Lie(
+        lambda channel: frames.encode_state(channel + 7, ExecState(None, 0, 0, b"")), "out of order"
+    ),
+    "state with an endless label": Lie(
+        _raw(Kind.STATE, b"\0" * (24 + frames.MAX_LABEL)), "out of order"
+    ),
+    "input taken that nobody gave": Lie(
+        lambda channel: frames.encode_input_taken(channel, 1), "input that was not sent"
+    ),
+    "input of another taken": Lie(
+        lambda channel: frames.encode_input_taken(channel + 1, 0), _NOT_RUNNING
+    ),
+    "input taken in words": Lie(_raw(Kind.INPUT_TAKEN, b"all"), _WRONG_SIZE),
     "pong unasked": Lie(_raw(Kind.PONG, b"12345678"), "ping that was not sent"),
     "exit twice": Lie(lambda channel: 2 * _exited(channel), _NOT_RUNNING),
     "exit of another": Lie(lambda channel: _exited(channel + 1), _NOT_RUNNING),
@@ -110,7 +136,7 @@ LIES: dict[str, Lie] = {
     "unknown cause": Lie(lambda channel: _exited(channel, cause=3), "unknown way of ending"),
     "exit too short": Lie(_raw(Kind.EXITED, b"\0" * 21), _WRONG_SIZE),
     "exit too long": Lie(_raw(Kind.EXITED, b"\0" * 23), _WRONG_SIZE),
-    "hello too long": Lie(_raw(Kind.HELLO, b"\0" * 7), _WRONG_SIZE),
+    "hello too long": Lie(_raw(Kind.HELLO, b"\0" * 8), _WRONG_SIZE),
     "output with a gap": Lie(lambda channel: _output(channel, offset=1), "out of order"),
     "output once more": Lie(lambda channel: 2 * _output(channel), "out of order"),
     "output from the end of time": Lie(

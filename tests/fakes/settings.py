@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from sandboxd.config import Config
+from sandboxd.exec_records import ExecRecords, Labels
+from sandboxd.exec_shelf import ExecHouse, ShelfSettings
 from sandboxd.pool import PoolSettings
 from sandboxd.sandbox import SandboxSettings
 from sandboxd.sessions import SessionSettings
+from sandboxd.spool import SpoolBudget, SpoolSettings
 from tests.fakes.engine import DEFAULT_IMAGE
 
 MIB = 1 << 20
@@ -44,8 +47,23 @@ def of_pool(**settings: Any) -> PoolSettings:
 
 
 def of_sessions(**settings: Any) -> SessionSettings:
-    patient = {"idle_seconds": NEVER, "memory_seconds": NEVER, "max_running_execs": 4}
-    return SessionSettings(**{**patient, **settings})
+    return SessionSettings(**{"idle_seconds": NEVER, "memory_seconds": NEVER, **settings})
+
+
+def of_execs(directory: Path, **settings: Any) -> ExecHouse:
+    """Where execs are kept; settings of the shelves may be replaced by name."""
+    (directory / "execs").mkdir(exist_ok=True)
+    patient: dict[str, Any] = {
+        "session_spool_bytes": 64 * MIB,
+        "max_running": 4,
+        "max_running_in_all": 64,
+        "memory_seconds": NEVER,
+    }
+    shelves = ShelfSettings(
+        spools=SpoolSettings(directory=directory / "spool"), **{**patient, **settings}
+    )
+    records = ExecRecords(directory / "execs")
+    return ExecHouse(shelves, Labels(b"secret"), records, SpoolBudget(256 * MIB))
 
 
 def of_daemon(directory: Path) -> Config:

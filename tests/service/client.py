@@ -38,9 +38,10 @@ def duration(seconds: float) -> Duration:
 def exec_request(
     session_id: str, shell: str | None = None, **fields: Any
 ) -> exec_service_pb2.ExecRequest:
-    """A request to run a line; `timeout` may be in seconds, `argv` is a list."""
-    if isinstance(fields.get("timeout"), float | int):
-        fields["timeout"] = duration(fields["timeout"])
+    """A request to run a line; timeouts may be in seconds, `argv` is a list."""
+    for name in ("timeout", "no_output_timeout"):
+        if isinstance(fields.get(name), float | int):
+            fields[name] = duration(fields[name])
     if "argv" in fields:
         fields["argv"] = exec_service_pb2.Argv(args=fields["argv"])
     elif shell is not None:
@@ -102,6 +103,78 @@ class Api:
     def exec(self, session_id: str, shell: str | None = None, **fields: Any) -> ExecCall:
         return self.execs.Exec(exec_request(session_id, shell, **fields))
 
+    async def start(
+        self, session_id: str, shell: str, exec_id: str = "", **fields: Any
+    ) -> exec_service_pb2.StartExecResponse:
+        request = exec_request(session_id, shell, exec_id=exec_id, **fields)
+        return await self.execs.StartExec(request)
+
+    def attach(self, session_id: str, exec_id: str, **offsets: int) -> ExecCall:
+        return self.execs.AttachExec(
+            exec_service_pb2.AttachExecRequest(session_id=session_id, exec_id=exec_id, **offsets)
+        )
+
+    async def wait(
+        self, session_id: str, exec_id: str, timeout: float | None = None
+    ) -> exec_pb2.Exec:
+        request = exec_service_pb2.WaitExecRequest(session_id=session_id, exec_id=exec_id)
+        if timeout is not None:
+            request.timeout.CopyFrom(duration(timeout))
+        return (await self.execs.WaitExec(request)).exec
+
+    async def list_execs(
+        self, session_id: str, **fields: Any
+    ) -> exec_service_pb2.ListExecsResponse:
+        return await self.execs.ListExecs(
+            exec_service_pb2.ListExecsRequest(session_id=session_id, **fields)
+        )
+
+    async def signal(self, session_id: str, exec_id: str, number: int, **fields: Any) -> None:
+        await self.execs.SignalExec(
+            exec_service_pb2.SignalExecRequest(
+                session_id=session_id, exec_id=exec_id, signal=number, **fields
+            )
+        )
+
+    async def write(
+        self, session_id: str, exec_id: str, offset: int, data: bytes, *, eof: bool = False
+    ) -> int:
+        request = exec_service_pb2.WriteStdinRequest(
+            session_id=session_id, exec_id=exec_id, offset=offset, data=data, eof=eof
+        )
+        return (await self.execs.WriteStdin(request)).next_offset
+
+    async def resize(self, session_id: str, exec_id: str, rows: int, columns: int) -> None:
+        size = exec_pb2.Terminal(rows=rows, columns=columns)
+        await self.execs.ResizeExec(
+            exec_service_pb2.ResizeExecRequest(
+                session_id=session_id, exec_id=exec_id, terminal=size
+            )
+        )
+
+    async def read(
+        self, session_id: str, exec_id: str, **fields: Any
+    ) -> exec_service_pb2.ReadOutputResponse:
+        return await self.execs.ReadOutput(
+            exec_service_pb2.ReadOutputRequest(session_id=session_id, exec_id=exec_id, **fields)
+        )
+
+    async def search(
+        self, session_id: str, exec_id: str, pattern: str, **fields: Any
+    ) -> exec_service_pb2.SearchOutputResponse:
+        return await self.execs.SearchOutput(
+            exec_service_pb2.SearchOutputRequest(
+                session_id=session_id, exec_id=exec_id, pattern=pattern, **fields
+            )
+        )
+
+    async def preview(
+        self, session_id: str, exec_id: str, **fields: Any
+    ) -> exec_service_pb2.PreviewOutputResponse:
+        return await self.execs.PreviewOutput(
+            exec_service_pb2.PreviewOutputRequest(session_id=session_id, exec_id=exec_id, **fields)
+        )
+
     async def status(self) -> admin_service_pb2.GetStatusResponse:
         return await self.admin.GetStatus(admin_service_pb2.GetStatusRequest())
 
@@ -111,6 +184,13 @@ async def events(call: ExecCall) -> AsyncIterator[exec_pb2.ExecEvent]:
     while (response := await call.read()) is not aio.EOF:
         for event in response.events:
             yield event
+
+
+async def stdout_of(call: ExecCall) -> tuple[bytes, exec_pb2.ExitStatus]:
+    """Standard output of the rest of a stream, and the end."""
+    seen = [event async for event in events(call)]
+    assert seen[-1].WhichOneof("event") == "exited"
+    return b"".join(event.stdout.data for event in seen), seen[-1].exited
 
 
 @dataclass

@@ -77,13 +77,15 @@ async def test_run_in_a_sandbox_that_dies_is_an_answer(api: Api) -> None:
 
 
 async def test_exec_id_runs_once(api: Api, guests: FakeGuests) -> None:
-    """A repeat under the same id is refused instead of run again, also while the first runs."""
+    """A repeat under the same id gets the answer of the first, and other content is refused, also
+    while the first runs."""
     session_id = await api.open_id()
-    await api.run(session_id, "true", exec_id="same")
+    first = await api.run(session_id, "echo once; exit 3", exec_id="same")
+    assert await api.run(session_id, "echo once; exit 3", exec_id="same") == first
     running = asyncio.ensure_future(api.run(session_id, "sleep", exec_id="long"))
     await guests.wait_for("sleep")
     for exec_id in ("same", "long"):
-        with refused(grpc.StatusCode.ALREADY_EXISTS, "EXEC_ALREADY_EXISTS") as refusal:
+        with refused(grpc.StatusCode.ALREADY_EXISTS, "EXEC_CONFLICT") as refusal:
             await api.run(session_id, "true", exec_id=exec_id)
         assert "new exec_id" in refusal.message
         assert refusal.info.metadata["execId"] == exec_id
@@ -91,6 +93,18 @@ async def test_exec_id_runs_once(api: Api, guests: FakeGuests) -> None:
     assert len(guests.commands) == 2
     running.cancel()
     await asyncio.wait([running])
+
+
+@pytest.mark.parametrize("asked", [1, 2, 1000])
+@pytest.mark.parametrize("line", ["true", "echo hi", "flood 3000000"])
+async def test_run_with_an_id_answers_as_one_without(line: str, asked: int, api: Api) -> None:
+    """Whether output is kept for later readers does not change the answer."""
+    session_id = await api.open_id()
+    plain = await api.run(session_id, line, max_output_bytes=asked)
+    kept = await api.run(session_id, line, max_output_bytes=asked, exec_id="mine")
+
+    assert (kept.stdout, kept.stderr) == (plain.stdout, plain.stderr)
+    assert kept.exit.stdout_bytes == plain.exit.stdout_bytes
 
 
 async def test_exec_id_of_another_session_is_free(api: Api) -> None:

@@ -42,10 +42,14 @@ class Heard:
 
     def __init__(self) -> None:
         self.output = bytearray()
+        self.input_taken: list[int] = []
         self.ends: list[object] = []
 
     def on_output(self, stream: Stream, offset: int, data: bytes) -> None:
         self.output += data
+
+    def on_input_taken(self, count: int) -> None:
+        self.input_taken.append(count)
 
     def on_exited(self, exited: Exited) -> None:
         self.ends.append(exited)

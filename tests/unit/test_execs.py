@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxd.errors import CommandNotStartable, InvalidRequest, RequestTooLarge, SandboxLost
-from sandboxd.execs import Batch, Exec, ExecSpec, Reason, new_exec_id
-from sandboxd.guest.frames import MAX_DAEMON_PAYLOAD, WINDOW, Cause, Ending, Stream
-from sandboxd.output import CREDIT_STEP
+from sandboxd.exec_spec import ExecSpec, new_exec_id
+from sandboxd.execs import Batch, Exec, Reason
+from sandboxd.guest.frames import (
+    FRAME_COST,
+    MAX_CHUNK,
+    MAX_DAEMON_PAYLOAD,
+    WINDOW,
+    Cause,
+    Ending,
+    Stream,
+)
+from sandboxd.output import ACK_STEP, Chunk
 from sandboxd.sessions import Session, Sessions
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
@@ -36,6 +45,12 @@ def an_argv(*words: str) -> dict[str, Any]:
 async def session(start_sessions: StartSessions) -> Session:
     session, _ = await opened(await start_sessions())
     return session
+
+
+def started(session: Session, **fields: Any) -> Exec:
+    execution, is_new = session.start_exec(a_spec(**fields))
+    assert is_new
+    return execution
 
 
 async def batches(execution: Exec) -> list[Batch]:
@@ -108,9 +123,10 @@ text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 @given(shell=text.filter(str.strip), cwd=text, value=text)
 def test_request_says_the_same_to_the_guest(shell: str, cwd: str, value: str) -> None:
     """Any text reaches the guest unchanged."""
-    request = json.loads(a_spec(shell=shell, cwd=cwd, env={"V": value}).encode())
+    request = json.loads(a_spec(shell=shell, cwd=cwd, env={"V": value}).encode("mine"))
 
-    assert request == {"shell": shell, "argv": [], "cwd": cwd, "env": {"V": value}}
+    told = {"shell": shell, "argv": [], "cwd": cwd, "env": {"V": value}}
+    assert request == {**told, "label": "mine", "keep": True}
 
 
 @pytest.mark.parametrize("character", ["x", "\u00e9", "\\", "\x01", "\U0001f600"])
@@ -120,9 +136,9 @@ def test_largest_request_fits_a_frame_or_is_refused(character: str) -> None:
     spec = a_spec(**an_argv("echo", *[character * size] * 4))
     if character == "\x01":
         with pytest.raises(RequestTooLarge, match="once encoded"):
-            spec.encode()
+            spec.encode("")
     else:
-        assert len(spec.encode()) <= MAX_DAEMON_PAYLOAD
+        assert len(spec.encode("")) <= MAX_DAEMON_PAYLOAD
 
 
 def test_made_up_ids_are_acceptable_and_differ() -> None:
@@ -147,7 +163,7 @@ async def test_end_is_told_as_it_was(
     line: str, reason: Reason, code: int | None, signal: int | None, session: Session
 ) -> None:
     """Reason, code and signal are what happened, and nothing is made up."""
-    status = await session.start_exec(a_spec(shell=line)).wait()
+    status = await started(session, shell=line).wait()
 
     assert (status.reason, status.code, status.signal) == (reason, code, signal)
     assert bool(status.hint) == (reason != Reason.EXITED)
@@ -156,16 +172,16 @@ async def test_end_is_told_as_it_was(
 async def test_refused_command_never_began(session: Session) -> None:
     """A command that could not start is an error, in both ways of reading."""
     for n, read in enumerate((Exec.wait, batches)):
-        execution = session.start_exec(a_spec(shell="refuse no such directory", exec_id=f"e{n}"))
+        execution = started(session, shell="refuse no such directory", exec_id=f"e{n}")
         with pytest.raises(CommandNotStartable, match="no such directory"):
             await read(execution)
-    assert session.execs == {}
+    assert len(session.execs) == 0
 
 
 async def test_swept_command_says_so(session: Session, guests: FakeGuests) -> None:
     """A command that ended along with a runaway one is told apart from a plain signal."""
-    runaway = session.start_exec(a_spec(exec_id="runaway", shell="sleep; echo runaway"))
-    execution = session.start_exec(a_spec(shell="sleep"))
+    runaway = started(session, exec_id="runaway", shell="sleep; echo runaway")
+    execution = started(session, shell="sleep")
     command = await guests.wait_for("sleep")
     runaway.end(Reason.TIMED_OUT)
     await runaway.wait()
@@ -179,7 +195,7 @@ async def test_guest_cannot_claim_a_kill_that_nobody_asked_for(
     cause: Cause, session: Session, guests: FakeGuests
 ) -> None:
     """Why a command ended is not for the guest to say."""
-    execution = session.start_exec(a_spec(shell="sleep"))
+    execution = started(session, shell="sleep")
     command = await guests.wait_for("sleep")
     command.guest.exit(command, Ending.SIGNAL, 9, cause)
 
@@ -188,7 +204,7 @@ async def test_guest_cannot_claim_a_kill_that_nobody_asked_for(
 
 async def test_first_reason_to_end_counts(session: Session) -> None:
     """What ends a command first is what ended it."""
-    execution = session.start_exec(a_spec(shell="stubborn"))
+    execution = started(session, shell="stubborn")
     execution.end(Reason.TIMED_OUT)
     execution.end(Reason.SESSION_CLOSED)
 
@@ -197,7 +213,7 @@ async def test_first_reason_to_end_counts(session: Session) -> None:
 
 async def test_own_exit_beats_a_late_time_out(session: Session, guests: FakeGuests) -> None:
     """A command that had ended by itself when the kill came is not called timed out."""
-    execution = session.start_exec(a_spec(shell="stubborn"))
+    execution = started(session, shell="stubborn")
     command = await guests.wait_for("stubborn")
     execution.end(Reason.TIMED_OUT)
     command.guest.exit(command, Ending.CODE, 0)
@@ -207,7 +223,7 @@ async def test_own_exit_beats_a_late_time_out(session: Session, guests: FakeGues
 
 async def test_captured_output_is_cut_in_the_middle(session: Session) -> None:
     """Beyond the cap the beginning and the end are kept, and every byte is counted."""
-    execution = session.start_exec(a_spec(shell="flood 5000000; echo end", capture_bytes=1000))
+    execution = started(session, shell="flood 5000000; echo end", is_kept=False, capture_bytes=1000)
     status = await execution.wait()
 
     stdout = execution.captured[Stream.STDOUT]
@@ -217,49 +233,70 @@ async def test_captured_output_is_cut_in_the_middle(session: Session) -> None:
     assert status.stdout_bytes == 5_000_004
 
 
-async def test_abandoned_command_runs_on_and_its_window_does_not_grow(
+async def test_command_without_a_reader_is_not_held_back(
     session: Session, guests: FakeGuests
 ) -> None:
-    """Whoever leaves gives back exactly the room that was taken, and the rest is discarded."""
+    """What nobody reads is kept, and the guest's window comes back but for less than two steps."""
     line = f"flood {8 * WINDOW}; sleep"
-    execution = session.start_exec(a_spec(shell=line, survives_disconnect=True))
+    execution = started(session, shell=line)
+    command = await guests.wait_for(line)
+    await eventually(lambda: command.flood_left == 0)
+    await heard_everything(session)
+
+    assert execution.length(Stream.STDOUT) == 8 * WINDOW
+    assert WINDOW - 2 * ACK_STEP - MAX_CHUNK < command.window <= WINDOW
+
+
+async def test_reader_that_leaves_gives_back_what_it_held(
+    session: Session, guests: FakeGuests
+) -> None:
+    """Whoever leaves gives back exactly the room that was taken, and the command runs on."""
+    line = f"flood {8 * WINDOW}; sleep"
+    execution = started(session, shell=line, survives_disconnect=True)
+    reading = execution.follow()
+    await anext(reading)
     command = await guests.wait_for(line)
     await eventually(lambda: command.is_held_back)
-    await heard_everything(session)
+    await reading.aclose()  # type: ignore[attr-defined]  # it is a generator
     execution.abandon()
     await eventually(lambda: command.flood_left == 0)
     await heard_everything(session)
 
     assert execution.exit is None
-    assert WINDOW - 2 * CREDIT_STEP < command.window <= WINDOW
+    assert WINDOW - 2 * ACK_STEP - MAX_CHUNK < command.window <= WINDOW
 
 
 async def test_reader_that_does_not_read_holds_the_command_back(
     session: Session, guests: FakeGuests
 ) -> None:
-    """Without a reader no more than a window is taken in, and it is all there later."""
-    execution = session.start_exec(a_spec(shell=f"flood {4 * WINDOW}"))
-    command = await guests.wait_for(f"flood {4 * WINDOW}")
+    """No more than a window is sent beyond what a reader took, and it is all there later."""
+    line = f"flood {4 * WINDOW}"
+    execution = started(session, shell=line)
+    reading = execution.follow()
+    seen = [await anext(reading)]
+    command = await guests.wait_for(line)
     await eventually(lambda: command.is_held_back)
     await heard_everything(session)
-    assert WINDOW <= command.unread_bytes <= WINDOW + 64 * KIB + 64
+    assert WINDOW <= command.unread_bytes <= WINDOW + MAX_CHUNK + FRAME_COST
 
-    seen = await batches(execution)
+    seen += [batch async for batch in reading]
     chunks = [chunk for batch in seen for chunk in batch.chunks]
-    assert sum(len(chunk.data) for chunk in chunks) == 4 * WINDOW
+    assert all(isinstance(chunk, Chunk) for chunk in chunks)
+    assert sum(len(chunk.data) for chunk in chunks if isinstance(chunk, Chunk)) == 4 * WINDOW
     assert [batch.exit is not None for batch in seen] == [False] * (len(seen) - 1) + [True]
 
 
 async def test_command_for_a_guest_that_stops_reading_is_lost(
-    session: Session, guests: FakeGuests
+    start_sessions: StartSessions, guests: FakeGuests
 ) -> None:
     """A guest that takes nothing off our hands is cut off, and every command is told."""
-    first = session.start_exec(a_spec(shell="sleep"))
+    session, _ = await opened(await start_sessions(max_running=200, max_running_in_all=200))
+    first = started(session, shell="sleep")
     (await guests.wait_for("sleep")).guest.stop_reading()
 
     def send_much() -> None:
         for n in range(100):
-            session.start_exec(a_spec(**an_argv("echo", *["x" * 100 * KIB] * 4), exec_id=f"m{n}"))
+            started(session, **an_argv("echo", *["x" * 100 * KIB] * 4), exec_id=f"m{n}")
 
     with pytest.raises(SandboxLost, match="stopped reading"):
         send_much()

@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from sandboxd.guest import frames
 from sandboxd.guest.frames import (
     HEADER,
+    Ack,
     Cause,
     Decoder,
     Ending,
+    ExecState,
     Exited,
     Frame,
     Kind,
     Output,
     ProtocolError,
     Stream,
+    Target,
 )
 
 LIMITS = [frames.MAX_GUEST_PAYLOAD, frames.MAX_DAEMON_PAYLOAD]
@@ -130,18 +133,58 @@ def test_exited_round_trip(cause: Cause, code: int, signal: int, out: int, err: 
         assert frames.decode_exited(frame.payload) == exited
 
 
-@given(pid=st.integers(0, 2**32 - 1), count=st.integers(0, 2**32 - 1))
-def test_hello_and_credit_round_trip(pid: int, count: int) -> None:
-    """Small frames say the same at the other end."""
-    hello, credit = Decoder(100).feed(frames.encode_hello(pid) + frames.encode_credit(3, count))
+@given(pid=st.integers(0, 2**32 - 1), is_resumed=st.booleans(), end=counts, size=st.integers(0, 9))
+@pytest.mark.parametrize("stream", Stream)
+def test_small_frames_round_trip(
+    stream: Stream, pid: int, is_resumed: bool, end: int, size: int
+) -> None:
+    """Greeting, acknowledgement, input, signal and size say the same at the other end."""
+    hello, ack, resume, given, taken, signal, resized = Decoder(100).feed(
+        frames.encode_hello(pid, is_resumed=is_resumed)
+        + frames.encode_ack(3, Ack(stream, end, size))
+        + frames.encode_resume(3, end, size)
+        + frames.encode_input(3, end, b"x" * size)
+        + frames.encode_input_taken(3, end)
+        + frames.encode_signal(3, 15, Target.LEADER)
+        + frames.encode_resize(3, 24, 80)
+    )
 
-    assert frames.decode_hello(hello.payload) == (frames.PROTOCOL_VERSION, pid)
-    assert frames.decode_credit(credit.payload) == count
+    assert frames.decode_hello(hello.payload) == (frames.PROTOCOL_VERSION, pid, is_resumed)
+    assert frames.decode_ack(ack.payload) == (stream, end, size)
+    assert frames.decode_resume(resume.payload) == (end, size)
+    assert frames.decode_input(given.payload) == (end, b"x" * size)
+    assert frames.decode_input_taken(taken.payload) == end
+    assert frames.decode_signal(signal.payload) == (15, Target.LEADER)
+    assert frames.decode_resize(resized.payload) == (24, 80)
+
+
+@given(out=counts, err=counts, label=st.binary(max_size=frames.MAX_LABEL), has_ended=st.booleans())
+def test_state_round_trip(out: int, err: int, label: bytes, has_ended: bool) -> None:
+    """A guest's memory of an exec says the same at the other end, label and all."""
+    exited = Exited(Ending.SIGNAL, Cause.KILLED, 9, out, err) if has_ended else None
+    state = ExecState(exited, out, err, label)
+    (frame,) = Decoder(2000).feed(frames.encode_state(5, state))
+
+    assert frames.decode_state(frame.payload) == state
+
+
+def test_endless_label_is_refused() -> None:
+    """A label that cannot be ours is not even looked at."""
+    state = ExecState(None, 0, 0, b"x" * (frames.MAX_LABEL + 1))
+    (frame,) = Decoder(2000).feed(frames.encode_state(5, state))
+    with pytest.raises(ProtocolError, match="label"):
+        frames.decode_state(frame.payload)
 
 
 @pytest.mark.parametrize(
     "decode",
-    [frames.decode_hello, frames.decode_output, frames.decode_exited, frames.decode_credit],
+    [
+        frames.decode_hello,
+        frames.decode_output,
+        frames.decode_exited,
+        frames.decode_state,
+        frames.decode_input_taken,
+    ],
 )
 @given(payload=st.binary(max_size=64))
 def test_payload_of_garbage_is_read_or_refused(decode: object, payload: bytes) -> None:

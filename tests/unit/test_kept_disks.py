@@ -249,4 +249,4 @@ async def test_record_of_a_session_names_its_disk(sessions: Sessions, registry: 
     assert session.sandbox is not None
     assert session.sandbox.disk is not None
 
-    assert (record.disk_id, record.disk_uid) == (session.sandbox.disk.id, session.sandbox.uid)
+    assert (record.disk_id, record.uid) == (session.sandbox.disk.id, session.sandbox.uid)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
+from unittest.mock import AsyncMock
 
 import pytest
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Cause, Ending, Exited, Kind, Stream
+from sandboxd.guest.frames import Ack, Cause, Ending, ExecState, Exited, Kind, Stream
 from sandboxd.link import LinkClosed, connection
 from tests.unit.link_rig import Heard, Rig, Timers
 
@@ -79,18 +81,20 @@ async def test_greeting_gives_the_settings_and_waits_for_ready() -> None:
     await greeting
 
 
-async def test_window_counts_bytes_and_frames_and_grows_by_credit() -> None:
+async def test_window_counts_bytes_and_frames_and_grows_by_what_is_acknowledged() -> None:
     """A guest that stays within its window may send for ever."""
     rig = Rig()
     number, heard = rig.start()
     chunk = b"x" * frames.MAX_CHUNK
     for n in range(64):
         rig.link.data_received(frames.encode_output(number, Stream.STDOUT, n * len(chunk), chunk))
-        rig.link.add_credit(number, len(chunk) + frames.FRAME_COST)
+        rig.link.acknowledge(
+            number, Ack(Stream.STDOUT, (n + 1) * len(chunk), len(chunk) + frames.FRAME_COST)
+        )
 
     assert rig.link.is_open
     assert len(heard.output) == 64 * len(chunk)
-    assert len([f for f in rig.wire.frames() if f.kind == Kind.CREDIT]) == 64
+    assert len([f for f in rig.wire.frames() if f.kind == Kind.ACK]) == 64
 
 
 async def test_channels_have_windows_of_their_own() -> None:
@@ -117,13 +121,13 @@ async def test_guest_that_does_not_read_is_cut_off() -> None:
     assert heard.ends == ["lost: the guest stopped reading"]
 
 
-async def test_credit_for_a_guest_that_does_not_read_is_no_error() -> None:
-    """Giving credit cuts such a guest off too, but whoever gives it has nothing to handle."""
+async def test_acknowledging_to_a_guest_that_does_not_read_is_no_error() -> None:
+    """It cuts such a guest off too, but whoever acknowledges has nothing to handle."""
     rig = Rig()
     number, heard = rig.start()
     rig.wire.unsent_bytes = connection.MAX_UNSENT_BYTES + 1
 
-    rig.link.add_credit(number, 1)
+    rig.link.acknowledge(number, Ack(Stream.STDOUT, 0, 1))
     assert heard.ends == ["lost: the guest stopped reading"]
 
 
@@ -188,3 +192,54 @@ async def test_nothing_is_heard_after_the_end() -> None:
 
     assert heard.output == b""
     assert len(heard.ends) == 1
+
+
+RUNS = ExecState(None, 10, 0, b"label")
+
+
+async def greeted_again(*said: bytes) -> tuple[Rig, asyncio.Task[Mapping[int, ExecState]]]:
+    """A link to a guest that had one before and says this of its execs."""
+    rig = Rig(is_greeted=False)
+    greeting = asyncio.create_task(rig.link.greet(AsyncMock(return_value={})))
+    rig.link.data_received(frames.encode_hello(1, is_resumed=True) + b"".join(said))
+    await asyncio.wait([greeting], timeout=1.0)
+    return rig, greeting
+
+
+async def test_resumed_guest_tells_its_execs_and_goes_on_with_them() -> None:
+    """Output follows from what we have on, within a fresh window; new execs get new numbers."""
+    ready = frames.encode(Kind.READY)
+    rig, greeting = await greeted_again(frames.encode_state(7, RUNS), ready)
+    assert greeting.result() == {7: RUNS}
+    heard = Heard()
+    rig.link.resume(7, heard, {Stream.STDOUT: 4, Stream.STDERR: 0})
+    rig.link.data_received(
+        frames.encode_output(7, Stream.STDOUT, 4, b"456789") + frames.encode_input_taken(7, 99)
+    )
+    rig.link.data_received(frames.encode_exited(7, BYE._replace(stdout_bytes=10)))
+
+    assert (bytes(heard.output), heard.input_taken, len(heard.ends)) == (b"456789", [99], 1)
+    assert rig.link.is_open
+    assert rig.start()[0] == 8
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(2 * frames.encode_state(7, RUNS), id="twice"),
+        pytest.param(frames.encode_state(0, RUNS), id="of the link"),
+        pytest.param(frames.encode_state(2**32 - 1, RUNS), id="of the last channel"),
+        pytest.param(frames.encode(Kind.READY) + frames.encode_state(7, RUNS), id="after ready"),
+        pytest.param(
+            b"".join(frames.encode_state(n + 1, RUNS) for n in range(frames.MAX_EXECS + 1)),
+            id="too many",
+        ),
+        pytest.param(frames.encode_output(7, Stream.STDOUT, 0, b"x"), id="output before resume"),
+    ],
+)
+async def test_execs_told_out_of_order_cut_the_guest_off(said: bytes) -> None:
+    """What a resumed guest says of its execs is believed once, in time and in bounds."""
+    rig, greeting = await greeted_again(said)
+    greeting.exception()
+
+    assert not rig.link.is_open

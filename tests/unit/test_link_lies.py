@@ -57,7 +57,7 @@ async def test_lie_in_single_bytes_is_the_same_lie(lie: str) -> None:
     [
         (frames.encode_hello(2), "not PID 1"),
         (frames.encode_hello(0), "not PID 1"),
-        (frames.encode(Kind.HELLO, payload=b"\x00\x63\x00\x00\x00\x01"), "speaks version 99"),
+        (frames.encode(Kind.HELLO, payload=b"\x00\x63\x00\x00\x00\x01\x00"), "speaks version 99"),
         (frames.encode(Kind.HELLO), "payload of 0 bytes"),
         (frames.encode(Kind.READY), "ready out of order"),
         (frames.encode_output(1, Stream.STDOUT, 0, b"x"), "does not run"),

@@ -101,12 +101,12 @@ async def test_file_of_an_earlier_release_gets_what_it_lacks(short_dir: Path) ->
         old.execute("INSERT INTO sessions VALUES ('s', 'u', 't', 'lost', 1, 1, 1, 1, '{}', 'x')")
     registry = await SqliteRegistry.open(path)
     (record,) = await registry.load()
-    await registry.save(replace(record, disk_id="d", disk_uid=7))
+    await registry.save(replace(record, disk_id="d", uid=7))
     (saved,) = await registry.load()
     await registry.aclose()
 
-    assert (record.session_id, record.disk_id, record.disk_uid) == ("s", "", 0)
-    assert (saved.disk_id, saved.disk_uid) == ("d", 7)
+    assert (record.session_id, record.disk_id, record.uid) == ("s", "", 0)
+    assert (saved.disk_id, saved.uid) == ("d", 7)
 
 
 OPEN_AND_END = """

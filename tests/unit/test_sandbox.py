@@ -59,6 +59,7 @@ async def test_made_sandbox_answers_and_knows_its_workspace(
         "env": {"HOME": "/workspace", "USER": "sandboxuser", "LOGNAME": "sandboxuser"},
         "asks_to_place": False,
         "is_first_victim": False,
+        "grace_seconds": 0.0,
     }
     await sandbox.link.ping()
     await maker.destroy(sandbox)
@@ -123,12 +124,14 @@ async def test_accounts_of_the_image_are_shown_with_the_sandbox_user(
 async def test_socket_is_gone_once_the_guest_has_connected(
     maker: SandboxMaker, engine: FakeEngine
 ) -> None:
-    """Nobody can connect a second time: neither socket nor directory is left."""
+    """Nobody can connect a second time; its directory is there as long as the sandbox."""
     sandbox = await maker.make()
     (spec,) = engine.specs.values()
 
-    assert not link_dir(spec).exists()
+    assert link_dir(spec).exists()
+    assert not (link_dir(spec) / "guest.sock").exists()
     await maker.destroy(sandbox)
+    assert not link_dir(spec).exists()
 
 
 def says(data: bytes) -> Callable[[FakeGuest], None]:

@@ -11,14 +11,15 @@ import pytest
 
 from sandboxd.errors import (
     Draining,
-    ExecAlreadyExists,
+    ExecConflict,
     ExecLimitReached,
     InvalidRequest,
     SessionClosed,
     SessionNotFound,
     SessionRecreated,
 )
-from sandboxd.execs import ExecSpec, Reason
+from sandboxd.exec_spec import ExecSpec
+from sandboxd.execs import Reason
 from sandboxd.registry.contract import Registry, SessionState
 from sandboxd.sessions import Outcome, Session, SessionFilter, Sessions
 from tests.fakes.engine import FakeEngine
@@ -117,7 +118,7 @@ async def test_close_ends_running_commands(start_sessions: StartSessions) -> Non
     """A command does not outlive its session, and says what ended it."""
     sessions = await start_sessions()
     session, _ = await opened(sessions)
-    execution = sessions.start_exec(session.id, a_command())
+    execution, _ = sessions.start_exec(session.id, a_command())
     sessions.close(session.id)
 
     assert (await execution.wait()).reason == Reason.SESSION_CLOSED
@@ -133,23 +134,27 @@ async def test_unknown_session_is_told(use: str, start_sessions: StartSessions) 
         getattr(sessions, use)("ses_nobody", *arguments)
 
 
-async def test_exec_id_is_used_once(start_sessions: StartSessions) -> None:
-    """A repeated exec id is refused, also after the command has ended."""
+async def test_exec_id_runs_one_command(start_sessions: StartSessions, guests: FakeGuests) -> None:
+    """A repeat finds the first exec, also after its end; other content is refused."""
     sessions = await start_sessions()
     session, _ = await opened(sessions)
-    await sessions.start_exec(session.id, a_command("true")).wait()
+    first, is_new = sessions.start_exec(session.id, a_command("true"))
+    await first.wait()
 
-    with pytest.raises(ExecAlreadyExists, match="new exec_id"):
-        sessions.start_exec(session.id, a_command("true"))
+    assert is_new
+    assert sessions.start_exec(session.id, a_command("true")) == (first, False)
+    with pytest.raises(ExecConflict, match="new exec_id"):
+        sessions.start_exec(session.id, a_command("exit 1"))
+    assert [command.line for command in guests.commands] == ["true"]
 
 
 async def test_running_commands_are_limited(
     start_sessions: StartSessions, guests: FakeGuests
 ) -> None:
     """One more than the limit is refused with a time to try again; an end makes room."""
-    sessions = await start_sessions(max_running_execs=2)
+    sessions = await start_sessions(max_running=2)
     session, _ = await opened(sessions)
-    first, _ = [sessions.start_exec(session.id, a_command(exec_id=f"e{n}")) for n in range(2)]
+    first, _ = [sessions.start_exec(session.id, a_command(exec_id=f"e{n}"))[0] for n in range(2)]
     with pytest.raises(ExecLimitReached, match="2 commands") as caught:
         sessions.start_exec(session.id, a_command(exec_id="e2"))
     assert caught.value.retry_after_seconds

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$sandboxd_proto/v1/error_reason.proto\x12\x0bsandboxd.v1*\xa7\x03\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n\x0fINVALID_REQUEST\x10\x01\x12\x15\n\x11REQUEST_TOO_LARGE\x10\x02\x12\x15\n\x11SESSION_NOT_FOUND\x10\x03\x12\x13\n\x0fIMAGE_NOT_FOUND\x10\x04\x12\x17\n\x13\x45XEC_ALREADY_EXISTS\x10\x05\x12\x13\n\x0fSESSION_EXPIRED\x10\x06\x12\x12\n\x0eSESSION_CLOSED\x10\x07\x12\x15\n\x11SESSION_RECREATED\x10\x08\x12\x19\n\x15\x43OMMAND_NOT_STARTABLE\x10\t\x12\x12\n\x0ePOOL_EXHAUSTED\x10\n\x12\x16\n\x12\x45XEC_LIMIT_REACHED\x10\x0b\x12\x15\n\x11TOO_MANY_REQUESTS\x10\x0c\x12\x16\n\x12\x45NGINE_UNREACHABLE\x10\r\x12\x11\n\rENGINE_FAILED\x10\x0e\x12\x0c\n\x08\x44RAINING\x10\x0f\x12\x10\n\x0cSANDBOX_LOST\x10\x10\x12\x0c\n\x08INTERNAL\x10\x11\x12\x12\n\x0e\x44ISK_SPACE_LOW\x10\x12\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$sandboxd_proto/v1/error_reason.proto\x12\x0bsandboxd.v1*\xc5\x03\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n\x0fINVALID_REQUEST\x10\x01\x12\x15\n\x11REQUEST_TOO_LARGE\x10\x02\x12\x15\n\x11SESSION_NOT_FOUND\x10\x03\x12\x13\n\x0fIMAGE_NOT_FOUND\x10\x04\x12\x11\n\rEXEC_CONFLICT\x10\x05\x12\x13\n\x0fSESSION_EXPIRED\x10\x06\x12\x12\n\x0eSESSION_CLOSED\x10\x07\x12\x15\n\x11SESSION_RECREATED\x10\x08\x12\x19\n\x15\x43OMMAND_NOT_STARTABLE\x10\t\x12\x12\n\x0ePOOL_EXHAUSTED\x10\n\x12\x16\n\x12\x45XEC_LIMIT_REACHED\x10\x0b\x12\x15\n\x11TOO_MANY_REQUESTS\x10\x0c\x12\x16\n\x12\x45NGINE_UNREACHABLE\x10\r\x12\x11\n\rENGINE_FAILED\x10\x0e\x12\x0c\n\x08\x44RAINING\x10\x0f\x12\x10\n\x0cSANDBOX_LOST\x10\x10\x12\x0c\n\x08INTERNAL\x10\x11\x12\x12\n\x0e\x44ISK_SPACE_LOW\x10\x12\x12\x12\n\x0e\x45XEC_NOT_FOUND\x10\x13\x12\x0e\n\nEXEC_ENDED\x10\x14\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandboxd_proto.v1.error_rea
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERRORREASON']._serialized_start=54
-  _globals['_ERRORREASON']._serialized_end=477
+  _globals['_ERRORREASON']._serialized_end=507
 # @@protoc_insertion_point(module_scope)

@@ -32,8 +32,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """No session has this id, or it ended too long ago to be remembered. NOT_FOUND."""
     IMAGE_NOT_FOUND: _ErrorReason.ValueType  # 4
     """The sandbox image is not on the host. NOT_FOUND."""
-    EXEC_ALREADY_EXISTS: _ErrorReason.ValueType  # 5
-    """The session already ran an exec with this id. ALREADY_EXISTS."""
+    EXEC_CONFLICT: _ErrorReason.ValueType  # 5
+    """The session already has an exec with this id and other content. ALREADY_EXISTS."""
     SESSION_EXPIRED: _ErrorReason.ValueType  # 6
     """The session was idle for too long. FAILED_PRECONDITION; open it again."""
     SESSION_CLOSED: _ErrorReason.ValueType  # 7
@@ -60,6 +60,10 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """A fault of sandboxd. INTERNAL, with an error id that is also in the daemon's log."""
     DISK_SPACE_LOW: _ErrorReason.ValueType  # 18
     """The host has too little disk space for another workspace. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    EXEC_NOT_FOUND: _ErrorReason.ValueType  # 19
+    """The session has no exec with this id, or it ended too long ago. NOT_FOUND."""
+    EXEC_ENDED: _ErrorReason.ValueType  # 20
+    """The exec has ended, or never had what is asked of it. FAILED_PRECONDITION."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -77,8 +81,8 @@ SESSION_NOT_FOUND: ErrorReason.ValueType  # 3
 """No session has this id, or it ended too long ago to be remembered. NOT_FOUND."""
 IMAGE_NOT_FOUND: ErrorReason.ValueType  # 4
 """The sandbox image is not on the host. NOT_FOUND."""
-EXEC_ALREADY_EXISTS: ErrorReason.ValueType  # 5
-"""The session already ran an exec with this id. ALREADY_EXISTS."""
+EXEC_CONFLICT: ErrorReason.ValueType  # 5
+"""The session already has an exec with this id and other content. ALREADY_EXISTS."""
 SESSION_EXPIRED: ErrorReason.ValueType  # 6
 """The session was idle for too long. FAILED_PRECONDITION; open it again."""
 SESSION_CLOSED: ErrorReason.ValueType  # 7
@@ -105,4 +109,8 @@ INTERNAL: ErrorReason.ValueType  # 17
 """A fault of sandboxd. INTERNAL, with an error id that is also in the daemon's log."""
 DISK_SPACE_LOW: ErrorReason.ValueType  # 18
 """The host has too little disk space for another workspace. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+EXEC_NOT_FOUND: ErrorReason.ValueType  # 19
+"""The session has no exec with this id, or it ended too long ago. NOT_FOUND."""
+EXEC_ENDED: ErrorReason.ValueType  # 20
+"""The exec has ended, or never had what is asked of it. FAILED_PRECONDITION."""
 global___ErrorReason = ErrorReason

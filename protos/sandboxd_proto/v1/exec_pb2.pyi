@@ -4,10 +4,13 @@ isort:skip_file
 The API of sandboxd: sandboxes for AI-agent conversations."""
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.duration_pb2
+import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
 import typing
 
@@ -17,6 +20,58 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _OutputStream:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _OutputStreamEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_OutputStream.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    OUTPUT_STREAM_UNSPECIFIED: _OutputStream.ValueType  # 0
+    """In a request: standard output. Never sent."""
+    OUTPUT_STREAM_STDOUT: _OutputStream.ValueType  # 1
+    """Standard output; everything, for a command in a terminal."""
+    OUTPUT_STREAM_STDERR: _OutputStream.ValueType  # 2
+    """Standard error."""
+
+class OutputStream(_OutputStream, metaclass=_OutputStreamEnumTypeWrapper):
+    """One of the output streams of a command."""
+
+OUTPUT_STREAM_UNSPECIFIED: OutputStream.ValueType  # 0
+"""In a request: standard output. Never sent."""
+OUTPUT_STREAM_STDOUT: OutputStream.ValueType  # 1
+"""Standard output; everything, for a command in a terminal."""
+OUTPUT_STREAM_STDERR: OutputStream.ValueType  # 2
+"""Standard error."""
+global___OutputStream = OutputStream
+
+class _ExecState:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ExecStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ExecState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    EXEC_STATE_UNSPECIFIED: _ExecState.ValueType  # 0
+    """Never sent. In a filter: any state."""
+    EXEC_STATE_QUEUED: _ExecState.ValueType  # 1
+    """It waits for an earlier command in the same named shell."""
+    EXEC_STATE_RUNNING: _ExecState.ValueType  # 2
+    """It runs."""
+    EXEC_STATE_ENDED: _ExecState.ValueType  # 3
+    """It has ended, and is remembered for a while."""
+
+class ExecState(_ExecState, metaclass=_ExecStateEnumTypeWrapper):
+    """Whether an exec runs."""
+
+EXEC_STATE_UNSPECIFIED: ExecState.ValueType  # 0
+"""Never sent. In a filter: any state."""
+EXEC_STATE_QUEUED: ExecState.ValueType  # 1
+"""It waits for an earlier command in the same named shell."""
+EXEC_STATE_RUNNING: ExecState.ValueType  # 2
+"""It runs."""
+EXEC_STATE_ENDED: ExecState.ValueType  # 3
+"""It has ended, and is remembered for a while."""
+global___ExecState = ExecState
 
 class _ExitReason:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -46,6 +101,8 @@ class _ExitReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """It failed, and the kernel had refused to make a process because the process limit was reached."""
     EXIT_REASON_DISK_FULL: _ExitReason.ValueType  # 10
     """It failed, and the workspace had no room left for bytes or for files."""
+    EXIT_REASON_NO_OUTPUT_TIMEOUT: _ExitReason.ValueType  # 11
+    """It wrote nothing for longer than its no-output timeout; all its processes were killed."""
 
 class ExitReason(_ExitReason, metaclass=_ExitReasonEnumTypeWrapper):
     """Why a command ended."""
@@ -72,6 +129,8 @@ EXIT_REASON_PROCESS_LIMIT: ExitReason.ValueType  # 9
 """It failed, and the kernel had refused to make a process because the process limit was reached."""
 EXIT_REASON_DISK_FULL: ExitReason.ValueType  # 10
 """It failed, and the workspace had no room left for bytes or for files."""
+EXIT_REASON_NO_OUTPUT_TIMEOUT: ExitReason.ValueType  # 11
+"""It wrote nothing for longer than its no-output timeout; all its processes were killed."""
 global___ExitReason = ExitReason
 
 @typing.final
@@ -84,6 +143,7 @@ class ExecEvent(google.protobuf.message.Message):
     STDOUT_FIELD_NUMBER: builtins.int
     STDERR_FIELD_NUMBER: builtins.int
     EXITED_FIELD_NUMBER: builtins.int
+    DROPPED_FIELD_NUMBER: builtins.int
     @property
     def started(self) -> global___ExecStarted:
         """The command runs."""
@@ -100,6 +160,10 @@ class ExecEvent(google.protobuf.message.Message):
     def exited(self) -> global___ExitStatus:
         """The command ended."""
 
+    @property
+    def dropped(self) -> global___OutputGap:
+        """Output that is not kept any more and was not delivered on this stream."""
+
     def __init__(
         self,
         *,
@@ -107,12 +171,198 @@ class ExecEvent(google.protobuf.message.Message):
         stdout: global___OutputChunk | None = ...,
         stderr: global___OutputChunk | None = ...,
         exited: global___ExitStatus | None = ...,
+        dropped: global___OutputGap | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["event", b"event", "exited", b"exited", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["event", b"event", "exited", b"exited", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["started", "stdout", "stderr", "exited"] | None: ...
+    def HasField(self, field_name: typing.Literal["dropped", b"dropped", "event", b"event", "exited", b"exited", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["dropped", b"dropped", "event", b"event", "exited", b"exited", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["started", "stdout", "stderr", "exited", "dropped"] | None: ...
 
 global___ExecEvent = ExecEvent
+
+@typing.final
+class OutputGap(google.protobuf.message.Message):
+    """A piece of output that is missing: more was written than is kept, and the middle went first."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    BYTES_FIELD_NUMBER: builtins.int
+    stream: global___OutputStream.ValueType
+    """Which stream."""
+    offset: builtins.int
+    """Position of the first missing byte."""
+    bytes: builtins.int
+    """How many are missing; the next chunk of the stream follows after them."""
+    def __init__(
+        self,
+        *,
+        stream: global___OutputStream.ValueType = ...,
+        offset: builtins.int = ...,
+        bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "offset", b"offset", "stream", b"stream"]) -> None: ...
+
+global___OutputGap = OutputGap
+
+@typing.final
+class Exec(google.protobuf.message.Message):
+    """A command of a session, running or ended."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    COMMAND_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    TIMEOUT_FIELD_NUMBER: builtins.int
+    STDOUT_BYTES_FIELD_NUMBER: builtins.int
+    STDERR_BYTES_FIELD_NUMBER: builtins.int
+    SHELL_NAME_FIELD_NUMBER: builtins.int
+    HAS_TERMINAL_FIELD_NUMBER: builtins.int
+    HAS_STDIN_FIELD_NUMBER: builtins.int
+    EXIT_FIELD_NUMBER: builtins.int
+    exec_id: builtins.str
+    """Id of this exec."""
+    command: builtins.str
+    """What runs: the command line or the arguments, cut to 200 characters."""
+    state: global___ExecState.ValueType
+    """Whether it runs."""
+    stdout_bytes: builtins.int
+    """Bytes written to standard output so far."""
+    stderr_bytes: builtins.int
+    """Bytes written to standard error so far."""
+    shell_name: builtins.str
+    """Name of the shell it runs in; empty means one of its own."""
+    has_terminal: builtins.bool
+    """Whether it runs in a terminal."""
+    has_stdin: builtins.bool
+    """Whether its standard input can be written to."""
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was started."""
+
+    @property
+    def timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """How long it may run."""
+
+    @property
+    def exit(self) -> global___ExitStatus:
+        """How it ended; absent while it runs."""
+
+    def __init__(
+        self,
+        *,
+        exec_id: builtins.str = ...,
+        command: builtins.str = ...,
+        state: global___ExecState.ValueType = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        stdout_bytes: builtins.int = ...,
+        stderr_bytes: builtins.int = ...,
+        shell_name: builtins.str = ...,
+        has_terminal: builtins.bool = ...,
+        has_stdin: builtins.bool = ...,
+        exit: global___ExitStatus | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["exit", b"exit", "start_time", b"start_time", "timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "exec_id", b"exec_id", "exit", b"exit", "has_stdin", b"has_stdin", "has_terminal", b"has_terminal", "shell_name", b"shell_name", "start_time", b"start_time", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "timeout", b"timeout"]) -> None: ...
+
+global___Exec = Exec
+
+@typing.final
+class Terminal(google.protobuf.message.Message):
+    """Size of a terminal."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: builtins.int
+    COLUMNS_FIELD_NUMBER: builtins.int
+    rows: builtins.int
+    """Rows, 1 to 1000; 0 means 24."""
+    columns: builtins.int
+    """Columns, 1 to 1000; 0 means 80."""
+    def __init__(
+        self,
+        *,
+        rows: builtins.int = ...,
+        columns: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["columns", b"columns", "rows", b"rows"]) -> None: ...
+
+global___Terminal = Terminal
+
+@typing.final
+class OutputMatch(google.protobuf.message.Message):
+    """A line of output that a search found."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: builtins.int
+    LINE_NUMBER_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    LINE_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    stream: global___OutputStream.ValueType
+    """Which stream."""
+    line_number: builtins.int
+    """Number of the line in its stream, from 1, dropped lines counted."""
+    offset: builtins.int
+    """Position of the first byte of the line in its stream."""
+    line: builtins.bytes
+    """The line without its end, cut to a few thousand bytes."""
+    @property
+    def before(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """Lines just before it, as many as were asked for and are there."""
+
+    @property
+    def after(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """Lines just after it."""
+
+    def __init__(
+        self,
+        *,
+        stream: global___OutputStream.ValueType = ...,
+        line_number: builtins.int = ...,
+        offset: builtins.int = ...,
+        line: builtins.bytes = ...,
+        before: collections.abc.Iterable[builtins.bytes] | None = ...,
+        after: collections.abc.Iterable[builtins.bytes] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "before", b"before", "line", b"line", "line_number", b"line_number", "offset", b"offset", "stream", b"stream"]) -> None: ...
+
+global___OutputMatch = OutputMatch
+
+@typing.final
+class OutputPreview(google.protobuf.message.Message):
+    """A stream of output in a size that a model can read."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: builtins.int
+    TAIL_FIELD_NUMBER: builtins.int
+    OMITTED_BYTES_FIELD_NUMBER: builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: builtins.int
+    head: builtins.bytes
+    """Its beginning; all of it when nothing was left out. Whole lines where possible."""
+    tail: builtins.bytes
+    """Its end; empty when nothing was left out."""
+    omitted_bytes: builtins.int
+    """Bytes between them that are not shown; ReadOutput and SearchOutput give them."""
+    total_bytes: builtins.int
+    """Bytes of the whole stream."""
+    def __init__(
+        self,
+        *,
+        head: builtins.bytes = ...,
+        tail: builtins.bytes = ...,
+        omitted_bytes: builtins.int = ...,
+        total_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["head", b"head", "omitted_bytes", b"omitted_bytes", "tail", b"tail", "total_bytes", b"total_bytes"]) -> None: ...
+
+global___OutputPreview = OutputPreview
 
 @typing.final
 class ExecStarted(google.protobuf.message.Message):
@@ -168,6 +418,8 @@ class ExitStatus(google.protobuf.message.Message):
     STDERR_BYTES_FIELD_NUMBER: builtins.int
     HINT_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
+    STDOUT_DROPPED_BYTES_FIELD_NUMBER: builtins.int
+    STDERR_DROPPED_BYTES_FIELD_NUMBER: builtins.int
     code: builtins.int
     """It returned this code; non-zero is not an error of the call."""
     signal: builtins.int
@@ -180,6 +432,10 @@ class ExitStatus(google.protobuf.message.Message):
     """Bytes written to standard error, whether delivered or not."""
     hint: builtins.str
     """One line that tells a model what happened and what to do; empty for a plain exit."""
+    stdout_dropped_bytes: builtins.int
+    """Bytes of standard output that are not kept any more."""
+    stderr_dropped_bytes: builtins.int
+    """Bytes of standard error that are not kept any more."""
     @property
     def duration(self) -> google.protobuf.duration_pb2.Duration:
         """Time from the request to the end, by the daemon's clock."""
@@ -199,9 +455,11 @@ class ExitStatus(google.protobuf.message.Message):
         stderr_bytes: builtins.int = ...,
         hint: builtins.str = ...,
         usage: global___ExecUsage | None = ...,
+        stdout_dropped_bytes: builtins.int = ...,
+        stderr_dropped_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["code", b"code", "duration", b"duration", "outcome", b"outcome", "signal", b"signal", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code", b"code", "duration", b"duration", "hint", b"hint", "outcome", b"outcome", "reason", b"reason", "signal", b"signal", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "usage", b"usage"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["code", b"code", "duration", b"duration", "hint", b"hint", "outcome", b"outcome", "reason", b"reason", "signal", b"signal", "stderr_bytes", b"stderr_bytes", "stderr_dropped_bytes", b"stderr_dropped_bytes", "stdout_bytes", b"stdout_bytes", "stdout_dropped_bytes", b"stdout_dropped_bytes", "usage", b"usage"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["outcome", b"outcome"]) -> typing.Literal["code", "signal"] | None: ...
 
 global___ExitStatus = ExitStatus

@@ -21,6 +21,30 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _SignalTarget:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _SignalTargetEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_SignalTarget.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    SIGNAL_TARGET_UNSPECIFIED: _SignalTarget.ValueType  # 0
+    """As GROUP."""
+    SIGNAL_TARGET_GROUP: _SignalTarget.ValueType  # 1
+    """The process group of the command; in a terminal, the one in its foreground."""
+    SIGNAL_TARGET_LEADER: _SignalTarget.ValueType  # 2
+    """The first process alone."""
+
+class SignalTarget(_SignalTarget, metaclass=_SignalTargetEnumTypeWrapper):
+    """Whom a signal is for."""
+
+SIGNAL_TARGET_UNSPECIFIED: SignalTarget.ValueType  # 0
+"""As GROUP."""
+SIGNAL_TARGET_GROUP: SignalTarget.ValueType  # 1
+"""The process group of the command; in a terminal, the one in its foreground."""
+SIGNAL_TARGET_LEADER: SignalTarget.ValueType  # 2
+"""The first process alone."""
+global___SignalTarget = SignalTarget
+
 class _OnDisconnect:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -32,7 +56,7 @@ class _OnDisconnectEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     ON_DISCONNECT_KILL: _OnDisconnect.ValueType  # 1
     """It is ended, with all its processes."""
     ON_DISCONNECT_KEEP_RUNNING: _OnDisconnect.ValueType  # 2
-    """It runs on until it ends or times out; its further output is discarded."""
+    """It runs on in the background until it ends or times out, and can be attached to."""
 
 class OnDisconnect(_OnDisconnect, metaclass=_OnDisconnectEnumTypeWrapper):
     """What becomes of a command when its caller goes away."""
@@ -42,7 +66,7 @@ ON_DISCONNECT_UNSPECIFIED: OnDisconnect.ValueType  # 0
 ON_DISCONNECT_KILL: OnDisconnect.ValueType  # 1
 """It is ended, with all its processes."""
 ON_DISCONNECT_KEEP_RUNNING: OnDisconnect.ValueType  # 2
-"""It runs on until it ends or times out; its further output is discarded."""
+"""It runs on in the background until it ends or times out, and can be attached to."""
 global___OnDisconnect = OnDisconnect
 
 @typing.final
@@ -77,23 +101,36 @@ class ExecRequest(google.protobuf.message.Message):
     TIMEOUT_FIELD_NUMBER: builtins.int
     ON_DISCONNECT_FIELD_NUMBER: builtins.int
     MAX_OUTPUT_BYTES_FIELD_NUMBER: builtins.int
+    NO_OUTPUT_TIMEOUT_FIELD_NUMBER: builtins.int
+    STDIN_FIELD_NUMBER: builtins.int
+    TERMINAL_FIELD_NUMBER: builtins.int
+    SHELL_NAME_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Required. Session to run it in."""
     incarnation: builtins.int
     """Optional. Fail with SESSION_RECREATED unless the session is on this incarnation; 0 means any."""
     exec_id: builtins.str
     """Optional. Name for this exec, unique in its session: 1 to 64 of letters, digits, `_`, `-`, `.`;
-    empty means one is made up.
+    empty means one is made up. Of a Run without one, neither output nor end is kept.
     """
     shell: builtins.str
     """A command line, run as `bash -c` would (or `sh -c` where the image has no bash). At most 131071 bytes."""
     cwd: builtins.str
     """Optional. Directory to start in, relative to the workspace or absolute; empty means the workspace."""
     on_disconnect: global___OnDisconnect.ValueType
-    """Optional. What becomes of the command when the caller goes away; absent means KILL."""
+    """Optional. What becomes of the command when the caller of Exec or Run goes away; absent means KILL. When it is the daemon that goes
+    away, the command runs on, and its caller has half a minute after the daemon's return to attach again.
+    """
     max_output_bytes: builtins.int
     """Optional. For Run: bytes of each stream to return, up to the session's `max_run_output_bytes`,
     which 0 means.
+    """
+    stdin: builtins.bool
+    """Optional. Give it a standard input that WriteStdin feeds; otherwise it is empty."""
+    shell_name: builtins.str
+    """Optional. Run it in the named shell of the session: directory, exported variables, functions and options carry over from one
+    command to the next, also past one that calls `exit`, is killed or times out. Commands of one shell run one after the other.
+    1 to 64 of letters, digits, `_`, `-`, `.`; empty means a shell of its own. Only with `shell`.
     """
     @property
     def argv(self) -> global___Argv:
@@ -109,6 +146,14 @@ class ExecRequest(google.protobuf.message.Message):
         and at most the session's `max_exec_timeout`. Independent of the deadline of the call.
         """
 
+    @property
+    def no_output_timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """Optional. End it when it has written nothing for so long; absent means never."""
+
+    @property
+    def terminal(self) -> sandboxd_proto.v1.exec_pb2.Terminal:
+        """Optional. Run it in a terminal of this size: output is one stream, WriteStdin types into it. Not for Run."""
+
     def __init__(
         self,
         *,
@@ -122,12 +167,501 @@ class ExecRequest(google.protobuf.message.Message):
         timeout: google.protobuf.duration_pb2.Duration | None = ...,
         on_disconnect: global___OnDisconnect.ValueType = ...,
         max_output_bytes: builtins.int = ...,
+        no_output_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        stdin: builtins.bool = ...,
+        terminal: sandboxd_proto.v1.exec_pb2.Terminal | None = ...,
+        shell_name: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["argv", b"argv", "command", b"command", "shell", b"shell", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "env", b"env", "exec_id", b"exec_id", "incarnation", b"incarnation", "max_output_bytes", b"max_output_bytes", "on_disconnect", b"on_disconnect", "session_id", b"session_id", "shell", b"shell", "timeout", b"timeout"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["argv", b"argv", "command", b"command", "no_output_timeout", b"no_output_timeout", "shell", b"shell", "terminal", b"terminal", "timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "env", b"env", "exec_id", b"exec_id", "incarnation", b"incarnation", "max_output_bytes", b"max_output_bytes", "no_output_timeout", b"no_output_timeout", "on_disconnect", b"on_disconnect", "session_id", b"session_id", "shell", b"shell", "shell_name", b"shell_name", "stdin", b"stdin", "terminal", b"terminal", "timeout", b"timeout"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["shell", "argv"] | None: ...
 
 global___ExecRequest = ExecRequest
+
+@typing.final
+class StartExecResponse(google.protobuf.message.Message):
+    """The exec that runs."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXEC_FIELD_NUMBER: builtins.int
+    ALREADY_STARTED_FIELD_NUMBER: builtins.int
+    already_started: builtins.bool
+    """True if it was there already: this call has started nothing."""
+    @property
+    def exec(self) -> sandboxd_proto.v1.exec_pb2.Exec:
+        """The exec."""
+
+    def __init__(
+        self,
+        *,
+        exec: sandboxd_proto.v1.exec_pb2.Exec | None = ...,
+        already_started: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["exec", b"exec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["already_started", b"already_started", "exec", b"exec"]) -> None: ...
+
+global___StartExecResponse = StartExecResponse
+
+@typing.final
+class AttachExecRequest(google.protobuf.message.Message):
+    """Asks for the stream of an exec."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    STDOUT_OFFSET_FIELD_NUMBER: builtins.int
+    STDERR_OFFSET_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Session of the exec."""
+    exec_id: builtins.str
+    """Required. The exec."""
+    stdout_offset: builtins.int
+    """Optional. Position in standard output to begin at; 0 means its beginning."""
+    stderr_offset: builtins.int
+    """Optional. Position in standard error to begin at."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        exec_id: builtins.str = ...,
+        stdout_offset: builtins.int = ...,
+        stderr_offset: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["exec_id", b"exec_id", "session_id", b"session_id", "stderr_offset", b"stderr_offset", "stdout_offset", b"stdout_offset"]) -> None: ...
+
+global___AttachExecRequest = AttachExecRequest
+
+@typing.final
+class WaitExecRequest(google.protobuf.message.Message):
+    """Asks for the end of an exec."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    TIMEOUT_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Session of the exec."""
+    exec_id: builtins.str
+    """Required. The exec."""
+    @property
+    def timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """Optional. How long to wait; absent means as long as it may run."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        exec_id: builtins.str = ...,
+        timeout: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["exec_id", b"exec_id", "session_id", b"session_id", "timeout", b"timeout"]) -> None: ...
+
+global___WaitExecRequest = WaitExecRequest
+
+@typing.final
+class WaitExecResponse(google.protobuf.message.Message):
+    """The exec, ended unless the time was over first."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXEC_FIELD_NUMBER: builtins.int
+    @property
+    def exec(self) -> sandboxd_proto.v1.exec_pb2.Exec:
+        """The exec as it is now."""
+
+    def __init__(
+        self,
+        *,
+        exec: sandboxd_proto.v1.exec_pb2.Exec | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["exec", b"exec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["exec", b"exec"]) -> None: ...
+
+global___WaitExecResponse = WaitExecResponse
+
+@typing.final
+class ListExecsRequest(google.protobuf.message.Message):
+    """Asks for the execs of a session."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. The session."""
+    page_size: builtins.int
+    """Optional. Execs per page, 1 to 1000; 0 means 100."""
+    page_token: builtins.str
+    """Optional. `next_page_token` of the page before; empty means the first page."""
+    state: sandboxd_proto.v1.exec_pb2.ExecState.ValueType
+    """Optional. Only execs in this state; absent means any."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        state: sandboxd_proto.v1.exec_pb2.ExecState.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "state", b"state"]) -> None: ...
+
+global___ListExecsRequest = ListExecsRequest
+
+@typing.final
+class ListExecsResponse(google.protobuf.message.Message):
+    """A page of execs."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXECS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Token of the next page; empty if this is the last."""
+    @property
+    def execs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.exec_pb2.Exec]:
+        """The execs, newest first."""
+
+    def __init__(
+        self,
+        *,
+        execs: collections.abc.Iterable[sandboxd_proto.v1.exec_pb2.Exec] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["execs", b"execs", "next_page_token", b"next_page_token"]) -> None: ...
+
+global___ListExecsResponse = ListExecsResponse
+
+@typing.final
+class SignalExecRequest(google.protobuf.message.Message):
+    """A signal for an exec."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    SIGNAL_FIELD_NUMBER: builtins.int
+    TARGET_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Session of the exec."""
+    exec_id: builtins.str
+    """Required. The exec."""
+    signal: builtins.int
+    """Required. Number of the signal, 1 to 64."""
+    target: global___SignalTarget.ValueType
+    """Optional. Whom it is for; absent means the group."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        exec_id: builtins.str = ...,
+        signal: builtins.int = ...,
+        target: global___SignalTarget.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["exec_id", b"exec_id", "session_id", b"session_id", "signal", b"signal", "target", b"target"]) -> None: ...
+
+global___SignalExecRequest = SignalExecRequest
+
+@typing.final
+class SignalExecResponse(google.protobuf.message.Message):
+    """The signal was sent."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___SignalExecResponse = SignalExecResponse
+
+@typing.final
+class WriteStdinRequest(google.protobuf.message.Message):
+    """Bytes for the standard input of an exec."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    EOF_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Session of the exec."""
+    exec_id: builtins.str
+    """Required. The exec."""
+    offset: builtins.int
+    """Required. Position of the first byte in the whole input."""
+    data: builtins.bytes
+    """Optional. The bytes, at most 1 MiB."""
+    eof: builtins.bool
+    """Optional. True if there will be no more; the command then sees the end of its input."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        exec_id: builtins.str = ...,
+        offset: builtins.int = ...,
+        data: builtins.bytes = ...,
+        eof: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "eof", b"eof", "exec_id", b"exec_id", "offset", b"offset", "session_id", b"session_id"]) -> None: ...
+
+global___WriteStdinRequest = WriteStdinRequest
+
+@typing.final
+class WriteStdinResponse(google.protobuf.message.Message):
+    """The bytes were taken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NEXT_OFFSET_FIELD_NUMBER: builtins.int
+    next_offset: builtins.int
+    """Position of the next byte to write."""
+    def __init__(
+        self,
+        *,
+        next_offset: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_offset", b"next_offset"]) -> None: ...
+
+global___WriteStdinResponse = WriteStdinResponse
+
+@typing.final
+class ResizeExecRequest(google.protobuf.message.Message):
+    """A new size for a terminal."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    TERMINAL_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Session of the exec."""
+    exec_id: builtins.str
+    """Required. The exec."""
+    @property
+    def terminal(self) -> sandboxd_proto.v1.exec_pb2.Terminal:
+        """Required. The size."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        exec_id: builtins.str = ...,
+        terminal: sandboxd_proto.v1.exec_pb2.Terminal | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["terminal", b"terminal"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["exec_id", b"exec_id", "session_id", b"session_id", "terminal", b"terminal"]) -> None: ...
+
+global___ResizeExecRequest = ResizeExecRequest
+
+@typing.final
+class ResizeExecResponse(google.protobuf.message.Message):
+    """The size was changed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___ResizeExecResponse = ResizeExecResponse
+
+@typing.final
+class ReadOutputRequest(google.protobuf.message.Message):
+    """Asks for kept output."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    STREAM_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    MAX_BYTES_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Session of the exec."""
+    exec_id: builtins.str
+    """Required. The exec."""
+    stream: sandboxd_proto.v1.exec_pb2.OutputStream.ValueType
+    """Optional. Which stream; absent means standard output."""
+    offset: builtins.int
+    """Optional. Position of the first byte."""
+    max_bytes: builtins.int
+    """Optional. Bytes to return, up to 1 MiB; 0 means 64 KiB."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        exec_id: builtins.str = ...,
+        stream: sandboxd_proto.v1.exec_pb2.OutputStream.ValueType = ...,
+        offset: builtins.int = ...,
+        max_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["exec_id", b"exec_id", "max_bytes", b"max_bytes", "offset", b"offset", "session_id", b"session_id", "stream", b"stream"]) -> None: ...
+
+global___ReadOutputRequest = ReadOutputRequest
+
+@typing.final
+class ReadOutputResponse(google.protobuf.message.Message):
+    """Kept output."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    DROPPED_BYTES_FIELD_NUMBER: builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: builtins.int
+    ENDED_FIELD_NUMBER: builtins.int
+    offset: builtins.int
+    """Position of the first byte of `data`: the one asked for, or after what was dropped."""
+    data: builtins.bytes
+    """The bytes; empty at the end of what is there."""
+    dropped_bytes: builtins.int
+    """Bytes between the position asked for and `offset` that are not kept any more."""
+    total_bytes: builtins.int
+    """Bytes of the whole stream so far."""
+    ended: builtins.bool
+    """True if there will be no more: the exec has ended."""
+    def __init__(
+        self,
+        *,
+        offset: builtins.int = ...,
+        data: builtins.bytes = ...,
+        dropped_bytes: builtins.int = ...,
+        total_bytes: builtins.int = ...,
+        ended: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "dropped_bytes", b"dropped_bytes", "ended", b"ended", "offset", b"offset", "total_bytes", b"total_bytes"]) -> None: ...
+
+global___ReadOutputResponse = ReadOutputResponse
+
+@typing.final
+class SearchOutputRequest(google.protobuf.message.Message):
+    """A search in kept output."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    PATTERN_FIELD_NUMBER: builtins.int
+    STREAM_FIELD_NUMBER: builtins.int
+    MAX_MATCHES_FIELD_NUMBER: builtins.int
+    CONTEXT_LINES_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Session of the exec."""
+    exec_id: builtins.str
+    """Required. The exec."""
+    pattern: builtins.str
+    """Required. Regular expression, RE2 syntax, matched against each line; at most 1000 characters."""
+    stream: sandboxd_proto.v1.exec_pb2.OutputStream.ValueType
+    """Optional. Which stream; absent means both."""
+    max_matches: builtins.int
+    """Optional. Matches to return, up to 1000; 0 means 100."""
+    context_lines: builtins.int
+    """Optional. Lines to return before and after each, up to 10."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        exec_id: builtins.str = ...,
+        pattern: builtins.str = ...,
+        stream: sandboxd_proto.v1.exec_pb2.OutputStream.ValueType = ...,
+        max_matches: builtins.int = ...,
+        context_lines: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["context_lines", b"context_lines", "exec_id", b"exec_id", "max_matches", b"max_matches", "pattern", b"pattern", "session_id", b"session_id", "stream", b"stream"]) -> None: ...
+
+global___SearchOutputRequest = SearchOutputRequest
+
+@typing.final
+class SearchOutputResponse(google.protobuf.message.Message):
+    """What was found."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MATCHES_FIELD_NUMBER: builtins.int
+    COMPLETE_FIELD_NUMBER: builtins.int
+    SCANNED_BYTES_FIELD_NUMBER: builtins.int
+    complete: builtins.bool
+    """True if everything that is kept was searched."""
+    scanned_bytes: builtins.int
+    """Bytes that were searched."""
+    @property
+    def matches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.exec_pb2.OutputMatch]:
+        """The matches, standard output first, in order."""
+
+    def __init__(
+        self,
+        *,
+        matches: collections.abc.Iterable[sandboxd_proto.v1.exec_pb2.OutputMatch] | None = ...,
+        complete: builtins.bool = ...,
+        scanned_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["complete", b"complete", "matches", b"matches", "scanned_bytes", b"scanned_bytes"]) -> None: ...
+
+global___SearchOutputResponse = SearchOutputResponse
+
+@typing.final
+class PreviewOutputRequest(google.protobuf.message.Message):
+    """Asks for a preview."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    MAX_BYTES_FIELD_NUMBER: builtins.int
+    COLLAPSE_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Session of the exec."""
+    exec_id: builtins.str
+    """Required. The exec."""
+    max_bytes: builtins.int
+    """Optional. Bytes of each stream, up to 1 MiB; 0 means 16 KiB."""
+    collapse: builtins.bool
+    """Optional. Reduce progress bars to their last state and leave out colour codes."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        exec_id: builtins.str = ...,
+        max_bytes: builtins.int = ...,
+        collapse: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["collapse", b"collapse", "exec_id", b"exec_id", "max_bytes", b"max_bytes", "session_id", b"session_id"]) -> None: ...
+
+global___PreviewOutputRequest = PreviewOutputRequest
+
+@typing.final
+class PreviewOutputResponse(google.protobuf.message.Message):
+    """A preview of the output."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STDOUT_FIELD_NUMBER: builtins.int
+    STDERR_FIELD_NUMBER: builtins.int
+    @property
+    def stdout(self) -> sandboxd_proto.v1.exec_pb2.OutputPreview:
+        """Standard output."""
+
+    @property
+    def stderr(self) -> sandboxd_proto.v1.exec_pb2.OutputPreview:
+        """Standard error."""
+
+    def __init__(
+        self,
+        *,
+        stdout: sandboxd_proto.v1.exec_pb2.OutputPreview | None = ...,
+        stderr: sandboxd_proto.v1.exec_pb2.OutputPreview | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["stderr", b"stderr", "stdout", b"stdout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stderr", b"stderr", "stdout", b"stdout"]) -> None: ...
+
+global___PreviewOutputResponse = PreviewOutputResponse
 
 @typing.final
 class Argv(google.protobuf.message.Message):

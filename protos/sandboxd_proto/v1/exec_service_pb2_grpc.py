@@ -26,7 +26,10 @@ if _version_not_supported:
 
 
 class ExecServiceStub(object):
-    """Runs commands in sessions.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
+    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
+    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
+    those that name an exec with EXEC_NOT_FOUND.
     """
 
     def __init__(self, channel):
@@ -45,28 +48,154 @@ class ExecServiceStub(object):
                 request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecRequest.SerializeToString,
                 response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.RunResponse.FromString,
                 _registered_method=True)
+        self.StartExec = channel.unary_unary(
+                '/sandboxd.v1.ExecService/StartExec',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.StartExecResponse.FromString,
+                _registered_method=True)
+        self.AttachExec = channel.unary_stream(
+                '/sandboxd.v1.ExecService/AttachExec',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.AttachExecRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecResponse.FromString,
+                _registered_method=True)
+        self.WaitExec = channel.unary_unary(
+                '/sandboxd.v1.ExecService/WaitExec',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.WaitExecRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.WaitExecResponse.FromString,
+                _registered_method=True)
+        self.ListExecs = channel.unary_unary(
+                '/sandboxd.v1.ExecService/ListExecs',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsResponse.FromString,
+                _registered_method=True)
+        self.SignalExec = channel.unary_unary(
+                '/sandboxd.v1.ExecService/SignalExec',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SignalExecRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SignalExecResponse.FromString,
+                _registered_method=True)
+        self.WriteStdin = channel.unary_unary(
+                '/sandboxd.v1.ExecService/WriteStdin',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.WriteStdinRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.WriteStdinResponse.FromString,
+                _registered_method=True)
+        self.ResizeExec = channel.unary_unary(
+                '/sandboxd.v1.ExecService/ResizeExec',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ResizeExecRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ResizeExecResponse.FromString,
+                _registered_method=True)
+        self.ReadOutput = channel.unary_unary(
+                '/sandboxd.v1.ExecService/ReadOutput',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ReadOutputRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ReadOutputResponse.FromString,
+                _registered_method=True)
+        self.SearchOutput = channel.unary_unary(
+                '/sandboxd.v1.ExecService/SearchOutput',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SearchOutputRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SearchOutputResponse.FromString,
+                _registered_method=True)
+        self.PreviewOutput = channel.unary_unary(
+                '/sandboxd.v1.ExecService/PreviewOutput',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.PreviewOutputRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.PreviewOutputResponse.FromString,
+                _registered_method=True)
 
 
 class ExecServiceServicer(object):
-    """Runs commands in sessions.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
+    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
+    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
+    those that name an exec with EXEC_NOT_FOUND.
     """
 
     def Exec(self, request, context):
-        """Runs a command and streams what happens. A response carries a batch of events: those there are at
+        """Starts a command and streams what happens. A response carries a batch of events: those there are at
         that moment, so a short command answers in one message. A reader that does not keep up slows the
         command down. When the caller disconnects, `on_disconnect` decides.
-        Not idempotent; an `exec_id` makes a repeat fail with EXEC_ALREADY_EXISTS instead of running twice.
-        Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED,
-        SESSION_RECREATED, SANDBOX_LOST, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE,
-        DRAINING.
+        With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
+        from its beginning. With other content it fails with EXEC_CONFLICT.
+        Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Run(self, request, context):
-        """Runs a command and answers once, when it has ended. Output beyond the cap is left out in the
+        """Starts a command and answers once, when it has ended. Output beyond the cap is left out in the
         middle and counted. Otherwise as Exec, and quicker for short commands.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartExec(self, request, context):
+        """Starts a command and answers as soon as it is on its way; it runs on whoever disconnects. Safe to repeat with the same `exec_id`:
+        however often it is called, also through a restart of the daemon, the command runs once. Reasons as for Exec.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AttachExec(self, request, context):
+        """Streams an exec from any position of its output: what is kept, then what happens, then its end, which is the last event. Any number
+        of callers may look at once. Leaving does not end the command. Does not count as use of the session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WaitExec(self, request, context):
+        """Answers when an exec has ended, or when the time is over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListExecs(self, request, context):
+        """Lists the execs of a session, newest first: those that run and those that ended lately.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SignalExec(self, request, context):
+        """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WriteStdin(self, request, context):
+        """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the command's side has taken the
+        bytes or has room for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were taken already are
+        skipped. Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResizeExec(self, request, context):
+        """Changes the size of an exec's terminal. Reasons: INVALID_REQUEST, EXEC_ENDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadOutput(self, request, context):
+        """Reads kept output by position.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SearchOutput(self, request, context):
+        """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether all was searched.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewOutput(self, request, context):
+        """Gives the beginning and the end of the output in a size that a model can read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,6 +214,56 @@ def add_ExecServiceServicer_to_server(servicer, server):
                     request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecRequest.FromString,
                     response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.RunResponse.SerializeToString,
             ),
+            'StartExec': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartExec,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.StartExecResponse.SerializeToString,
+            ),
+            'AttachExec': grpc.unary_stream_rpc_method_handler(
+                    servicer.AttachExec,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.AttachExecRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecResponse.SerializeToString,
+            ),
+            'WaitExec': grpc.unary_unary_rpc_method_handler(
+                    servicer.WaitExec,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.WaitExecRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.WaitExecResponse.SerializeToString,
+            ),
+            'ListExecs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListExecs,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsResponse.SerializeToString,
+            ),
+            'SignalExec': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignalExec,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SignalExecRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SignalExecResponse.SerializeToString,
+            ),
+            'WriteStdin': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteStdin,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.WriteStdinRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.WriteStdinResponse.SerializeToString,
+            ),
+            'ResizeExec': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResizeExec,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ResizeExecRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ResizeExecResponse.SerializeToString,
+            ),
+            'ReadOutput': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadOutput,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ReadOutputRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ReadOutputResponse.SerializeToString,
+            ),
+            'SearchOutput': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchOutput,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SearchOutputRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SearchOutputResponse.SerializeToString,
+            ),
+            'PreviewOutput': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewOutput,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.PreviewOutputRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.PreviewOutputResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'sandboxd.v1.ExecService', rpc_method_handlers)
@@ -94,7 +273,10 @@ def add_ExecServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExecService(object):
-    """Runs commands in sessions.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
+    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
+    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
+    those that name an exec with EXEC_NOT_FOUND.
     """
 
     @staticmethod
@@ -141,6 +323,276 @@ class ExecService(object):
             '/sandboxd.v1.ExecService/Run',
             sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecRequest.SerializeToString,
             sandboxd__proto_dot_v1_dot_exec__service__pb2.RunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartExec(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/StartExec',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.StartExecResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AttachExec(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/AttachExec',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.AttachExecRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ExecResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WaitExec(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/WaitExec',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.WaitExecRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.WaitExecResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListExecs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/ListExecs',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignalExec(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/SignalExec',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.SignalExecRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.SignalExecResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteStdin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/WriteStdin',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.WriteStdinRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.WriteStdinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResizeExec(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/ResizeExec',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ResizeExecRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ResizeExecResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadOutput(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/ReadOutput',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ReadOutputRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ReadOutputResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchOutput(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/SearchOutput',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.SearchOutputRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.SearchOutputResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewOutput(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/PreviewOutput',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.PreviewOutputRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.PreviewOutputResponse.FromString,
             options,
             channel_credentials,
             insecure,

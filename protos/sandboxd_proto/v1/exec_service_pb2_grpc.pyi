@@ -18,56 +18,200 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class ExecServiceStub:
-    """Runs commands in sessions."""
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
+    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
+    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
+    those that name an exec with EXEC_NOT_FOUND.
+    """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     Exec: grpc.UnaryStreamMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.ExecResponse,
     ]
-    """Runs a command and streams what happens. A response carries a batch of events: those there are at
+    """Starts a command and streams what happens. A response carries a batch of events: those there are at
     that moment, so a short command answers in one message. A reader that does not keep up slows the
     command down. When the caller disconnects, `on_disconnect` decides.
-    Not idempotent; an `exec_id` makes a repeat fail with EXEC_ALREADY_EXISTS instead of running twice.
-    Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED,
-    SESSION_RECREATED, SANDBOX_LOST, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE,
-    DRAINING.
+    With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
+    from its beginning. With other content it fails with EXEC_CONFLICT.
+    Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
     """
 
     Run: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.RunResponse,
     ]
-    """Runs a command and answers once, when it has ended. Output beyond the cap is left out in the
+    """Starts a command and answers once, when it has ended. Output beyond the cap is left out in the
     middle and counted. Otherwise as Exec, and quicker for short commands.
     """
 
+    StartExec: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.StartExecResponse,
+    ]
+    """Starts a command and answers as soon as it is on its way; it runs on whoever disconnects. Safe to repeat with the same `exec_id`:
+    however often it is called, also through a restart of the daemon, the command runs once. Reasons as for Exec.
+    """
+
+    AttachExec: grpc.UnaryStreamMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.AttachExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.ExecResponse,
+    ]
+    """Streams an exec from any position of its output: what is kept, then what happens, then its end, which is the last event. Any number
+    of callers may look at once. Leaving does not end the command. Does not count as use of the session.
+    """
+
+    WaitExec: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.WaitExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.WaitExecResponse,
+    ]
+    """Answers when an exec has ended, or when the time is over."""
+
+    ListExecs: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ListExecsRequest,
+        sandboxd_proto.v1.exec_service_pb2.ListExecsResponse,
+    ]
+    """Lists the execs of a session, newest first: those that run and those that ended lately."""
+
+    SignalExec: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.SignalExecResponse,
+    ]
+    """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+
+    WriteStdin: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
+        sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse,
+    ]
+    """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the command's side has taken the
+    bytes or has room for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were taken already are
+    skipped. Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
+    """
+
+    ResizeExec: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ResizeExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.ResizeExecResponse,
+    ]
+    """Changes the size of an exec's terminal. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+
+    ReadOutput: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ReadOutputRequest,
+        sandboxd_proto.v1.exec_service_pb2.ReadOutputResponse,
+    ]
+    """Reads kept output by position."""
+
+    SearchOutput: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.SearchOutputRequest,
+        sandboxd_proto.v1.exec_service_pb2.SearchOutputResponse,
+    ]
+    """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether all was searched."""
+
+    PreviewOutput: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.PreviewOutputRequest,
+        sandboxd_proto.v1.exec_service_pb2.PreviewOutputResponse,
+    ]
+    """Gives the beginning and the end of the output in a size that a model can read."""
+
 class ExecServiceAsyncStub:
-    """Runs commands in sessions."""
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
+    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
+    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
+    those that name an exec with EXEC_NOT_FOUND.
+    """
 
     Exec: grpc.aio.UnaryStreamMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.ExecResponse,
     ]
-    """Runs a command and streams what happens. A response carries a batch of events: those there are at
+    """Starts a command and streams what happens. A response carries a batch of events: those there are at
     that moment, so a short command answers in one message. A reader that does not keep up slows the
     command down. When the caller disconnects, `on_disconnect` decides.
-    Not idempotent; an `exec_id` makes a repeat fail with EXEC_ALREADY_EXISTS instead of running twice.
-    Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED,
-    SESSION_RECREATED, SANDBOX_LOST, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE,
-    DRAINING.
+    With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
+    from its beginning. With other content it fails with EXEC_CONFLICT.
+    Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
     """
 
     Run: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.RunResponse,
     ]
-    """Runs a command and answers once, when it has ended. Output beyond the cap is left out in the
+    """Starts a command and answers once, when it has ended. Output beyond the cap is left out in the
     middle and counted. Otherwise as Exec, and quicker for short commands.
     """
 
+    StartExec: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.StartExecResponse,
+    ]
+    """Starts a command and answers as soon as it is on its way; it runs on whoever disconnects. Safe to repeat with the same `exec_id`:
+    however often it is called, also through a restart of the daemon, the command runs once. Reasons as for Exec.
+    """
+
+    AttachExec: grpc.aio.UnaryStreamMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.AttachExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.ExecResponse,
+    ]
+    """Streams an exec from any position of its output: what is kept, then what happens, then its end, which is the last event. Any number
+    of callers may look at once. Leaving does not end the command. Does not count as use of the session.
+    """
+
+    WaitExec: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.WaitExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.WaitExecResponse,
+    ]
+    """Answers when an exec has ended, or when the time is over."""
+
+    ListExecs: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ListExecsRequest,
+        sandboxd_proto.v1.exec_service_pb2.ListExecsResponse,
+    ]
+    """Lists the execs of a session, newest first: those that run and those that ended lately."""
+
+    SignalExec: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.SignalExecResponse,
+    ]
+    """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+
+    WriteStdin: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
+        sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse,
+    ]
+    """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the command's side has taken the
+    bytes or has room for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were taken already are
+    skipped. Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
+    """
+
+    ResizeExec: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ResizeExecRequest,
+        sandboxd_proto.v1.exec_service_pb2.ResizeExecResponse,
+    ]
+    """Changes the size of an exec's terminal. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+
+    ReadOutput: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ReadOutputRequest,
+        sandboxd_proto.v1.exec_service_pb2.ReadOutputResponse,
+    ]
+    """Reads kept output by position."""
+
+    SearchOutput: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.SearchOutputRequest,
+        sandboxd_proto.v1.exec_service_pb2.SearchOutputResponse,
+    ]
+    """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether all was searched."""
+
+    PreviewOutput: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.PreviewOutputRequest,
+        sandboxd_proto.v1.exec_service_pb2.PreviewOutputResponse,
+    ]
+    """Gives the beginning and the end of the output in a size that a model can read."""
+
 class ExecServiceServicer(metaclass=abc.ABCMeta):
-    """Runs commands in sessions."""
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
+    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
+    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
+    those that name an exec with EXEC_NOT_FOUND.
+    """
 
     @abc.abstractmethod
     def Exec(
@@ -75,13 +219,12 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.exec_service_pb2.ExecResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.exec_service_pb2.ExecResponse]]:
-        """Runs a command and streams what happens. A response carries a batch of events: those there are at
+        """Starts a command and streams what happens. A response carries a batch of events: those there are at
         that moment, so a short command answers in one message. A reader that does not keep up slows the
         command down. When the caller disconnects, `on_disconnect` decides.
-        Not idempotent; an `exec_id` makes a repeat fail with EXEC_ALREADY_EXISTS instead of running twice.
-        Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED,
-        SESSION_RECREATED, SANDBOX_LOST, EXEC_ALREADY_EXISTS, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE,
-        DRAINING.
+        With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
+        from its beginning. With other content it fails with EXEC_CONFLICT.
+        Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
         """
 
     @abc.abstractmethod
@@ -90,8 +233,95 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.RunResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.RunResponse]]:
-        """Runs a command and answers once, when it has ended. Output beyond the cap is left out in the
+        """Starts a command and answers once, when it has ended. Output beyond the cap is left out in the
         middle and counted. Otherwise as Exec, and quicker for short commands.
         """
+
+    @abc.abstractmethod
+    def StartExec(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.ExecRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.StartExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.StartExecResponse]]:
+        """Starts a command and answers as soon as it is on its way; it runs on whoever disconnects. Safe to repeat with the same `exec_id`:
+        however often it is called, also through a restart of the daemon, the command runs once. Reasons as for Exec.
+        """
+
+    @abc.abstractmethod
+    def AttachExec(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.AttachExecRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.exec_service_pb2.ExecResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.exec_service_pb2.ExecResponse]]:
+        """Streams an exec from any position of its output: what is kept, then what happens, then its end, which is the last event. Any number
+        of callers may look at once. Leaving does not end the command. Does not count as use of the session.
+        """
+
+    @abc.abstractmethod
+    def WaitExec(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.WaitExecRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.WaitExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.WaitExecResponse]]:
+        """Answers when an exec has ended, or when the time is over."""
+
+    @abc.abstractmethod
+    def ListExecs(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.ListExecsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.ListExecsResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.ListExecsResponse]]:
+        """Lists the execs of a session, newest first: those that run and those that ended lately."""
+
+    @abc.abstractmethod
+    def SignalExec(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.SignalExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.SignalExecResponse]]:
+        """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+
+    @abc.abstractmethod
+    def WriteStdin(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse]]:
+        """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the command's side has taken the
+        bytes or has room for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were taken already are
+        skipped. Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
+        """
+
+    @abc.abstractmethod
+    def ResizeExec(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.ResizeExecRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.ResizeExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.ResizeExecResponse]]:
+        """Changes the size of an exec's terminal. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+
+    @abc.abstractmethod
+    def ReadOutput(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.ReadOutputRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.ReadOutputResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.ReadOutputResponse]]:
+        """Reads kept output by position."""
+
+    @abc.abstractmethod
+    def SearchOutput(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.SearchOutputRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.SearchOutputResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.SearchOutputResponse]]:
+        """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether all was searched."""
+
+    @abc.abstractmethod
+    def PreviewOutput(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.PreviewOutputRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.PreviewOutputResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.PreviewOutputResponse]]:
+        """Gives the beginning and the end of the output in a size that a model can read."""
 
 def add_ExecServiceServicer_to_server(servicer: ExecServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

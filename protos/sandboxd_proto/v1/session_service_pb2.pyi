@@ -71,10 +71,27 @@ class OpenSessionRequest(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class EnvEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     USER_ID_FIELD_NUMBER: builtins.int
     THREAD_ID_FIELD_NUMBER: builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
+    ENV_FIELD_NUMBER: builtins.int
     user_id: builtins.str
     """Required. Whose session; 1 to 256 characters, no control characters."""
     thread_id: builtins.str
@@ -91,6 +108,12 @@ class OpenSessionRequest(google.protobuf.message.Message):
         open session they are merged into the earlier ones.
         """
 
+    @property
+    def env(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Optional. Environment variables of every command of the session; a command's own win. On an open session they are merged into
+        the earlier ones, for commands started from then on.
+        """
+
     def __init__(
         self,
         *,
@@ -98,9 +121,10 @@ class OpenSessionRequest(google.protobuf.message.Message):
         thread_id: builtins.str = ...,
         idle_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        env: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout", "metadata", b"metadata", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env", b"env", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
 
 global___OpenSessionRequest = OpenSessionRequest
 

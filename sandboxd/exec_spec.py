@@ -1,0 +1,180 @@
+"""A checked request to run something."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from sandboxd.errors import InvalidRequest, RequestTooLarge, quoted
+from sandboxd.guest.frames import MAX_DAEMON_PAYLOAD
+
+MAX_ARGUMENT_BYTES = 128 * 1024 - 1
+"""The kernel's limit for one argument, and so for a command line."""
+MAX_VECTOR_BYTES = 512 * 1024
+"""Arguments and environment together."""
+MAX_WORDS = 4096
+MAX_SHOWN = 200
+"""Characters of a command in lists."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class TerminalSize(NamedTuple):
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecSpec:
+    """A checked request to run something."""
+
+    exec_id: str
+    shell: str | None
+    argv: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
+    timeout_seconds: float
+    no_output_seconds: float | None = None
+    """Ends it when it writes nothing for so long."""
+    has_stdin: bool = False
+    terminal: TerminalSize | None = None
+    shell_name: str = ""
+    """The named shell it runs in."""
+    survives_disconnect: bool = False
+    """Whether it runs on when its caller goes away."""
+    is_kept: bool = True
+    """Whether output and end are there for late readers."""
+    is_chosen: bool = True
+    """Whether the id is the caller's, who may ask for it after a restart of the daemon too."""
+    session_env: Mapping[str, str] = field(default_factory=dict)
+    """What the session adds; no part of the content, because it may change before a repeat."""
+    capture_bytes: int | None = None
+    """Bytes of each stream to keep for one answer."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.exec_id):
+            raise InvalidRequest("exec_id", "use 1 to 64 letters, digits, `_`, `-` or `.`")
+        if self.shell is not None:
+            self._check_line(self.shell)
+        else:
+            self._check_words()
+        self._check_shell_name()
+        _no_nul("cwd", self.cwd)
+        if len(self.cwd.encode()) > 4096:
+            raise RequestTooLarge("cwd", "a path has at most 4096 bytes")
+        check_env(self.env)
+        if self._size() > MAX_VECTOR_BYTES:
+            raise RequestTooLarge(
+                "command",
+                f"with its environment it has over {MAX_VECTOR_BYTES} bytes; use a file for data",
+            )
+
+    def _check_shell_name(self) -> None:
+        if not self.shell_name:
+            return
+        if not _NAME.fullmatch(self.shell_name):
+            raise InvalidRequest("shell_name", "use 1 to 64 letters, digits, `_`, `-` or `.`")
+        if self.shell is None:
+            raise InvalidRequest("shell_name", "a named shell runs a command line, not argv")
+        if self.terminal is not None or self.has_stdin:
+            raise InvalidRequest("shell_name", "a named shell has neither input nor terminal")
+
+    def _check_line(self, line: str) -> None:
+        if not line.strip():
+            raise InvalidRequest("command", "the command is empty; give a command line or argv")
+        _no_nul("command", line)
+        if len(line.encode()) > MAX_ARGUMENT_BYTES:
+            raise RequestTooLarge(
+                "command",
+                f"a command line has at most {MAX_ARGUMENT_BYTES} bytes; put large data in a file",
+            )
+
+    def _check_words(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise InvalidRequest("command", "argv needs a program as its first word")
+        if len(self.argv) > MAX_WORDS:
+            raise RequestTooLarge("command", f"argv has at most {MAX_WORDS} words")
+        for word in self.argv:
+            _no_nul("command", word)
+            if len(word.encode()) > MAX_ARGUMENT_BYTES:
+                raise RequestTooLarge(
+                    "command", f"a word of argv has at most {MAX_ARGUMENT_BYTES} bytes"
+                )
+
+    @property
+    def _whole_env(self) -> dict[str, str]:
+        return {**self.session_env, **self.env}
+
+    def _size(self) -> int:
+        env = self._whole_env
+        words = [self.shell or "", *self.argv, *env, *env.values()]
+        return sum(len(word.encode()) for word in words)
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells one content from another, whatever the id."""
+        asked = {**self.content(), "env": dict(self.env)}
+        content = (asked, self.timeout_seconds, self.no_output_seconds)
+        text = json.dumps(content, ensure_ascii=False, sort_keys=True)
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+
+    @property
+    def command(self) -> str:
+        """What runs, in short."""
+        words = self.shell if self.shell is not None else shlex.join(self.argv)
+        return words if len(words) <= MAX_SHOWN else words[: MAX_SHOWN - 3] + "..."
+
+    def content(self) -> dict[str, object]:
+        """What the guest has to know, besides the label; what is not used is left out."""
+        content: dict[str, object] = {
+            "shell": self.shell,
+            "argv": list(self.argv),
+            "cwd": self.cwd,
+            "env": self._whole_env,
+        }
+        if self.has_stdin:
+            content["stdin"] = True
+        if self.terminal is not None:
+            content["terminal"] = self.terminal._asdict()
+        if self.shell_name:
+            content["shell_state"] = {"name": self.shell_name}
+        return content
+
+    def encode(self, label: str) -> bytes:
+        """The request as a guest reads it."""
+        request = self.content()
+        if self.is_kept:
+            request |= {"label": label, "keep": True}
+        # Not escaped to ASCII: that could grow a request beyond the frame limit.
+        data = json.dumps(request, ensure_ascii=False).encode()
+        if len(data) > MAX_DAEMON_PAYLOAD:
+            raise RequestTooLarge("command", "the request is too large once encoded")
+        return data
+
+
+def new_exec_id() -> str:
+    return f"exe_{secrets.token_hex(8)}"
+
+
+def check_env(env: Mapping[str, str]) -> None:
+    """InvalidRequest unless these can be environment variables."""
+    if len(env) > MAX_WORDS:
+        raise RequestTooLarge("env", f"there may be at most {MAX_WORDS} variables")
+    for name, value in env.items():
+        if not name or "=" in name:
+            raise InvalidRequest("env", f"{quoted(name)} is no name of a variable")
+        _no_nul("env", name + value)
+        if len(name.encode()) + len(value.encode()) >= MAX_ARGUMENT_BYTES:
+            raise RequestTooLarge("env", f"variable {quoted(name)} is too large")
+
+
+def _no_nul(field: str, text: str) -> None:
+    if "\0" in text:
+        raise InvalidRequest(field, "it holds a NUL byte, which no argument can")

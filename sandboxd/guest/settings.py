@@ -1,0 +1,22 @@
+"""What the daemon tells a guest about its sandbox."""
+
+import os
+from typing import NotRequired, TypedDict
+
+
+class Settings(TypedDict):
+    workspace: str
+    directories: list[str]
+    """To be made in the workspace."""
+    env: dict[str, str]
+    asks_to_place: bool
+    """Whether each new shell has to be moved by the daemon to where commands belong."""
+    is_first_victim: bool
+    """Whether commands share their memory limit with the guest and have to go before it does."""
+    grace_seconds: NotRequired[float]
+    """How long a guest waits for the next daemon once one is gone; without it, not at all."""
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The image's own variables are what its author meant commands to see."""
+    return {**os.environ, **settings["env"]}

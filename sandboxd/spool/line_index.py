@@ -1,0 +1,59 @@
+"""How many lines ended before an offset, known at regular distances."""
+
+from __future__ import annotations
+
+from array import array
+
+MAX_MARKS = 1024
+
+
+class LineIndex:
+    """Marks at multiples of `step`, so that lines keep their numbers when those before are dropped.
+
+    The step grows with what is indexed: there are never many more than MAX_MARKS marks.
+    """
+
+    def __init__(self, offset: int, newlines: int, *, step: int) -> None:
+        self._step = step
+        self._first = -(-offset // step)
+        """Number of the first mark; mark `n` is at offset `n * step`."""
+        self._counts = array("Q", [newlines] if offset % step == 0 else [])
+
+    def reaches(self, offset: int) -> bool:
+        """Whether the first mark from `offset` on is in it, or will be."""
+        return self._first <= -(-offset // self._step)
+
+    def add(self, offset: int, newlines: int, data: bytes | bytearray) -> int:
+        """Take in `data`, which begins at `offset` after `newlines`; return the newlines after."""
+        position = 0
+        mark = self._step - offset % self._step
+        while mark <= len(data):
+            newlines += data.count(b"\n", position, mark)
+            self._counts.append(newlines)
+            position, mark = mark, mark + self._step
+        newlines += data.count(b"\n", position)
+        while len(self._counts) > MAX_MARKS:
+            self._thin_out()
+        return newlines
+
+    def at_or_after(self, offset: int) -> tuple[int, int] | None:
+        """The first mark from `offset` on, and the newlines before it."""
+        number = max(self._first, -(-offset // self._step))
+        if number - self._first >= len(self._counts):
+            return None
+        return number * self._step, self._counts[number - self._first]
+
+    def forget_before(self, offset: int) -> None:
+        count = min(-(-offset // self._step) - self._first, len(self._counts))
+        if count > 0:
+            del self._counts[:count]
+            self._first += count
+
+    def shift(self, newlines: int) -> None:
+        """Count that many more before every mark."""
+        self._counts = array("Q", [count + newlines for count in self._counts])
+
+    def _thin_out(self) -> None:
+        self._counts = self._counts[self._first % 2 :: 2]
+        self._first = -(-self._first // 2)
+        self._step *= 2

@@ -1,0 +1,65 @@
+"""The first page of a spool file: what cannot be told from its size."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+MAGIC = b"sandboxd spool 1"
+HEADER_BYTES = 4096
+_SLOTS = (512, 1024)
+"""Written in turn: if the last write was cut short, the one before it stands."""
+_FIELDS = struct.Struct("<8Q")
+_SUM = struct.Struct("<I")
+SLOT_BYTES = _FIELDS.size + _SUM.size
+
+
+class Record(NamedTuple):
+    """Where the bytes of a stream are in its file, as of `length`; see KeptStream."""
+
+    head: int
+    base: int
+    ring: int
+    tail: int
+    tail_newlines: int
+    length: int
+    newlines: int
+
+    @property
+    def is_sound(self) -> bool:
+        return self.head <= self.base <= self.tail <= self.length and (
+            self.tail_newlines <= self.newlines <= self.length
+        )
+
+
+def slot_position(sequence: int) -> int:
+    return _SLOTS[sequence % len(_SLOTS)]
+
+
+def encode_slot(sequence: int, record: Record) -> bytes:
+    fields = _FIELDS.pack(sequence, *record)
+    return fields + _SUM.pack(zlib.crc32(fields))
+
+
+def encode_page(sequence: int, record: Record) -> bytes:
+    page = bytearray(HEADER_BYTES)
+    page[: len(MAGIC)] = MAGIC
+    position = slot_position(sequence)
+    page[position : position + SLOT_BYTES] = encode_slot(sequence, record)
+    return bytes(page)
+
+
+def decode_page(page: bytes) -> tuple[int, Record] | None:
+    """The sequence number and the record written last, if this is such a page."""
+    if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
+        return None
+    found: list[tuple[int, Record]] = []
+    for position in _SLOTS:
+        fields = page[position : position + _FIELDS.size]
+        (checksum,) = _SUM.unpack_from(page, position + _FIELDS.size)
+        sequence, *values = _FIELDS.unpack(fields)
+        record = Record(*values)
+        if zlib.crc32(fields) == checksum and slot_position(sequence) == position:
+            found.append((sequence, record))
+    return max((one for one in found if one[1].is_sound), default=None)

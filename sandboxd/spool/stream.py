@@ -1,0 +1,378 @@
+"""One stream of a command: all of it while there is room, then its beginning and its end."""
+
+from __future__ import annotations
+
+from sandboxd.spool.budget import SpoolBudget
+from sandboxd.spool.disk import in_words
+from sandboxd.spool.line_index import LineIndex
+from sandboxd.spool.piece import Gap, Piece
+from sandboxd.spool.record import HEADER_BYTES, Record
+from sandboxd.spool.settings import MIN_FILE_BYTES, PAGE, SpoolSettings
+from sandboxd.spool.store import (
+    FileStore,
+    FoundFile,
+    MemoryStore,
+    SplitStore,
+    SpoolUnreadable,
+    Store,
+)
+
+MAX_STEP = 64 * 1024
+"""Most that is written into the ring at once."""
+MIN_RING = 1024
+INDEX_STEP = 256
+CHECKPOINT_BYTES = 1 << 20
+"""At most so many bytes are read to count lines when a file is found again."""
+
+_BUDGET_USED_UP = "the disk space for kept output is used up"
+
+
+class KeptStream:
+    """Kept are the offsets [0, head) and [tail, length): in the store the head is first.
+
+    While there is room (`ring` is 0) the store grows; nothing is missing, and head and tail are 0.
+    When memory, file or budget is full, the first half of the store becomes the head, and the
+    second a ring that is written round and round, beginning with offset `base`. From memory to
+    file the bytes keep their positions.
+
+    A process killed in the middle of a write leaves a file that is right all the same: a growing
+    file is as long as its output; a ring overwrites only what its record calls dropped, and the
+    record follows the bytes. Hence `_slack`, the part of the ring that is about to be overwritten.
+    """
+
+    def __init__(self, settings: SpoolSettings, path: str, budget: SpoolBudget) -> None:
+        self.length = 0
+        self.problem = ""
+        """Why less is kept than the settings allow, in words."""
+        self._settings = settings
+        self._path = path
+        self._budget = budget
+        memory = MemoryStore()
+        self._store: Store = memory
+        self._growing: bytearray | None = memory.data
+        """The memory that still takes everything; absent once it is full or written to disk."""
+        self._file: FileStore | None = None
+        self._granted = 0
+        """Bytes taken from the budget for the file, header included."""
+        self._durable_end: int | None = None
+        """Where the file stopped to take part, if it did."""
+        self._is_failing = False
+        self._head = self._base = self._ring = self._tail = 0
+        self._tail_newlines = self._newlines = 0
+        self._checkpoint = 0
+        self._index: LineIndex
+        """Made when lines begin to be counted: a short command needs none."""
+
+    @classmethod
+    def reopen(cls, settings: SpoolSettings, path: str, budget: SpoolBudget) -> KeptStream | None:
+        """What an earlier process wrote, if it is there and makes sense."""
+        found = FileStore.find(settings.disk, path)
+        if found is None:
+            return None
+        stream = cls(settings, path, budget)
+        try:
+            return stream if stream._adopt(found) else None
+        except SpoolUnreadable:
+            return None
+
+    @property
+    def durable(self) -> int:
+        """Bytes that a new process would find, or find counted as dropped."""
+        if self._file is None:
+            return 0
+        return self.length if self._durable_end is None else self._durable_end
+
+    @property
+    def releasable(self) -> int:
+        """Bytes that their sender need not keep: all of them if the disk does not take them."""
+        return self.length if self._is_failing else self.durable
+
+    @property
+    def newlines(self) -> int:
+        return self._newlines if self._growing is None else self._growing.count(b"\n")
+
+    @property
+    def gap(self) -> Gap:
+        return Gap(self._head, self._tail - self._head)
+
+    def append(self, data: bytes) -> None:
+        growing = self._growing
+        if growing is not None and len(growing) + len(data) <= self._settings.memory_bytes:
+            growing += data
+            self.length += len(data)
+        else:
+            self._append_beyond(data)
+
+    def read(self, offset: int, max_bytes: int) -> Piece:
+        """The bytes from `offset` on, up to the gap or the end."""
+        skipped, newlines_before = 0, None
+        if self._head <= offset < self._tail:
+            skipped, newlines_before = self._tail - offset, self._tail_newlines
+            offset = self._tail
+        end = self._head if offset < self._head < self._tail else self.length
+        data = self._fetch(offset, min(end, offset + max_bytes))
+        return Piece(offset, data, skipped, newlines_before)
+
+    def persist(self) -> None:
+        """Write to disk what is only in memory."""
+        if self._file is None and self.length:
+            self._move_to_disk()
+
+    def skip(self, count: int) -> None:
+        """Count bytes as dropped that nobody has any more; what is appended next follows them."""
+        self._count_memory()
+        durable_end = self.durable
+        if not self._ring and self._tail == self._head:
+            self._head = self._base = self.length
+        # Positions go on where they are: what was kept of the tail is left to be overwritten.
+        self._base += count
+        self.length += count
+        self._begin_tail()
+        if self._is_on_disk and not self._save():
+            self._keep_rest_in_memory(durable_end)
+
+    def release(self) -> None:
+        """Close the file; it is opened again when it is needed."""
+        if self._file is not None:
+            self._file.release()
+
+    def delete(self) -> None:
+        if self._file is not None:
+            self._file.remove()
+            self._budget.give_back(self._granted)
+
+    @property
+    def _is_on_disk(self) -> bool:
+        return self._file is not None and self._durable_end is None
+
+    @property
+    def _used(self) -> int:
+        """Bytes in the store."""
+        return self._head + (self._ring or self.length - self._base)
+
+    @property
+    def _slack(self) -> int:
+        """Bytes of the ring that the next write may destroy, and so the most of one write."""
+        return min(MAX_STEP, self._ring // 4)
+
+    def _append_beyond(self, data: bytes) -> None:
+        self._count_memory()
+        if not self._ring:
+            if self._file is None and self._used + len(data) > self._settings.memory_bytes:
+                self._move_to_disk()
+            grown = self._grow(data)
+            if grown == len(data):
+                return
+            data = data[grown:]
+            self._stop_growing()
+        while data:
+            piece = data[: self._slack]
+            if self._write_round(piece):
+                data = data[len(piece) :]
+            else:
+                self._keep_rest_in_memory(self.length)
+
+    def _count_memory(self) -> None:
+        """From now on lines are counted as they come."""
+        if self._growing is not None:
+            self._index = LineIndex(0, 0, step=INDEX_STEP)
+            self._newlines = self._index.add(0, 0, self._growing)
+            self._growing = None
+
+    def _move_to_disk(self) -> None:
+        self._count_memory()
+        image = self._store.read(0, self._used)
+        wanted = _file_bytes(len(image))
+        if not self._budget.take(wanted, at_least=wanted):
+            self._fail(_BUDGET_USED_UP)
+            return
+        try:
+            file = FileStore.create(self._settings.disk, self._path, self._record(), image)
+        except OSError as error:
+            self._budget.give_back(wanted)
+            self._fail(_not_written(in_words(error)))
+            return
+        self._store = self._file = file
+        self._granted = wanted
+        self._checkpoint = self.length
+        self._is_failing = False
+        if not self._ring:
+            self.problem = ""  # nothing came of it
+
+    def _grow(self, data: bytes) -> int:
+        """Append as much of `data` as there is room for."""
+        used = self._used
+        size = self._room(used + len(data)) - used
+        if size <= 0:
+            return 0
+        written = self._store.write(used, data[:size])
+        self._count(data[:written])
+        if self._file is not None:
+            if written < size:
+                self.problem = _not_written(self._file.problem)
+            elif self.length - self._checkpoint >= CHECKPOINT_BYTES:
+                self._checkpoint = self.length
+                self._save()  # if not, there is more to count when the file is found again
+        return written
+
+    def _room(self, wanted: int) -> int:
+        """How large the store may become, up to `wanted`."""
+        if self._file is None:
+            return min(wanted, self._settings.memory_bytes)
+        wanted = min(wanted, self._settings.max_bytes)
+        missing = HEADER_BYTES + wanted - self._granted
+        if missing > 0:
+            self._granted += self._budget.take(_whole_pages(missing), at_least=1)
+        room = self._granted - HEADER_BYTES
+        if room < wanted:
+            self.problem = _BUDGET_USED_UP
+        return min(wanted, room)
+
+    def _stop_growing(self) -> None:
+        """Make a ring of the second half of the store."""
+        used = self._used
+        if used < 2 * MIN_RING:
+            self._keep_rest_in_memory(self.length)
+            return
+        if self._tail == self._head:
+            self._head = self._base = self._tail = used // 2
+        elif used - self._head < MIN_RING:
+            self._head = used // 2
+            self._base = self.length
+            self._begin_tail()
+        self._ring = used - self._head
+        self._advance_tail()
+        # The record has to say what is dropped before any of it is overwritten.
+        if self._is_on_disk and not self._save():
+            self._keep_rest_in_memory(self.length)
+
+    def _write_round(self, piece: bytes) -> bool:
+        """Write a piece of at most `_slack` into the ring; whether that worked."""
+        position = self._position(self.length)
+        first = min(len(piece), self._head + self._ring - position)
+        written = self._store.write(position, piece[:first])
+        if written == first < len(piece):
+            written += self._store.write(self._head, piece[first:])
+        if written < len(piece):
+            return False
+        durable_end = self.length
+        self._count(piece)
+        self._advance_tail()
+        if self._is_on_disk and not self._save():
+            self._keep_rest_in_memory(durable_end)
+        return True
+
+    def _keep_rest_in_memory(self, durable_end: int) -> None:
+        """Leave the head where it is, drop the tail, and go on in memory."""
+        if not self._ring and self._tail == self._head:
+            self._head = self.length
+        if self._file is not None:
+            self._durable_end = durable_end
+            self._fail(_not_written(self._file.problem))
+        self._store = SplitStore(self._store, self._head)
+        self._base = self.length
+        self._ring = self._settings.memory_bytes
+        self._begin_tail()
+
+    def _advance_tail(self) -> None:
+        """Drop whole steps of the index until the slack is free again."""
+        limit = self.length - (self._ring - self._slack)
+        if limit <= self._tail:
+            return
+        try:
+            if not self._index.reaches(limit):
+                self._index = self._index_again(limit)
+            mark = self._index.at_or_after(limit)
+        except SpoolUnreadable:
+            mark = None
+        self._tail, self._tail_newlines = mark or (self.length, self._newlines)
+        self._index.forget_before(self._tail)
+
+    def _index_again(self, start: int) -> LineIndex:
+        """Index what an earlier process wrote; needed only once the ring moves on."""
+        index, newlines = LineIndex(start, 0, step=INDEX_STEP), 0
+        for offset in range(start, self.length, MAX_STEP):
+            data = self._fetch(offset, min(offset + MAX_STEP, self.length))
+            newlines = index.add(offset, newlines, data)
+        index.shift(self._newlines - newlines)
+        return index
+
+    def _adopt(self, found: FoundFile) -> bool:
+        record = found.record
+        self._head, self._base, self._ring, self._tail, self._tail_newlines, *_ = record
+        self._count_memory()
+        self.length = record.length if self._ring else self._base + found.size - self._head
+        if found.size < self._head + self._ring or self.length < record.length:
+            return False
+        self._store = self._file = found.file
+        self._newlines = record.newlines
+        for offset in range(record.length, self.length, MAX_STEP):
+            data = self._fetch(offset, min(offset + MAX_STEP, self.length))
+            self._newlines += data.count(b"\n")
+        self._checkpoint = record.length
+        self._start_index()
+        self._granted = _file_bytes(found.size)
+        self._budget.charge(self._granted)
+        return True
+
+    def _position(self, offset: int) -> int:
+        if offset < self._head:
+            return offset
+        distance = offset - self._base
+        return self._head + (distance % self._ring if self._ring else distance)
+
+    def _fetch(self, offset: int, end: int) -> bytes:
+        parts = []
+        while offset < end:
+            position = self._position(offset)
+            size = end - offset
+            if offset < self._head:
+                size = min(size, self._head - position)
+            elif self._ring:
+                size = min(size, self._head + self._ring - position)
+            parts.append(self._store.read(position, size))
+            offset += size
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _count(self, data: bytes) -> None:
+        self._newlines = self._index.add(self.length, self._newlines, data)
+        self.length += len(data)
+
+    def _begin_tail(self) -> None:
+        """Drop the tail: what comes next is all there is of it."""
+        self._tail, self._tail_newlines = self.length, self._newlines
+        self._start_index()
+
+    def _start_index(self) -> None:
+        self._index = LineIndex(self.length, self._newlines, step=INDEX_STEP)
+
+    def _record(self) -> Record:
+        return Record(
+            head=self._head,
+            base=self._base,
+            ring=self._ring,
+            tail=self._tail,
+            tail_newlines=self._tail_newlines,
+            length=self.length,
+            newlines=self._newlines,
+        )
+
+    def _save(self) -> bool:
+        return self._file is not None and self._file.save(self._record())
+
+    def _fail(self, problem: str) -> None:
+        self.problem = problem
+        self._is_failing = True
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+def _file_bytes(size: int) -> int:
+    """What a file with that many bytes of output is charged for."""
+    return max(HEADER_BYTES + _whole_pages(size), MIN_FILE_BYTES)
+
+
+def _not_written(why: str) -> str:
+    return f"output could not be written to disk: {why}"

@@ -1,0 +1,347 @@
+"""A daemon that goes and comes back: sessions stay, and commands do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from sandboxd import execs, sandbox
+from sandboxd.config import Config
+from sandboxd.daemon import Daemon, running
+from sandboxd.exec_shelf import ExecShelf
+from sandboxd.guest import frames
+from sandboxd.guest.frames import Kind
+from sandboxd_proto.v1 import exec_pb2, session_pb2, session_service_pb2
+from tests.cancellation.invariants import Tasks, free_uids
+from tests.fakes import settings as settings_for_tests
+from tests.fakes.engine import LastingEngine
+from tests.fakes.guest import Command, FakeGuest, FakeGuests
+from tests.fakes.waiting import eventually
+from tests.service.client import Api, events, refused, stdout_of
+
+MIB = 1 << 20
+WAYS = ["stop", "crash"]
+
+
+class World:
+    """An engine with guests, and one daemon after the other."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.config: Config = settings_for_tests.of_daemon(directory).model_copy(
+            update={"keep_sessions": True, "pool_size": 0}
+        )
+        self.engine = LastingEngine()
+        self.guests = FakeGuests(self.engine)
+        self._monkeypatch = monkeypatch
+
+    @asynccontextmanager
+    async def daemon(self, way: str = "stop") -> AsyncIterator[tuple[Daemon, Api]]:
+        """A daemon that ends in this way and leaves no task; a crash writes nothing down."""
+        tasks = Tasks()
+        async with Api(self.config.api_socket) as api:
+            async with running(self.config, engine=self.engine, maker=self.guests.maker) as daemon:
+                yield daemon, api
+                await api.channel.close()
+                if way == "crash":
+                    self._monkeypatch.setattr(ExecShelf, "settle", lambda _: None)
+            self._monkeypatch.undo()
+        for guest in self.guests.by_container.values():
+            if guest.is_alive:
+                await guest.disconnected.wait()
+        await tasks.are_as_before()
+
+    @asynccontextmanager
+    async def next_daemon(self) -> AsyncIterator[tuple[Daemon, Api]]:
+        self.guests.dial_again()
+        async with self.daemon() as (daemon, api):
+            yield daemon, api
+
+
+@pytest.fixture
+async def world(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    world = World(short_dir, monkeypatch)
+    yield world
+    await world.guests.aclose()
+
+
+async def written(api: Api, session_id: str, exec_id: str, count: int) -> None:
+    call = api.attach(session_id, exec_id)
+    seen = 0
+    while seen < count:
+        seen += sum(len(event.stdout.data) for event in (await call.read()).events)
+    call.cancel()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_session_and_command_go_on(way: str, world: World) -> None:
+    """Id, incarnation and sandbox stay; a reader goes on at the next byte; the end is told."""
+    async with world.daemon(way) as (_, api):
+        before = (await api.open()).session
+        await api.start(before.session_id, "echo before; cat; echo after", "e1", stdin=True)
+        await api.write(before.session_id, "e1", 0, b"one ")
+        await written(api, before.session_id, "e1", 11)
+    containers = world.engine.live
+    async with world.next_daemon() as (_, api):
+        opened = await api.open()
+        assert opened.outcome == session_service_pb2.OPEN_OUTCOME_ATTACHED
+        session = opened.session
+        assert (session.session_id, session.incarnation) == (before.session_id, 1)
+        assert world.engine.live == containers
+        assert (
+            await api.start(session.session_id, "echo before; cat; echo after", "e1", stdin=True)
+        ).already_started
+        call = api.attach(session.session_id, "e1", stdout_offset=11)
+        assert await api.write(session.session_id, "e1", 4, b"two\n", eof=True) == 8
+        data, status = await stdout_of(call)
+        whole, _ = await stdout_of(api.attach(session.session_id, "e1"))
+        new = await api.run(session.session_id, "echo new")
+
+    assert (data, status.code) == (b"two\nafter\n", 0)
+    assert whole == b"before\none two\nafter\n"
+    assert new.stdout.data == b"new\n"
+    assert len(world.guests.commands) == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_command_that_ended_meanwhile_is_told(way: str, world: World) -> None:
+    """Its output and its end are those that happened while nobody was there."""
+    async with world.daemon(way) as (_, api):
+        session_id = await api.open_id()
+        await api.start(session_id, f"echo begin; sleep; flood {MIB // 4}; exit 3", "e1")
+        await written(api, session_id, "e1", 6)
+    (command,) = world.guests.commands
+    command.steps.pop(0)
+    command.guest.advance(command)
+    assert command.exited is not None
+    async with world.next_daemon() as (_, api):
+        data, status = await stdout_of(api.attach(session_id, "e1"))
+        await eventually(lambda: not command.guest.ended)
+
+    assert (len(data), status.code) == (6 + MIB // 4, 3)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_ended_command_is_remembered(way: str, world: World) -> None:
+    """Whether it was written down or is still known to the guest: it runs once, and is told."""
+    async with world.daemon(way) as (_, api):
+        session_id = await api.open_id()
+        first = await api.run(session_id, "echo kept; exit 4", exec_id="e1")
+    async with world.next_daemon() as (_, api):
+        again = await api.run(session_id, "echo kept; exit 4", exec_id="e1")
+        listed = (await api.list_execs(session_id)).execs
+
+    assert (again.stdout, again.exit.code) == (first.stdout, 4)
+    assert [(one.exec_id, one.command) for one in listed] == [("e1", "echo kept; exit 4")]
+    assert len(world.guests.commands) == 1
+
+
+async def test_settled_command_is_remembered_from_disk(world: World) -> None:
+    """What was released by the guest comes back from the daemon's own files."""
+    async with world.daemon() as (daemon, api):
+        session_id = await api.open_id()
+        await api.run(session_id, "echo kept; err oops; exit 4", exec_id="e1")
+        daemon.sessions.get(session_id).execs.settle()
+        (command,) = world.guests.commands
+        await eventually(lambda: not command.guest.ended)
+    async with world.next_daemon() as (_, api):
+        ended = await api.wait(session_id, "e1")
+        found = await api.search(session_id, "e1", "oops")
+        data, status = await stdout_of(api.attach(session_id, "e1"))
+
+    assert (data, status.code, ended.stderr_bytes) == (b"kept\n", 4, 5)
+    assert [one.line for one in found.matches] == [b"oops"]
+
+
+async def test_stop_does_not_end_what_its_callers_wait_for(world: World) -> None:
+    """A caller loses its stream with the daemon, not its command, and calls again."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        call = api.exec(session_id, "echo begin; sleep", exec_id="e1")
+        await call.read()
+    command = world.guests.command("echo begin; sleep")
+    assert (command.kills, command.is_running) == (0, True)
+    async with world.next_daemon() as (_, api):
+        again = api.exec(session_id, "echo begin; sleep", exec_id="e1")
+        assert (await again.read()).events[1].stdout.data == b"begin\n"
+        await api.signal(session_id, "e1", 2)
+        assert [event async for event in events(again)][-1].exited.signal == 2
+
+
+@pytest.mark.parametrize("exec_id", ["", "e1"])
+async def test_command_whose_caller_does_not_come_back_is_ended(
+    exec_id: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once where nobody can ask for it, otherwise when the time to attach is over."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        call = asyncio.ensure_future(api.run(session_id, "sleep", exec_id=exec_id))
+        command = await world.guests.wait_for("sleep")
+    await asyncio.wait([call])
+    assert command.is_running
+    monkeypatch.setattr(execs, "REATTACH_SECONDS", 0.05)
+    async with world.next_daemon() as (daemon, api):
+        await eventually(lambda: command.kills == 1)
+        await eventually(lambda: daemon.sessions.house.running == 0)
+        assert (await api.get(session_id)).state == session_pb2.SESSION_STATE_ACTIVE
+        await eventually(lambda: not command.guest.running)
+
+
+def replaced(label: bytes) -> Callable[[Command], bytes]:
+    return lambda _: label
+
+
+FORGERIES: dict[str, Callable[[Command], bytes]] = {
+    "garbage": replaced(b"\xff" * 100),
+    "no seal": lambda command: command.label[32:],
+    "changed": lambda command: command.label.replace(b'"e1"', b'"e2"'),
+    "empty": replaced(b""),
+    "longest": replaced(b"0" * frames.MAX_LABEL),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+async def test_forged_label_is_not_believed(forgery: str, world: World) -> None:
+    """What a guest made up is ended as nobody's, and the session goes on."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        await api.start(session_id, "sleep", "e1")
+        command = await world.guests.wait_for("sleep")
+    label = FORGERIES[forgery](command)
+    world.guests.welcome = lambda guest: _says(guest, {command.channel: label})
+    async with world.next_daemon() as (daemon, api):
+        await eventually(lambda: command.kills == 1)
+        for exec_id in ("e1", "e2"):
+            with refused(grpc.StatusCode.NOT_FOUND, "EXEC_NOT_FOUND"):
+                await api.wait(session_id, exec_id)
+        assert (await api.run(session_id, "echo fine")).stdout.data == b"fine\n"
+        assert daemon.sessions.house.running == 0
+
+
+def _says(guest: FakeGuest, labels: dict[int, bytes]) -> None:
+    for channel, label in labels.items():
+        state = guest.running[channel].state._replace(label=label)
+        guest.say(frames.encode_state(channel, state))
+    guest.say(frames.encode(Kind.READY))
+
+
+async def test_label_shown_twice_counts_once(world: World) -> None:
+    """A guest cannot make one command into two, and nothing is counted twice."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        await api.start(session_id, "sleep", "e1")
+        await api.start(session_id, "stubborn", "e2")
+        first, second = [await world.guests.wait_for(line) for line in ("sleep", "stubborn")]
+    second.is_stubborn = False
+    world.guests.welcome = lambda guest: _says(
+        guest, {first.channel: first.label, second.channel: first.label}
+    )
+    async with world.next_daemon() as (daemon, api):
+        await eventually(lambda: second.kills == 1)
+        assert [one.exec_id for one in (await api.list_execs(session_id)).execs] == ["e1"]
+        assert daemon.sessions.house.running == 1
+
+
+async def test_label_of_another_sandbox_is_not_believed(world: World) -> None:
+    """A label that a neighbour was given is worth nothing."""
+    async with world.daemon() as (_, api):
+        one, two = [await api.open_id(thread=name) for name in ("t1", "t2")]
+        await api.start(one, "sleep", "e1")
+        await api.start(two, "echo mine; sleep", "e2")
+        first = await world.guests.wait_for("sleep")
+        second = await world.guests.wait_for("echo mine; sleep")
+    first.request["label"], second.request["label"] = (
+        second.request["label"],
+        first.request["label"],
+    )
+    async with world.next_daemon() as (_, api):
+        await eventually(lambda: first.kills == second.kills == 1)
+        for session_id in (one, two):
+            assert not (await api.list_execs(session_id)).execs
+
+
+async def test_guest_that_does_not_come_back_is_a_lost_session(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session says so, its container goes, and it can be opened again."""
+    monkeypatch.setattr(sandbox, "ADOPT_SECONDS", 0.1)
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+    monkeypatch.setattr(sandbox, "ADOPT_SECONDS", 0.1)
+    (container,) = world.engine.live
+    async with world.daemon() as (_, api):
+        assert (await api.get(session_id)).state == session_pb2.SESSION_STATE_LOST
+        await world.engine.wait_until(lambda: container not in world.engine.live)
+        again = await api.open()
+        assert again.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
+        assert (again.session.session_id, again.session.incarnation) == (session_id, 2)
+
+
+async def test_guest_that_is_gone_again_before_the_start_is_over(world: World) -> None:
+    """A guest that dies right after its greeting costs its session, not the daemon's start."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        await api.start(session_id, "sleep", "e1")
+        await world.guests.wait_for("sleep")
+
+    def ready_and_gone(guest: FakeGuest) -> None:
+        guest.ready()
+        guest.is_alive = False
+        guest.leave()
+
+    world.guests.welcome = ready_and_gone
+    async with world.next_daemon() as (_, api):
+        assert (await api.get(session_id)).state == session_pb2.SESSION_STATE_LOST
+        world.guests.welcome = FakeGuest.ready
+        assert (await api.open()).session.incarnation == 2
+
+
+async def test_uids_of_adopted_sandboxes_are_taken_and_come_back(world: World) -> None:
+    """No new sandbox gets the uid of one that goes on; a closed session gives its own back."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+    async with world.next_daemon() as (_, api):
+        await api.open_id(thread="t2")
+        uids = [spec.uid for spec in map(world.engine.specs.__getitem__, world.engine.live)]
+        assert len(set(uids)) == 2
+        assert world.guests.uids is not None
+        assert free_uids(world.guests.uids) == world.config.sandbox_uid_count - 2
+        for one in (await api.list()).sessions:
+            await api.close(one.session_id)
+        await world.engine.wait_until(lambda: not world.engine.live)
+        await eventually(
+            lambda: free_uids(world.guests.uids) == world.config.sandbox_uid_count  # type: ignore[arg-type]
+        )
+        with refused(grpc.StatusCode.FAILED_PRECONDITION, "SESSION_CLOSED"):
+            await api.run(session_id, "true")
+
+
+async def test_many_sessions_come_back_together(world: World) -> None:
+    """Each with its own command, through several daemons."""
+    async with world.daemon() as (_, api):
+        ids = [await api.open_id(thread=f"t{n}") for n in range(4)]
+        for n, session_id in enumerate(ids):
+            await api.start(session_id, f"echo {n}; sleep", "e1")
+    for _ in range(3):
+        async with world.next_daemon() as (daemon, api):
+            for n, session_id in enumerate(ids):
+                assert (await api.read(session_id, "e1")).data == f"{n}\n".encode()
+            assert daemon.sessions.house.running == 4
+    assert len(world.engine.live) == 4
+
+
+async def test_shell_of_an_adopted_command_still_queues(world: World) -> None:
+    """A command for a named shell waits for the one that the earlier daemon started there."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        await api.start(session_id, "sleep", "e1", shell_name="main")
+        await world.guests.wait_for("sleep")
+    async with world.next_daemon() as (_, api):
+        started = await api.start(session_id, "echo next", "e2", shell_name="main")
+        assert started.exec.state == exec_pb2.EXEC_STATE_QUEUED
+        await api.signal(session_id, "e1", 9)
+        assert (await api.wait(session_id, "e2")).exit.code == 0

@@ -1,0 +1,167 @@
+"""What outlives the daemon: labels that cannot be forged, and records of ended execs."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandboxd.exec_records import ExecRecords, Labels
+from sandboxd.execs import ExitStatus, Facts, Reason
+from sandboxd.guest.frames import MAX_LABEL
+from sandboxd.isolation.meter import Usage
+
+FACTS = Facts(
+    exec_id="e1",
+    digest="0" * 32,
+    command="make test",
+    timeout_seconds=30.0,
+    no_output_seconds=None,
+    survives_disconnect=True,
+    has_stdin=False,
+    has_terminal=False,
+    shell_name="",
+    started_at=1_700_000_000.25,
+)
+STATUS = ExitStatus(
+    reason=Reason.EXITED,
+    code=3,
+    duration_seconds=1.5,
+    stdout_bytes=10,
+    stderr_bytes=0,
+    hint="",
+    stdout_dropped=4,
+)
+USAGE = Usage(peak_memory_bytes=1, cpu_seconds=0.5, peak_processes=2, oom_kills=0, refused_forks=0)
+LABELS = Labels(b"secret")
+
+facts = st.builds(
+    Facts,
+    exec_id=st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True),
+    digest=st.just("f" * 32),
+    command=st.text(max_size=200),
+    timeout_seconds=st.floats(0.001, 1e6),
+    no_output_seconds=st.none() | st.floats(0.001, 1e6),
+    survives_disconnect=st.booleans(),
+    has_stdin=st.booleans(),
+    has_terminal=st.booleans(),
+    shell_name=st.from_regex(r"[A-Za-z0-9_.-]{0,64}", fullmatch=True),
+    started_at=st.floats(0, 4e9),
+)
+
+
+@given(known=facts)
+def test_label_says_the_same_to_the_next_daemon(known: Facts) -> None:
+    """Any facts come back, within what a guest may be given; at most the command is cut."""
+    label = LABELS.seal(known, "sandbox").encode()
+    read = LABELS.open(label, "sandbox")
+
+    assert len(label) <= MAX_LABEL
+    assert read is not None
+    assert replace(read, command=known.command) == known
+    assert known.command.startswith(read.command)
+
+
+@given(position=st.integers(0, 10_000), value=st.integers(0, 255))
+def test_label_with_any_byte_changed_is_not_ours(position: int, value: int) -> None:
+    """One changed byte anywhere is enough."""
+    label = bytearray(LABELS.seal(FACTS, "sandbox").encode())
+    before = label[position % len(label)]
+    label[position % len(label)] = value
+
+    assert (LABELS.open(bytes(label), "sandbox") is not None) == (value == before)
+
+
+@given(label=st.binary(max_size=200))
+def test_made_up_label_is_not_ours(label: bytes) -> None:
+    """Whatever a guest makes up says nothing, and nothing is raised."""
+    assert LABELS.open(label, "sandbox") is None
+
+
+def test_label_is_of_one_sandbox_and_one_secret() -> None:
+    """Neither a neighbour's label nor one of another daemon is believed."""
+    label = LABELS.seal(FACTS, "sandbox").encode()
+
+    assert LABELS.open(label, "other") is None
+    assert Labels(b"another").open(label, "sandbox") is None
+
+
+def test_label_of_another_release_is_no_error() -> None:
+    """Facts of a form that this daemon does not know are nobody's."""
+    for text in ("[]", "[1,2]", "not json"):
+        label = LABELS._seal(text, "sandbox") + text
+        assert LABELS.open(label.encode(), "sandbox") is None
+
+
+def test_secret_is_made_once_and_is_private(tmp_path: Path) -> None:
+    """The next daemon reads what this one sealed, and nobody else can."""
+    label = Labels.of(tmp_path).seal(FACTS, "sandbox").encode()
+
+    assert Labels.of(tmp_path).open(label, "sandbox") == FACTS
+    (file,) = tmp_path.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert len(file.read_bytes()) == 32
+
+
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("usage", [None, USAGE])
+def test_record_comes_back_as_it_was_saved(
+    usage: Usage | None, reason: Reason, tmp_path: Path
+) -> None:
+    """Every field survives."""
+    records, status = ExecRecords(tmp_path), replace(STATUS, reason=reason, usage=usage)
+    records.save("ses_1.1-e1", FACTS, status)
+
+    assert list(ExecRecords(tmp_path).load("ses_1.1-")) == [("ses_1.1-e1", FACTS, status)]
+
+
+def test_records_are_found_by_their_beginning(tmp_path: Path) -> None:
+    """Those of other sessions and of other incarnations stay out, and a sweep removes them."""
+    records = ExecRecords(tmp_path)
+    for key in ("ses_1.1-e1", "ses_1.1-e2", "ses_1.11-e1", "ses_2.1-e1"):
+        records.save(key, FACTS, STATUS)
+    records.delete("ses_1.1-e2")
+    records.delete("ses_1.1-nobody")
+
+    assert [key for key, _, _ in records.load("ses_1.1-")] == ["ses_1.1-e1"]
+    records.sweep(("ses_1.11-",))
+    assert [file.name for file in tmp_path.iterdir()] == ["ses_1.11-e1.end"]
+    records.sweep(())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", '{"facts": {}}', '{"facts": {"exec_id": "e"}, "status": {}}'],
+)
+def test_damaged_record_is_left_out(content: str, tmp_path: Path) -> None:
+    """One that cannot be read costs nobody else theirs."""
+    records = ExecRecords(tmp_path)
+    (tmp_path / "s-a.end").write_text(content)
+    records.save("s-b", FACTS, STATUS)
+
+    assert [key for key, _, _ in records.load("s-")] == ["s-b"]
+
+
+def test_record_of_a_reason_that_is_not_known_is_left_out(tmp_path: Path) -> None:
+    """A newer daemon may have had reasons that this one lacks."""
+    records = ExecRecords(tmp_path)
+    records.save("s-a", FACTS, STATUS)
+    record = json.loads((tmp_path / "s-a.end").read_text())
+    record["status"]["reason"] = "FUTURE"
+    (tmp_path / "s-a.end").write_text(json.dumps(record))
+
+    assert list(records.load("s-")) == []
+
+
+def test_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    """Late readers of a later daemon miss it; nothing else happens."""
+    records = ExecRecords(tmp_path / "missing")
+    records.save("s-a", FACTS, STATUS)
+
+    assert list(records.load("s-")) == []

@@ -243,6 +243,8 @@ class Exec:
         if self.exit is not None or self._intent is not None:
             return
         self._intent = reason
+        if self._sandbox.meter is not None:
+            self._sandbox.meter.hurry()
         try:
             self._sandbox.link.kill(self._number)
             # Room for what is still in the pipes, so that a slow reader cannot delay the end.

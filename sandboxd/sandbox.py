@@ -21,12 +21,13 @@ from sandboxd.engine.contract import (
     TmpfsMount,
 )
 from sandboxd.errors import EngineFailed, SandboxdError
-from sandboxd.isolation import accounts
+from sandboxd.isolation import accounts, terminals
 from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
 from sandboxd.isolation.disks import AttachedDisk, Disk, DiskDamaged
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.host_process import Pinned
 from sandboxd.isolation.meter import Meter, WorkspaceGauge
+from sandboxd.isolation.quota import Quota
 from sandboxd.isolation.visibility import MASKED_PATHS, READONLY_PATHS
 from sandboxd.link import GuestLink, GuestListener, LinkClosed, peer_pid
 
@@ -125,16 +126,20 @@ class Sandbox:
         else:
             self._lost_callbacks.append(callback)
 
-    def measure(self, group: CommandGroup, workspace: WorkspaceGauge | None) -> None:
+    def measure(
+        self, group: CommandGroup, workspace: WorkspaceGauge | None, quota: Quota | None
+    ) -> None:
         """From here on use is counted, and shells are placed as the guest asks."""
         self._group = group
-        self.meter = Meter(group, workspace)
+        self.meter = Meter(group, workspace, quota)
 
     def cut_off(self, why: str) -> bool:
         """Stop trusting this sandbox: kill its first process and drop the link.
 
         False if the process could not be killed from here.
         """
+        if self.meter is not None:
+            self.meter.hurry()
         is_killed = self.process is not None and self.process.kill()
         self.link.close(why)
         return is_killed
@@ -317,8 +322,12 @@ class SandboxMaker:
         if cgroups is not None:
             # In a thread: the kernel may take 20 ms for a move.
             group = await asyncio.to_thread(cgroups.open, pid, settings.command_limits)
-            sandbox.measure(group, self._gauge(pid))
+            has_quota = settings.cpu_quota_us > 0 and cgroups.separates
+            quota = Quota(group, settings.cpu_quota_us) if has_quota else None
+            sandbox.measure(group, self._gauge(pid), quota)
             await asyncio.to_thread(group.admit)
+            if cgroups.separates:
+                self._limit_terminals(pid)
         home = settings.workspace_dir
         return {
             "workspace": home,
@@ -327,6 +336,12 @@ class SandboxMaker:
             "asks_to_place": group is not None and group.asks,
             "is_first_victim": cgroups is not None and not cgroups.separates,
         }
+
+    def _limit_terminals(self, pid: int) -> None:
+        try:
+            terminals.limit(pid)
+        except OSError as error:  # a kernel before 5.2, or a runtime with another /dev
+            log.warning("sandbox.terminals_unlimited", error=str(error))
 
     def _gauge(self, pid: int) -> WorkspaceGauge | None:
         try:

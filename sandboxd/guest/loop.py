@@ -154,6 +154,7 @@ class Guest:
 
     def _turn(self) -> bool:
         """One round of the loop; False once the daemon is gone."""
+        self._handle_all()  # what came while a shell was being placed
         self._flush_if_due()
         if not self._leftovers_known and not self._outgoing:
             self._note_leftovers()
@@ -261,9 +262,12 @@ class Guest:
     def _receive(self) -> bool:
         """Read and handle what the daemon sent; False once it is gone."""
         is_there = self._read_frames()
+        self._handle_all()
+        return is_there
+
+    def _handle_all(self) -> None:
         while self._inbox:
             self._handle(*self._inbox.popleft())
-        return is_there
 
     def _read_frames(self) -> bool:
         try:
@@ -307,9 +311,14 @@ class Guest:
             raise frames.ProtocolError(f"unexpected frame of kind {kind}")
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
+        command = _command(request, self._workspace)
         beginning = Beginning(processes.ticks_now(), self._leftovers)
         try:
-            shell = self._shells.start(_command(request, self._workspace))
+            try:
+                shell = self._shells.start(command)
+            except BlockingIOError:
+                self._make_room()
+                shell = self._shells.start(command)
         except Refusal as refusal:
             self._refuse(channel, str(refusal))
             return
@@ -323,6 +332,11 @@ class Guest:
             self._by_fd[descriptor] = (execution, stream)
         self._young.append(execution)
         shell.close_memory()
+
+    def _make_room(self) -> None:
+        """No process is left for a command: end those that earlier commands have left behind."""
+        running = {one.pid for one in self._execs.values() if one.status is None}
+        processes.end_leftovers(running, self._reap)
 
     def _refuse(self, channel: int, why: str) -> None:
         text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
@@ -357,6 +371,13 @@ class Guest:
             for descriptor in execution.fds.values():
                 self._pipes.unregister(descriptor)
 
+    def _is_alone(self, execution: Exec) -> bool:
+        """Whether nothing but the waiting shell would have to be spared."""
+        ours = {execution.pid, self._shells.waiting_pid}
+        return len(self._by_pid) == 1 and not any(
+            pid not in ours for pid, _ in execution.beginning.seen
+        )
+
     def _kill(self, channel: int) -> None:
         execution = self._execs.get(channel)
         if execution is None or execution.status is not None:
@@ -366,6 +387,9 @@ class Guest:
         if self._shells.waiting_pid is not None:
             spared.add(self._shells.waiting_pid)
         execution.cause = Cause.KILLED
+        if self._is_alone(execution):
+            processes.kill_everything()
+            return
         swept_all = processes.end_command(
             leader=execution.pid,
             beginning=execution.beginning,

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 KILL_ROUNDS = 10
-"""Looks for further processes of a command before everything is killed."""
+KILL_SECONDS = 0.06
+"""Looks for further processes of a command, and time for them, before everything is killed. The
+daemon waits not much longer."""
+
+
+LEFTOVER_SECONDS = 0.2
+LOOK_SECONDS = 0.002
 
 
 class Process(NamedTuple):
@@ -51,6 +57,10 @@ class Beginning(NamedTuple):
 
     def is_after(self, process: Process) -> bool:
         return process.started < self.tick or (process.pid, process.started) in self.seen
+
+
+_NEVER = Beginning(0, frozenset())
+"""Before everything: nothing is spared for its age."""
 
 
 def victims(
@@ -107,6 +117,24 @@ def kill_everything() -> None:
     kill(-1)
 
 
+def end_leftovers(running_leaders: set[int], reap: Callable[[], None]) -> None:
+    """Kill what belongs to no running command, and wait a moment until it is gone."""
+    give_up_at = time.monotonic() + LEFTOVER_SECONDS
+    while time.monotonic() < give_up_at:
+        if running_leaders:
+            doomed = victims(living(), leader=0, beginning=_NEVER, spared_leaders=running_leaders)
+            for pid in doomed:
+                kill(pid)
+        else:
+            doomed = [process.pid for process in living()]
+            if doomed:
+                kill_everything()
+        reap()
+        if not doomed:
+            return
+        time.sleep(LOOK_SECONDS)
+
+
 def end_command(
     *, leader: int, beginning: Beginning, spared_leaders: set[int], reap: Callable[[], None]
 ) -> bool:
@@ -115,7 +143,10 @@ def end_command(
     Killing one by one can lose against a program that forks without pause; the sweep cannot.
     """
     killed: set[int] = set()
+    give_up_at = time.monotonic() + KILL_SECONDS
     for _ in range(KILL_ROUNDS):
+        if time.monotonic() > give_up_at:
+            break
         doomed = victims(
             living(), leader=leader, beginning=beginning, spared_leaders=spared_leaders
         )

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from .spawn import posix_spawn
 from .spawner import Spawner
 
 OWN_BASH = "/.sandboxd/bin/bash"
@@ -92,7 +93,7 @@ class Waiting:
         self.stderr, stderr = os.pipe()
         try:
             os.chdir(cwd)
-            self.pid = os.posix_spawn(
+            self.pid = posix_spawn(
                 bash,
                 ["bash", *arguments],
                 {**environment, "BASH_ENV": f"/proc/self/fd/{GATE}"},
@@ -102,8 +103,6 @@ class Waiting:
                     (os.POSIX_SPAWN_DUP2, stderr, 2),
                     (os.POSIX_SPAWN_DUP2, gate, GATE),
                 ],
-                setsid=True,
-                setsigmask=[],
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them
             )
         except BaseException:
@@ -113,7 +112,7 @@ class Waiting:
             os.chdir("/")
             for descriptor in (gate, stdout, stderr):
                 os.close(descriptor)
-        for descriptor in (self.stdout, self.stderr):
+        for descriptor in (self._gate, self.stdout, self.stderr):
             os.set_blocking(descriptor, False)
         with suppress(PermissionError):  # beyond the quota of the uid the usual size has to do
             fcntl.fcntl(self.stdout, fcntl.F_SETPIPE_SZ, STDOUT_PIPE)
@@ -131,11 +130,24 @@ class Waiting:
         if command is not None:
             # With the title in front, which from now on is what the kernel shows of the process.
             os.pwrite(self._memory, _TITLE + os.fsencode(command) + b"\0", self._arguments)
-        gate, self._gate = self._gate, -1
+        lines = os.fsencode(set_up)
         try:
-            os.write(gate, os.fsencode(set_up))  # fits the pipe, so it neither blocks nor is cut
-        finally:
-            os.close(gate)
+            # It fits the pipe, unless a command has put something there.
+            is_whole = os.write(self._gate, lines) == len(lines)
+        except BlockingIOError:
+            is_whole = False
+        if not is_whole:
+            raise OSError(errno.EPIPE, "somebody has written to the waiting shell")
+        gate, self._gate = self._gate, -1
+        os.close(gate)
+        # A command may have stopped it while it waited.
+        os.kill(self.pid, signal.SIGCONT)
+
+    def discard(self) -> None:
+        """End a shell that cannot be used, before it sees the end of its lines."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self.close()
 
     def make_ready(self) -> bool:
         """Hide the blanks as soon as bash is done with its arguments; False until then, or if it
@@ -224,7 +236,7 @@ class Shells:
             try:
                 shell.open_for_any_command()
             except OSError:
-                shell.close()
+                shell.discard()
                 raise
             self._waiting = shell
 
@@ -285,21 +297,23 @@ class Shells:
         try:
             shell.release(set_up, line)
         except OSError:
-            # Someone killed the waiting shell; nothing of the command has reached it.
-            shell.close()
+            # Someone killed the waiting shell, or wrote to it; nothing of the command has run.
+            shell.discard()
             return None
         return shell
 
     def _release_new(self, arguments: Sequence[str], rest: str, command: Command) -> Waiting:
         try:
             shell = self._start(arguments, {**self._environment, **command.env}, command.cwd)
+        except BlockingIOError:
+            raise  # no process is left; the caller may make room
         except OSError as error:
             raise Refusal(error.strerror or "it cannot be started") from None
         restored = {name: value for name, value in command.env.items() if name == "BASH_ENV"}
         try:
             shell.release(self._first_lines + _set_up(None, restored) + rest, None)
         except OSError:
-            shell.close()
+            shell.discard()
             raise
         return shell
 
@@ -321,7 +335,9 @@ class Shells:
 
     def _start(self, arguments: Sequence[str], environment: Mapping[str, str], cwd: str) -> Waiting:
         bash = self._image_bash or OWN_BASH
-        shell = self._spawner.run(lambda: Waiting(bash, arguments, environment, cwd))
+        shell = self._spawner.run(
+            lambda: Waiting(bash, arguments, environment, cwd), undo=Waiting.discard
+        )
         self._place()
         return shell
 

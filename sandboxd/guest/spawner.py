@@ -3,8 +3,12 @@
 A new process begins in the cgroup of the thread that made it. The daemon moves this thread, once,
 to where commands belong, and never has to move a command: moving costs up to 20 ms. The thread has
 PID 1's protection, so unlike a helper process no command can kill it.
+
+Where commands have used up their limits, it may be held up like a command. The guest itself is not:
+it waits for a bounded time only.
 """
 
+import errno
 import signal
 import threading
 from collections.abc import Callable
@@ -14,13 +18,16 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 STACK_BYTES = 256 * 1024
+PATIENCE_SECONDS = 0.1
+"""Less than what the daemon waits for a guest to end a command."""
 
 
 class _Call(Generic[T]):
     """A call on its way through the thread."""
 
-    def __init__(self, function: Callable[[], T]) -> None:
+    def __init__(self, function: Callable[[], T], undo: Callable[[T], object]) -> None:
         self._function = function
+        self._undo = undo
         self._result: list[T] = []
         self._error: BaseException | None = None
         self._done = threading.Lock()
@@ -33,18 +40,30 @@ class _Call(Generic[T]):
             self._error = error
         self._done.release()
 
-    def result(self) -> T:
-        self._done.acquire()
+    def result(self, seconds: float) -> T:
+        if not self._done.acquire(timeout=seconds):
+            raise BlockingIOError(errno.EAGAIN, "processes cannot be started in time")
+        self._done.release()
         if self._error is not None:
             raise self._error
         return self._result[0]
 
+    @property
+    def is_done(self) -> bool:
+        return not self._done.locked()
+
+    def undo(self) -> None:
+        for result in self._result:
+            self._undo(result)
+
 
 class Spawner:
-    """Runs functions in its thread, one at a time, while the caller waits."""
+    """Runs functions in its thread, one at a time, while the caller waits for a while."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[_Call[object]] = SimpleQueue()
+        self._late: _Call[object] | None = None
+        """A call that nobody waits for any more."""
         before = threading.stack_size(STACK_BYTES)
         # Signals are the main thread's; a thread begins with its maker's mask.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -54,10 +73,25 @@ class Spawner:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             threading.stack_size(before)
 
-    def run(self, function: Callable[[], T]) -> T:
-        call = _Call(function)
+    def run(self, function: Callable[[], T], undo: Callable[[T], object]) -> T:
+        """What the function returns; BlockingIOError if it takes too long, and then it is undone
+        when it has ended."""
+        self._settle()
+        call = _Call(function, undo)
         self._calls.put(call)  # type: ignore[arg-type]  # a queue of calls of any type
-        return call.result()
+        try:
+            return call.result(PATIENCE_SECONDS)
+        except BlockingIOError:
+            if not call.is_done:
+                self._late = call  # type: ignore[assignment]
+            raise
+
+    def _settle(self) -> None:
+        if self._late is not None:
+            if not self._late.is_done:
+                raise BlockingIOError(errno.EAGAIN, "processes cannot be started in time")
+            self._late.undo()
+            self._late = None
 
     def _serve(self) -> None:
         while True:

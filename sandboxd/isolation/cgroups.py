@@ -59,6 +59,14 @@ class CommandGroup(Protocol):
         """Move in what is in the container and does not belong to its guest."""
         ...
 
+    def throttle(self) -> int:
+        """Put under the processor quota what is not yet; returns how many processes that were."""
+        ...
+
+    def set_quota(self, cpu_quota_us: int) -> None:
+        """Change the processor quota; 0 means none."""
+        ...
+
     def counters(self) -> Counters:
         """CgroupLost if there is nothing to read any more."""
         ...
@@ -157,12 +165,18 @@ class _V1Group:
         self, places: Mapping[str, Path], pid: int, *, asks: bool, is_readable_only: bool = False
     ) -> None:
         self.asks = asks
-        self._places = places
+        self._at_birth = [
+            place for name, place in places.items() if place != places["cpu"] and name != "cpu"
+        ]
+        """Where processes begin. Not under the quota: the thread that makes them must not wait for
+        processor time that commands have used up, for the guest then waits for it."""
+        self._cpu = places["cpu"]
         self._pid = pid
         self._is_readable_only = is_readable_only
+        self._memory = places["memory"]
         self._files = _Files(
             {
-                "cpu": places["cpuacct"] / "cpuacct.usage",
+                "cpu": _accounted(places) / "cpuacct.usage",
                 "oom": places["memory"] / "memory.oom_control",
                 "peak": places["memory"] / "memory.max_usage_in_bytes",
                 "forks": places["pids"] / "pids.events",
@@ -180,14 +194,27 @@ class _V1Group:
                 self._move(thread, "tasks")
         # Whatever else is in the container is no business of the guest's, so nothing that it says
         # decides who is moved.
-        for process in _pids(self._places["memory"].parent / "cgroup.procs"):
+        for process in _pids(self._memory.parent / "cgroup.procs"):
             if process != self._pid:
                 self._move(process, "cgroup.procs")
 
     def _move(self, number: int, file: str) -> None:
-        for place in dict.fromkeys(self._places.values()):
+        for place in self._at_birth:
             with suppress(ProcessLookupError):  # it ended meanwhile
                 (place / file).write_text(str(number))
+
+    def throttle(self) -> int:
+        if self._is_readable_only:
+            return 0
+        found = [one for one in _pids(self._cpu.parent / "cgroup.procs") if one != self._pid]
+        for process in found:
+            with suppress(ProcessLookupError):
+                (self._cpu / "cgroup.procs").write_text(str(process))
+        return len(found)
+
+    def set_quota(self, cpu_quota_us: int) -> None:
+        if not self._is_readable_only:
+            (self._cpu / "cpu.cfs_quota_us").write_text(str(cpu_quota_us or -1))
 
     def counters(self) -> Counters:
         return Counters(
@@ -207,6 +234,13 @@ class _V1Group:
 
     def close(self) -> None:
         self._files.close()
+
+
+def _accounted(places: Mapping[str, Path]) -> Path:
+    """Where processor time is counted: with the whole container, if it has one tree with the
+    quota, where processes come later."""
+    place = places["cpuacct"]
+    return place.parent if place == places["cpu"] and place.name == CHILD else place
 
 
 class CgroupsV1:
@@ -293,6 +327,13 @@ class _V2Group:
         strangers = (p for s in sources for p in _pids(s / "cgroup.procs") if p != self._pid)
         _move_v2(strangers, self._place)
 
+    def throttle(self) -> int:
+        return 0  # they were admitted to everything at once
+
+    def set_quota(self, cpu_quota_us: int) -> None:
+        if not self._is_readable_only:
+            _set_quota_v2(self._place, cpu_quota_us)
+
     def counters(self) -> Counters:
         return Counters(
             cpu_ns=_field(self._files.read("cpu"), b"usage_usec") * 1000,
@@ -339,8 +380,7 @@ class CgroupsV2:
         with suppress(FileNotFoundError):  # a kernel without swap
             (place / "memory.swap.max").write_text("0")
         (place / "pids.max").write_text(str(limits.processes))
-        quota = str(limits.cpu_quota_us or "max")
-        (place / "cpu.max").write_text(f"{quota} {CPU_PERIOD_US}")
+        _set_quota_v2(place, limits.cpu_quota_us)
         return _V2Group(container, place, pid)
 
     def look(self, pid: int) -> CommandGroup:
@@ -354,6 +394,10 @@ class CgroupsV2:
                 relative = line[3:].strip().lstrip("/").removesuffix(f"/{GUEST}")
                 return _own_directory(self._root / relative)
         raise FileNotFoundError("the container has no cgroup of version 2")
+
+
+def _set_quota_v2(place: Path, cpu_quota_us: int) -> None:
+    (place / "cpu.max").write_text(f"{cpu_quota_us or 'max'} {CPU_PERIOD_US}")
 
 
 def _move_v2(pids: Iterable[int], place: Path) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandboxd.isolation.cgroups import CgroupLost, CommandGroup, Counters
+from sandboxd.isolation.quota import Quota
 
 LOOK_SECONDS = 1.0
 FULL_BYTES = 64 * 1024
@@ -36,9 +37,15 @@ class Reading:
 class Meter:
     """Reads the counters of one sandbox around each of its commands."""
 
-    def __init__(self, group: CommandGroup, workspace: WorkspaceGauge | None) -> None:
+    def __init__(
+        self,
+        group: CommandGroup,
+        workspace: WorkspaceGauge | None,
+        quota: Quota | None = None,
+    ) -> None:
         self._group = group
         self._workspace = workspace
+        self._quota = quota
         self._open: set[Reading] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -52,6 +59,8 @@ class Meter:
             return None
         reading = Reading(before, before.processes)
         self._open.add(reading)
+        if self._quota is not None:
+            self._quota.begin()
         if self._timer is None:
             self._look_again()
         return reading
@@ -61,6 +70,8 @@ class Meter:
         if reading is None or reading not in self._open:
             return None
         self._open.remove(reading)
+        if self._quota is not None:
+            self._quota.end()
         if not self._open and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -79,6 +90,11 @@ class Meter:
             refused_forks=max(0, after.refused_forks - before.refused_forks),
         )
 
+    def hurry(self) -> None:
+        """Commands are being killed: let them have the processor time that this takes."""
+        if self._quota is not None:
+            self._quota.lift()
+
     @property
     def is_workspace_full(self) -> bool:
         return self._workspace is not None and self._workspace.is_full
@@ -88,6 +104,8 @@ class Meter:
             self._timer.cancel()
             self._timer = None
         self._open.clear()
+        if self._quota is not None:
+            self._quota.close()
         self._group.close()
         if self._workspace is not None:
             self._workspace.close()

@@ -24,7 +24,7 @@ from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, exec_service_pb2, ses
 from tests.docker.commands import run
 from tests.docker.daemon_process import RUNTIME, Api, DaemonProcess, running_daemon
 
-WHERE = "grep -E ':(memory|pids|cpu|cpuacct):' /proc/self/cgroup | cut -d: -f3 | sort -u"
+WHERE = "grep -E ':(memory|pids|cpuacct):' /proc/self/cgroup | cut -d: -f3 | sort -u"
 
 
 async def open_session(api: Api, thread: str = "t") -> str:
@@ -51,6 +51,22 @@ async def test_every_command_is_in_the_cgroup_for_commands(
     for _ in range(3):
         done = await run(api, session_id, command, **fields)
         assert (done.stdout.data, done.stderr.data) == (b"/cmd\n", b"")
+
+
+async def test_quota_reaches_what_runs_for_more_than_a_moment(api: Api, session_id: str) -> None:
+    """A command, and what it leaves behind, gets no more processor time than the quota gives."""
+    wait = "until grep -q ':cpu[,:a-z]*:/cmd' /proc/$$/cgroup; do sleep 0.01; done; echo under it"
+    done = await run(api, session_id, wait, timeout=10)
+    left = await run(api, session_id, f"(setsid bash -c '{wait}' >outputs/left &)")
+    found = await run(
+        api, session_id, "until [ -s outputs/left ]; do sleep 0.01; done; cat outputs/left"
+    )
+    spin = "for i in 1 2 3 4; do timeout 2 sha256sum /dev/zero & done; wait"
+    busy = await run(api, session_id, spin, timeout=10)
+
+    assert done.stdout.data == found.stdout.data == b"under it\n"
+    assert left.exit.code == 0
+    assert busy.exit.usage.cpu_time.seconds + busy.exit.usage.cpu_time.nanos / 1e9 < 2.7
 
 
 async def test_use_is_counted_by_the_host(api: Api, session_id: str) -> None:

@@ -28,6 +28,11 @@ class Group:
 
     def admit(self) -> None: ...
 
+    def throttle(self) -> int:
+        return 0
+
+    def set_quota(self, cpu_quota_us: int) -> None: ...
+
     def counters(self) -> Counters:
         if self.is_lost:
             raise CgroupLost("gone")

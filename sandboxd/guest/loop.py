@@ -388,7 +388,7 @@ class Guest:
             spared.add(self._shells.waiting_pid)
         execution.cause = Cause.KILLED
         if self._is_alone(execution):
-            processes.kill_everything()
+            processes.sweep(self._reap)
             return
         swept_all = processes.end_command(
             leader=execution.pid,

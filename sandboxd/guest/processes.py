@@ -14,7 +14,8 @@ daemon waits not much longer."""
 
 
 LEFTOVER_SECONDS = 0.2
-LOOK_SECONDS = 0.002
+SWEEP_SECONDS = 0.02
+LOOK_SECONDS = 0.001
 
 
 class Process(NamedTuple):
@@ -115,6 +116,15 @@ def kill_everything() -> None:
     if os.getpid() != 1:
         raise RuntimeError("only PID 1 of a sandbox may kill everything")
     kill(-1)
+
+
+def sweep(reap: Callable[[], None]) -> None:
+    """Kill everything, and wait a moment until it is gone."""
+    kill_everything()
+    give_up_at = time.monotonic() + SWEEP_SECONDS
+    while are_any() and time.monotonic() < give_up_at:
+        time.sleep(LOOK_SECONDS)
+        reap()
 
 
 def end_leftovers(running_leaders: set[int], reap: Callable[[], None]) -> None:

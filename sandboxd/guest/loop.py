@@ -375,11 +375,6 @@ class Guest:
         running = {one.pid for one in self._running.values() if one.status is None}
         processes.end_leftovers(running, self._reap)
 
-    def _make_room(self) -> None:
-        """No process is left for a command: end those that earlier commands have left behind."""
-        running = {one.pid for one in self._execs.values() if one.status is None}
-        processes.end_leftovers(running, self._reap)
-
     def _refuse(self, channel: int, why: str) -> None:
         text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
         self._link.send(frames.encode(Kind.REFUSED, channel, text))
@@ -422,13 +417,6 @@ class Guest:
             for output in execution.outputs:
                 if output.descriptor >= 0:
                     self._pipes.unregister(output.descriptor)
-
-    def _is_alone(self, execution: Exec) -> bool:
-        """Whether nothing but the waiting shell would have to be spared."""
-        ours = {execution.pid, self._shells.waiting_pid}
-        return len(self._by_pid) == 1 and not any(
-            pid not in ours for pid, _ in execution.beginning.seen
-        )
 
     def _is_alone(self, execution: Exec) -> bool:
         """Whether nothing but the waiting shell would have to be spared."""

@@ -97,7 +97,8 @@ class Command:
 
     @property
     def state(self) -> ExecState:
-        return ExecState(self.exited, *self.sent.values(), self.label)
+        stdout_bytes, stderr_bytes = self.sent.values()
+        return ExecState(self.exited, stdout_bytes, stderr_bytes, self.label)
 
     def forget(self, stream: Stream, offset: int) -> None:
         """The daemon has this stream up to here."""
@@ -242,12 +243,12 @@ class FakeGuest(asyncio.Protocol):
             case Kind.RELEASE:
                 self.ended.pop(frame.channel, None)
             case Kind.RESUME:
-                command = self.running.get(frame.channel) or self.ended[frame.channel]
-                self._resume(command, *frames.decode_resume(frame.payload))
-            case Kind.ACK if command := self.ended.get(frame.channel):
-                command.forget(*frames.decode_ack(frame.payload)[:2])
-            case _ if command := self.running.get(frame.channel):
-                self._handle_running(command, frame)
+                resumed = self.running.get(frame.channel) or self.ended[frame.channel]
+                self._resume(resumed, *frames.decode_resume(frame.payload))
+            case Kind.ACK if frame.channel in self.ended:
+                self.ended[frame.channel].forget(*frames.decode_ack(frame.payload)[:2])
+            case _ if frame.channel in self.running:
+                self._handle_running(self.running[frame.channel], frame)
 
     def _handle_running(self, command: Command, frame: frames.Frame) -> None:
         match frame.kind:

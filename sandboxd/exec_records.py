@@ -18,6 +18,7 @@ from sandboxd.isolation.meter import Usage
 
 log = structlog.get_logger()
 
+_FIELDS = tuple(Facts.__dataclass_fields__)
 _SEAL_CHARACTERS = 32
 _SUFFIX = ".end"
 _MAX_FILE = 64 * 1024
@@ -41,7 +42,7 @@ class Labels:
         return cls(path.read_bytes())
 
     def seal(self, facts: Facts, sandbox_id: str) -> str:
-        text = json.dumps(list(asdict(facts).values()), separators=(",", ":"))
+        text = json.dumps([getattr(facts, name) for name in _FIELDS], separators=(",", ":"))
         if len(text) + _SEAL_CHARACTERS > MAX_LABEL:
             return self.seal(_shortened(facts), sandbox_id)
         return self._seal(text, sandbox_id) + text

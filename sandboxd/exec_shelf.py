@@ -259,6 +259,8 @@ class ExecShelf:
             self._forget(exec_id)
 
     def _forget_beyond(self, count: int) -> None:
+        if len(self._ended) <= count:
+            return
         # Not those that someone reads: they go when the reader has.
         idle = [one for one, (execution, _) in self._ended.items() if not _is_read(execution)]
         for exec_id in idle[: max(0, len(self._ended) - count)]:

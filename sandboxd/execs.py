@@ -112,7 +112,7 @@ class Facts:
     def of(cls, spec: ExecSpec) -> Facts:
         return cls(
             exec_id=spec.exec_id,
-            digest=spec.digest if spec.is_kept else "",
+            digest=spec.digest if spec.is_chosen else "",
             command=spec.command if spec.is_kept else "",
             timeout_seconds=spec.timeout_seconds,
             no_output_seconds=spec.no_output_seconds,
@@ -160,6 +160,8 @@ class Exec:
             self._captured = Capture(self._acknowledge, max_bytes=capture_bytes or 0)
         self._sink: Sink = self.output or self._captured  # type: ignore[assignment]  # one is there
         self._counts = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        self._announced = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        """What the guest had after a restart of the daemon; a caller may have seen it before."""
         self._intent: Reason | None = None
         """Why we asked for the end, if we did."""
         self._refusal: str | None = None
@@ -220,6 +222,7 @@ class Exec:
         """Take over a command that an earlier daemon started; `have` is what its spool holds."""
         self.number = number
         self._counts = dict(have)
+        self._announced = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
         self._input.is_known = not (self.facts.has_stdin or self.facts.has_terminal)
         elapsed = min(max(0.0, time.time() - self.facts.started_at), self.facts.timeout_seconds)
         self._began = time.monotonic() - elapsed
@@ -353,7 +356,7 @@ class Exec:
 
     def _check_offsets(self, offsets: Mapping[Stream, int]) -> None:
         for stream, offset in offsets.items():
-            if offset > self._counts[stream]:
+            if offset > max(self._counts[stream], self._announced[stream]):
                 raise InvalidRequest(
                     f"{stream.name.lower()}_offset",
                     f"only {self._counts[stream]} bytes were written so far",
@@ -367,7 +370,10 @@ class Exec:
             if seconds is None:
                 await waiter
             else:
-                await asyncio.wait([waiter], timeout=seconds)
+                # Quicker than a timeout around it.
+                timer = self._loop.call_later(seconds, _give_up, waiter)
+                await waiter
+                timer.cancel()
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
@@ -562,6 +568,11 @@ def _loss_told() -> Iterator[None]:
         yield
     except LinkClosed as error:
         raise SandboxLost(str(error)) from None
+
+
+def _give_up(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class _Input:

@@ -30,7 +30,14 @@ class Api:
 
     def __init__(self, target: str) -> None:
         self.channel = aio.insecure_channel(
-            target, options=[("grpc.max_receive_message_length", 16 << 20)]
+            target,
+            options=[
+                ("grpc.max_receive_message_length", 16 << 20),
+                # A daemon that is just starting should not be waited for longer than it takes.
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 200),
+            ],
         )
         self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)

@@ -63,7 +63,7 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     EXEC_NOT_FOUND: _ErrorReason.ValueType  # 19
     """The session has no exec with this id, or it ended too long ago. NOT_FOUND."""
     EXEC_ENDED: _ErrorReason.ValueType  # 20
-    """The exec has ended, or never had what is asked of it. FAILED_PRECONDITION."""
+    """The exec has ended, or still waits for its shell, and cannot be acted on. FAILED_PRECONDITION."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -112,5 +112,5 @@ DISK_SPACE_LOW: ErrorReason.ValueType  # 18
 EXEC_NOT_FOUND: ErrorReason.ValueType  # 19
 """The session has no exec with this id, or it ended too long ago. NOT_FOUND."""
 EXEC_ENDED: ErrorReason.ValueType  # 20
-"""The exec has ended, or never had what is asked of it. FAILED_PRECONDITION."""
+"""The exec has ended, or still waits for its shell, and cannot be acted on. FAILED_PRECONDITION."""
 global___ErrorReason = ErrorReason

@@ -54,7 +54,9 @@ class _ExecStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     EXEC_STATE_UNSPECIFIED: _ExecState.ValueType  # 0
     """Never sent. In a filter: any state."""
     EXEC_STATE_QUEUED: _ExecState.ValueType  # 1
-    """It waits for an earlier command in the same named shell."""
+    """It waits for an earlier command in the same named shell. Not begun yet, it does not survive a restart of the daemon; repeat the call
+    that started it.
+    """
     EXEC_STATE_RUNNING: _ExecState.ValueType  # 2
     """It runs."""
     EXEC_STATE_ENDED: _ExecState.ValueType  # 3
@@ -66,7 +68,9 @@ class ExecState(_ExecState, metaclass=_ExecStateEnumTypeWrapper):
 EXEC_STATE_UNSPECIFIED: ExecState.ValueType  # 0
 """Never sent. In a filter: any state."""
 EXEC_STATE_QUEUED: ExecState.ValueType  # 1
-"""It waits for an earlier command in the same named shell."""
+"""It waits for an earlier command in the same named shell. Not begun yet, it does not survive a restart of the daemon; repeat the call
+that started it.
+"""
 EXEC_STATE_RUNNING: ExecState.ValueType  # 2
 """It runs."""
 EXEC_STATE_ENDED: ExecState.ValueType  # 3

@@ -20,7 +20,7 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def _bytes(value: object) -> object:
-    """Accept `256m` as the seeds and Docker write it."""
+    """Accept `256m`, as Docker writes it."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)b?\s*", value.lower())

@@ -79,6 +79,8 @@ class Client:
             if last.HasField("exited"):
                 seconds = time.perf_counter() - began
                 _check(command, last.exited.code)
+        if not seconds:
+            raise CommandFailed(f"the stream of {command!r} ended without its exit")
         return seconds
 
     async def first_output(self, session: str, command: str) -> None:

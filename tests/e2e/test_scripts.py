@@ -101,6 +101,8 @@ def test_run_in_the_foreground_ends_cleanly_on_ctrl_c(environment: dict[str, str
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background ignores it, and a shell cannot undo that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert any("Ctrl-C stops it" in line for line in process.stdout)

@@ -104,10 +104,13 @@ def test_run_in_the_foreground_ends_cleanly_on_ctrl_c(environment: dict[str, str
         # Whoever runs the tests in the background ignores it, and a shell cannot undo that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        assert process.stdout is not None
-        assert any("Ctrl-C stops it" in line for line in process.stdout)
-        process.send_signal(signal.SIGINT)
-        process.stdout.read()
+        try:
+            assert process.stdout is not None
+            assert any("Ctrl-C stops it" in line for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
 
-        assert process.wait(timeout=60) == 0
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.terminate()  # or leaving the block would wait for it
     assert containers(environment) == []

@@ -20,7 +20,7 @@ from .processes import Beginning
 from .request import command_of, label_of
 from .settings import Settings, environment_of
 from .shell import Refusal, Shells
-from .spawner import Spawner
+from .spawner import ALONE_SECONDS, PATIENCE_SECONDS, Spawner
 
 OUTGOING_HIGH = 512 * 1024
 """Above this no output is read from commands: the daemon is behind."""
@@ -54,6 +54,7 @@ class Guest:
         dial: Callable[[], socket.socket | None],
     ) -> None:
         self._dial = dial
+        self._spawner = spawner
         self._asks_to_place = settings["asks_to_place"]
         self._grace_seconds = settings.get("grace_seconds", 0.0)
         self._workspace = settings["workspace"]
@@ -162,6 +163,7 @@ class Guest:
         try:
             if self._asks_to_place and not self._is_welcome:
                 raise ConnectionError(errno.ENOTCONN, "nobody could move it")
+            self._spawner.patience = PATIENCE_SECONDS
             self._shells.prepare()
         except OSError:
             self._prepare_after = time.monotonic() + RETRY_SECONDS
@@ -337,6 +339,7 @@ class Guest:
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
         command = command_of(request, self._workspace)
+        self._spawner.patience = PATIENCE_SECONDS if self._by_pid else ALONE_SECONDS
         beginning = Beginning(processes.ticks_now(), self._leftovers)
         try:
             try:

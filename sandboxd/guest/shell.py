@@ -177,7 +177,10 @@ class Waiting:
                     (os.POSIX_SPAWN_DUP2, gate, GATE),
                     (os.POSIX_SPAWN_DUP2, state, named_shell.STATE),
                 ],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them
+                setsigdef=[
+                    *(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them
+                    *(signal.SIGINT, signal.SIGQUIT),  # and who started us may ignore these
+                ],
             )
         except BaseException:
             self.close()

@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 STACK_BYTES = 256 * 1024
 PATIENCE_SECONDS = 0.1
-"""Less than what the daemon waits for a guest to end a command."""
+"""While commands run: less than what the daemon waits for a guest to end one."""
+ALONE_SECONDS = 5.0
+"""While none runs: on a host that is overloaded it may well take so long."""
 
 
 class _Call(Generic[T]):
@@ -48,9 +50,12 @@ class _Call(Generic[T]):
             raise self._error
         return self._result[0]
 
-    @property
-    def is_done(self) -> bool:
-        return not self._done.locked()
+    def has_ended(self, seconds: float) -> bool:
+        """Wait for its end, for so long."""
+        if not self._done.acquire(timeout=seconds):
+            return False
+        self._done.release()
+        return True
 
     def undo(self) -> None:
         for result in self._result:
@@ -62,6 +67,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[_Call[object]] = SimpleQueue()
+        self.patience = ALONE_SECONDS
         self._late: _Call[object] | None = None
         """A call that nobody waits for any more."""
         before = threading.stack_size(STACK_BYTES)
@@ -80,15 +86,15 @@ class Spawner:
         call = _Call(function, undo)
         self._calls.put(call)  # type: ignore[arg-type]  # a queue of calls of any type
         try:
-            return call.result(PATIENCE_SECONDS)
+            return call.result(self.patience)
         except BlockingIOError:
-            if not call.is_done:
+            if not call.has_ended(0.0):
                 self._late = call  # type: ignore[assignment]
             raise
 
     def _settle(self) -> None:
         if self._late is not None:
-            if not self._late.is_done:
+            if not self._late.has_ended(self.patience):
                 raise BlockingIOError(errno.EAGAIN, "processes cannot be started in time")
             self._late.undo()
             self._late = None

@@ -27,7 +27,7 @@ from tests.service.client import Api, ExecCall, events, refused
 MIB = 1 << 20
 PATIENCE_SECONDS = 15.0
 """Whatever takes longer has hung."""
-MEMORY_BYTES = 64 * MIB
+MEMORY_BYTES = 96 * MIB
 """What daemon, client and fakes together may grow by, whatever a guest sends."""
 ROOT = Path(__file__).parents[2]
 LOST = exec_pb2.EXIT_REASON_SANDBOX_LOST

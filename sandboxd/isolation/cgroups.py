@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ CHILD = "cmd"
 GUEST = "guest"
 CPU_PERIOD_US = 100_000
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+SEPARATE = "commands have memory, process and processor limits below those of the guest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,10 +161,40 @@ def _field(data: bytes, name: bytes) -> int:
     return 0
 
 
+class _Counted:
+    """What is read alike in both versions, from files of other names."""
+
+    def __init__(
+        self,
+        files: Mapping[str, Path],
+        cpu_ns: Callable[[bytes], int],
+        *,
+        is_readable_only: bool,
+    ) -> None:
+        self._files = _Files(files)
+        self._cpu_ns = cpu_ns
+        self._is_readable_only = is_readable_only
+
+    def counters(self) -> Counters:
+        return Counters(
+            cpu_ns=self._cpu_ns(self._files.read("cpu")),
+            oom_kills=_field(self._files.read("oom"), b"oom_kill"),
+            refused_forks=_field(self._files.read("forks"), b"max"),
+            processes=_number(self._files.read("processes")),
+            most_processes=_number(self._files.read("most")),
+        )
+
+    def peak_memory(self) -> int:
+        return 0 if self._is_readable_only else _number(self._files.read("peak"))
+
+    def close(self) -> None:
+        self._files.close()
+
+
 # --- version 1 ---
 
 
-class _V1Group:
+class _V1Group(_Counted):
     def __init__(
         self, places: Mapping[str, Path], pid: int, *, asks: bool, is_readable_only: bool = False
     ) -> None:
@@ -175,9 +206,8 @@ class _V1Group:
         processor time that commands have used up, for the guest then waits for it."""
         self._cpu = places["cpu"]
         self._pid = pid
-        self._is_readable_only = is_readable_only
         self._memory = places["memory"]
-        self._files = _Files(
+        super().__init__(
             {
                 "cpu": _accounted(places) / "cpuacct.usage",
                 "oom": places["memory"] / "memory.oom_control",
@@ -185,7 +215,9 @@ class _V1Group:
                 "forks": places["pids"] / "pids.events",
                 "processes": places["pids"] / "pids.current",
                 "most": places["pids"] / "pids.peak",
-            }
+            },
+            _number,
+            is_readable_only=is_readable_only,
         )
 
     def admit(self) -> None:
@@ -219,24 +251,9 @@ class _V1Group:
         if not self._is_readable_only:
             (self._cpu / "cpu.cfs_quota_us").write_text(str(cpu_quota_us or -1))
 
-    def counters(self) -> Counters:
-        return Counters(
-            cpu_ns=_number(self._files.read("cpu")),
-            oom_kills=_field(self._files.read("oom"), b"oom_kill"),
-            refused_forks=_field(self._files.read("forks"), b"max"),
-            processes=_number(self._files.read("processes")),
-            most_processes=_number(self._files.read("most")),
-        )
-
     def reset_peak_memory(self) -> None:
         if not self._is_readable_only:
             self._files.write("peak", "0")
-
-    def peak_memory(self) -> int:
-        return 0 if self._is_readable_only else _number(self._files.read("peak"))
-
-    def close(self) -> None:
-        self._files.close()
 
 
 def _accounted(places: Mapping[str, Path]) -> Path:
@@ -251,7 +268,7 @@ class CgroupsV1:
 
     version = 1
     separates = True
-    detail = "commands have memory, process and processor limits below those of the guest"
+    detail = SEPARATE
     CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 
     def __init__(self, mounts: Mapping[str, Path], *, asks: bool = False) -> None:
@@ -300,19 +317,15 @@ def _limit_v1(places: Mapping[str, Path], limits: CommandLimits) -> None:
 # --- version 2 ---
 
 
-class _V2Group:
-    asks = True
-
+class _V2Group(_Counted):
     def __init__(
         self, container: Path, place: Path, pid: int, *, is_readable_only: bool = False
     ) -> None:
         self._container = container
         self._place = place
         self._pid = pid
-        self._is_readable_only = is_readable_only
-        if is_readable_only:
-            self.asks = False
-        self._files = _Files(
+        self.asks = not is_readable_only
+        super().__init__(
             {
                 "cpu": place / "cpu.stat",
                 "oom": place / "memory.events",
@@ -320,7 +333,9 @@ class _V2Group:
                 "forks": place / "pids.events",
                 "processes": place / "pids.current",
                 "most": place / "pids.peak",
-            }
+            },
+            lambda data: _field(data, b"usage_usec") * 1000,
+            is_readable_only=is_readable_only,
         )
 
     def admit(self) -> None:
@@ -337,15 +352,6 @@ class _V2Group:
         if not self._is_readable_only:
             _set_quota_v2(self._place, cpu_quota_us)
 
-    def counters(self) -> Counters:
-        return Counters(
-            cpu_ns=_field(self._files.read("cpu"), b"usage_usec") * 1000,
-            oom_kills=_field(self._files.read("oom"), b"oom_kill"),
-            refused_forks=_field(self._files.read("forks"), b"max"),
-            processes=_number(self._files.read("processes")),
-            most_processes=_number(self._files.read("most")),
-        )
-
     def reset_peak_memory(self) -> None:
         # From Linux 6.12 on a write starts the peak anew for this descriptor; before, the file can
         # only be read and the peak is that of the sandbox's life.
@@ -353,19 +359,13 @@ class _V2Group:
             with suppress(CgroupLost):
                 self._files.write("peak", "reset")
 
-    def peak_memory(self) -> int:
-        return 0 if self._is_readable_only else _number(self._files.read("peak"))
-
-    def close(self) -> None:
-        self._files.close()
-
 
 class CgroupsV2:
     """One hierarchy. Processes may only be in its leaves, so the guest gets a leaf as well."""
 
     version = 2
     separates = True
-    detail = "commands have memory, process and processor limits below those of the guest"
+    detail = SEPARATE
     CONTROLLERS = "+memory +pids +cpu"
 
     def __init__(self, root: Path, proc: Path = Path("/proc")) -> None:

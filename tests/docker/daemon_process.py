@@ -139,7 +139,13 @@ class DaemonProcess:
 @asynccontextmanager
 async def running_daemon(**settings: str) -> AsyncIterator[DaemonProcess]:
     """A daemon with these settings; stopped and removed afterwards."""
-    daemon = DaemonProcess(**settings)
+    async with served(DaemonProcess(**settings)) as daemon:
+        yield daemon
+
+
+@asynccontextmanager
+async def served(daemon: DaemonProcess) -> AsyncIterator[DaemonProcess]:
+    """The same for one that was prepared by hand."""
     try:
         await daemon.start()
         yield daemon

@@ -22,7 +22,7 @@ from sandboxd.isolation.host import Host
 from sandboxd.sandbox import Sandbox, SandboxMaker
 from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, exec_service_pb2, session_service_pb2
 from tests.docker.commands import run
-from tests.docker.daemon_process import RUNTIME, Api, DaemonProcess, running_daemon
+from tests.docker.daemon_process import RUNTIME, Api, DaemonProcess, running_daemon, served
 
 WHERE = "grep -E ':(memory|pids|cpuacct):' /proc/self/cgroup | cut -d: -f3 | sort -u"
 
@@ -242,7 +242,7 @@ async def test_low_disk_space_refuses_new_workspaces() -> None:
         with pytest.raises(Exception, match="disk space left"):
             await open_session(api)
         assert (await api.status()).pool.in_use == 0
-    assert not list(daemon.directory.glob("state/disks/*.img"))
+        assert not list(daemon.directory.glob("state/disks/*.img"))
 
 
 # --- a daemon that is not root ---
@@ -258,13 +258,8 @@ async def unprivileged() -> AsyncIterator[DaemonProcess]:
     daemon.directory.chmod(0o711)
     as_nobody = _as_user(nobody.pw_uid, nobody.pw_gid, socket_group)
     daemon.program = [*as_nobody, *daemon.program]
-    try:
-        await daemon.start()
+    async with served(daemon):
         yield daemon
-    finally:
-        if daemon.process is not None:
-            await daemon.stop()
-        daemon.remove_directory()
 
 
 def _as_user(uid: int, gid: int, group: int) -> list[str]:
@@ -296,6 +291,29 @@ async def test_daemon_without_root_says_what_is_weaker_and_tells_the_truth(
     assert states["command limits"] in weaker
     assert states["workspace"] in weaker
     assert states["host kill"] in weaker
+
+
+async def test_daemon_without_root_has_the_engine_end_a_stopped_guest(
+    unprivileged: DaemonProcess,
+) -> None:
+    """Where the host may not kill, the last step is the engine's, and it is counted."""
+    await unprivileged.wait_until_warm()
+    async with unprivileged.api() as api, aiodocker.Docker() as docker:
+        session_id = await open_session(api)
+        running_command = asyncio.ensure_future(run(api, session_id, "sleep 100", timeout=1))
+        async with asyncio.timeout(10):
+            while (await api.status()).running_execs != 1:
+                await asyncio.sleep(0.01)
+        for pid in await _first_processes(docker, unprivileged):
+            os.kill(pid, signal.SIGSTOP)
+        stuck = await running_command
+        ladder = (await api.status()).ladder
+        again = await open_session(api)
+        after = await run(api, again, "echo ok")
+
+    assert stuck.exit.reason == exec_pb2.EXIT_REASON_TIMED_OUT
+    assert (ladder.by_guest, ladder.by_host, ladder.by_engine) == (0, 0, 1)
+    assert after.stdout.data == b"ok\n"
 
 
 # --- the way of cgroup version 2 ---

@@ -197,6 +197,21 @@ async def test_missing_guest_runtime_is_told(
         await running(asked, engine=engine, maker=guests.maker).__aenter__()
 
 
+async def test_runtime_that_the_engine_lacks_is_refused(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """Whoever asked for a stronger runtime never gets the default one instead, nor a late error."""
+    asked = config.model_copy(update={"container_runtime": "runsc"})
+    with pytest.raises(StartRefused, match="no runtime runsc, only fake"):
+        async with running(asked, engine=engine, maker=guests.maker):
+            pass
+    assert engine.live == set()
+
+    known = config.model_copy(update={"container_runtime": "fake"})
+    async with running(known, engine=FakeEngine(), maker=guests.maker) as daemon:
+        assert daemon.config.container_runtime == "fake"
+
+
 @pytest.mark.parametrize("length", [80, 95, 200])
 async def test_run_directory_too_long_for_a_socket_is_told(
     length: int, config: Config, engine: FakeEngine, guests: FakeGuests

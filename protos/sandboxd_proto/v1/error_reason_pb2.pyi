@@ -64,6 +64,38 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The session has no exec with this id, or it ended too long ago. NOT_FOUND."""
     EXEC_ENDED: _ErrorReason.ValueType  # 20
     """The exec has ended, or still waits for its shell, and cannot be acted on. FAILED_PRECONDITION."""
+    FILE_NOT_FOUND: _ErrorReason.ValueType  # 21
+    """There is nothing at this path. NOT_FOUND."""
+    FILE_EXISTS: _ErrorReason.ValueType  # 22
+    """There is something at this path already. ALREADY_EXISTS."""
+    NOT_A_FILE: _ErrorReason.ValueType  # 23
+    """It is not a regular file. FAILED_PRECONDITION."""
+    NOT_A_DIRECTORY: _ErrorReason.ValueType  # 24
+    """It is not a directory. FAILED_PRECONDITION."""
+    DIRECTORY_NOT_EMPTY: _ErrorReason.ValueType  # 25
+    """The directory is not empty; remove it recursively. FAILED_PRECONDITION."""
+    OUTSIDE_WORKSPACE: _ErrorReason.ValueType  # 26
+    """The path leads out of the workspace, through a link. FAILED_PRECONDITION."""
+    PROTECTED_PATH: _ErrorReason.ValueType  # 27
+    """The workspace itself, its layout and project_files/ cannot be removed or moved, nor things moved between areas. FAILED_PRECONDITION."""
+    FILE_NOT_PERMITTED: _ErrorReason.ValueType  # 28
+    """Permissions that a command has set forbid it. FAILED_PRECONDITION."""
+    FILE_TOO_LARGE: _ErrorReason.ValueType  # 29
+    """The file is larger than a file may be, or than the operation takes; the limit is in the metadata. FAILED_PRECONDITION."""
+    WORKSPACE_FULL: _ErrorReason.ValueType  # 30
+    """The workspace has no room for it, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
+    CHECKSUM_MISMATCH: _ErrorReason.ValueType  # 31
+    """What arrived is not what the header announced, in size or checksum. ABORTED; nothing was written, send it again."""
+    FILE_CHANGED: _ErrorReason.ValueType  # 32
+    """The file became shorter while it was read. ABORTED; read it again."""
+    TEXT_NOT_FOUND: _ErrorReason.ValueType  # 33
+    """The text to replace is not there as often as expected. FAILED_PRECONDITION."""
+    INVALID_ARCHIVE: _ErrorReason.ValueType  # 34
+    """It is no archive that can be read. INVALID_ARGUMENT."""
+    FILE_BUSY: _ErrorReason.ValueType  # 35
+    """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
+    """A command ended or stopped what was at work on the files. ABORTED; try again."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -113,4 +145,36 @@ EXEC_NOT_FOUND: ErrorReason.ValueType  # 19
 """The session has no exec with this id, or it ended too long ago. NOT_FOUND."""
 EXEC_ENDED: ErrorReason.ValueType  # 20
 """The exec has ended, or still waits for its shell, and cannot be acted on. FAILED_PRECONDITION."""
+FILE_NOT_FOUND: ErrorReason.ValueType  # 21
+"""There is nothing at this path. NOT_FOUND."""
+FILE_EXISTS: ErrorReason.ValueType  # 22
+"""There is something at this path already. ALREADY_EXISTS."""
+NOT_A_FILE: ErrorReason.ValueType  # 23
+"""It is not a regular file. FAILED_PRECONDITION."""
+NOT_A_DIRECTORY: ErrorReason.ValueType  # 24
+"""It is not a directory. FAILED_PRECONDITION."""
+DIRECTORY_NOT_EMPTY: ErrorReason.ValueType  # 25
+"""The directory is not empty; remove it recursively. FAILED_PRECONDITION."""
+OUTSIDE_WORKSPACE: ErrorReason.ValueType  # 26
+"""The path leads out of the workspace, through a link. FAILED_PRECONDITION."""
+PROTECTED_PATH: ErrorReason.ValueType  # 27
+"""The workspace itself, its layout and project_files/ cannot be removed or moved, nor things moved between areas. FAILED_PRECONDITION."""
+FILE_NOT_PERMITTED: ErrorReason.ValueType  # 28
+"""Permissions that a command has set forbid it. FAILED_PRECONDITION."""
+FILE_TOO_LARGE: ErrorReason.ValueType  # 29
+"""The file is larger than a file may be, or than the operation takes; the limit is in the metadata. FAILED_PRECONDITION."""
+WORKSPACE_FULL: ErrorReason.ValueType  # 30
+"""The workspace has no room for it, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
+CHECKSUM_MISMATCH: ErrorReason.ValueType  # 31
+"""What arrived is not what the header announced, in size or checksum. ABORTED; nothing was written, send it again."""
+FILE_CHANGED: ErrorReason.ValueType  # 32
+"""The file became shorter while it was read. ABORTED; read it again."""
+TEXT_NOT_FOUND: ErrorReason.ValueType  # 33
+"""The text to replace is not there as often as expected. FAILED_PRECONDITION."""
+INVALID_ARCHIVE: ErrorReason.ValueType  # 34
+"""It is no archive that can be read. INVALID_ARGUMENT."""
+FILE_BUSY: ErrorReason.ValueType  # 35
+"""Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
+"""A command ended or stopped what was at work on the files. ABORTED; try again."""
 global___ErrorReason = ErrorReason

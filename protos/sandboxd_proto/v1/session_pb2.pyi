@@ -167,6 +167,7 @@ class SessionLimits(google.protobuf.message.Message):
     DEFAULT_EXEC_TIMEOUT_FIELD_NUMBER: builtins.int
     MAX_EXEC_TIMEOUT_FIELD_NUMBER: builtins.int
     MAX_RUN_OUTPUT_BYTES_FIELD_NUMBER: builtins.int
+    MAX_FILE_BYTES_FIELD_NUMBER: builtins.int
     memory_bytes: builtins.int
     """Output only. Memory of the whole sandbox."""
     max_processes: builtins.int
@@ -181,6 +182,8 @@ class SessionLimits(google.protobuf.message.Message):
     """Output only. Commands that may run at once."""
     max_run_output_bytes: builtins.int
     """Output only. Bytes of each stream that Run returns at most."""
+    max_file_bytes: builtins.int
+    """Output only. Bytes of a single file; the kernel enforces it."""
     @property
     def default_exec_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Output only. Timeout of a command that names none."""
@@ -201,8 +204,9 @@ class SessionLimits(google.protobuf.message.Message):
         default_exec_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         max_exec_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         max_run_output_bytes: builtins.int = ...,
+        max_file_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cpu_millis", b"cpu_millis", "default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout", "max_processes", b"max_processes", "max_run_output_bytes", b"max_run_output_bytes", "max_running_execs", b"max_running_execs", "memory_bytes", b"memory_bytes", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_millis", b"cpu_millis", "default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "max_run_output_bytes", b"max_run_output_bytes", "max_running_execs", b"max_running_execs", "memory_bytes", b"memory_bytes", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
 
 global___SessionLimits = SessionLimits

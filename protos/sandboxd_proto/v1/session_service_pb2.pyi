@@ -355,3 +355,46 @@ class CloseSessionResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["session", b"session"]) -> None: ...
 
 global___CloseSessionResponse = CloseSessionResponse
+
+@typing.final
+class ResetSessionRequest(google.protobuf.message.Message):
+    """Asks for a fresh sandbox."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Id from OpenSession."""
+    incarnation: builtins.int
+    """Optional. Fail with SESSION_RECREATED unless the session is on this incarnation; 0 means any. Makes a repeated call safe."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        incarnation: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "session_id", b"session_id"]) -> None: ...
+
+global___ResetSessionRequest = ResetSessionRequest
+
+@typing.final
+class ResetSessionResponse(google.protobuf.message.Message):
+    """The session on its new sandbox."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: builtins.int
+    @property
+    def session(self) -> sandboxd_proto.v1.session_pb2.Session:
+        """The session, on its next incarnation."""
+
+    def __init__(
+        self,
+        *,
+        session: sandboxd_proto.v1.session_pb2.Session | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["session", b"session"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["session", b"session"]) -> None: ...
+
+global___ResetSessionResponse = ResetSessionResponse

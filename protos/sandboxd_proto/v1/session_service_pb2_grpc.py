@@ -60,6 +60,11 @@ class SessionServiceStub(object):
                 request_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CloseSessionRequest.SerializeToString,
                 response_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CloseSessionResponse.FromString,
                 _registered_method=True)
+        self.ResetSession = channel.unary_unary(
+                '/sandboxd.v1.SessionService/ResetSession',
+                request_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer(object):
@@ -108,6 +113,15 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResetSession(self, request, context):
+        """Gives a session a fresh sandbox: everything that runs in it ends with reason SESSION_CLOSED and its files are gone, but project_files/
+        stays. The id stays, the incarnation moves on. A session that has expired or lost its sandbox is reset as well.
+        Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -135,6 +149,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.CloseSession,
                     request_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CloseSessionRequest.FromString,
                     response_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CloseSessionResponse.SerializeToString,
+            ),
+            'ResetSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetSession,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -273,6 +292,33 @@ class SessionService(object):
             '/sandboxd.v1.SessionService/CloseSession',
             sandboxd__proto_dot_v1_dot_session__service__pb2.CloseSessionRequest.SerializeToString,
             sandboxd__proto_dot_v1_dot_session__service__pb2.CloseSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.SessionService/ResetSession',
+            sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -63,6 +63,15 @@ class SessionServiceStub:
     Reasons: SESSION_NOT_FOUND.
     """
 
+    ResetSession: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.ResetSessionRequest,
+        sandboxd_proto.v1.session_service_pb2.ResetSessionResponse,
+    ]
+    """Gives a session a fresh sandbox: everything that runs in it ends with reason SESSION_CLOSED and its files are gone, but project_files/
+    stays. The id stays, the incarnation moves on. A session that has expired or lost its sandbox is reset as well.
+    Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
+    """
+
 class SessionServiceAsyncStub:
     """Opens, watches and closes sessions."""
 
@@ -106,6 +115,15 @@ class SessionServiceAsyncStub:
     """Ends a session: running commands end with reason SESSION_CLOSED, its sandbox and files are
     destroyed. Closing a session that has ended is not an error.
     Reasons: SESSION_NOT_FOUND.
+    """
+
+    ResetSession: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.ResetSessionRequest,
+        sandboxd_proto.v1.session_service_pb2.ResetSessionResponse,
+    ]
+    """Gives a session a fresh sandbox: everything that runs in it ends with reason SESSION_CLOSED and its files are gone, but project_files/
+    stays. The id stays, the incarnation moves on. A session that has expired or lost its sandbox is reset as well.
+    Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
     """
 
 class SessionServiceServicer(metaclass=abc.ABCMeta):
@@ -161,6 +179,17 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         """Ends a session: running commands end with reason SESSION_CLOSED, its sandbox and files are
         destroyed. Closing a session that has ended is not an error.
         Reasons: SESSION_NOT_FOUND.
+        """
+
+    @abc.abstractmethod
+    def ResetSession(
+        self,
+        request: sandboxd_proto.v1.session_service_pb2.ResetSessionRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.ResetSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.ResetSessionResponse]]:
+        """Gives a session a fresh sandbox: everything that runs in it ends with reason SESSION_CLOSED and its files are gone, but project_files/
+        stays. The id stays, the incarnation moves on. A session that has expired or lost its sandbox is reset as well.
+        Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

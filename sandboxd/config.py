@@ -119,6 +119,16 @@ class Config(BaseSettings):
     workspace_write_mb: int = _own(200, "WORKSPACE_WRITE_MB", ge=0)
     """Megabytes per second that a workspace on disk takes; 0 means no limit."""
     max_total_files: int = _setting(1000, "MAX_TOTAL_FILES", ge=16)
+    """Files and directories that a workspace holds."""
+    max_file_mb: int = _setting(100, "MAX_FILE_SIZE_MB", ge=1)
+    """Size of a single file."""
+    max_project_mb: int = _own(500, "MAX_PROJECT_SIZE_MB", ge=1)
+    """Size of the project files of a session, which are no part of its workspace's size."""
+    max_project_files: int = _own(1000, "MAX_PROJECT_FILES", ge=1)
+    """Project files and directories of a session."""
+    workspace_layout: str = _own("shared", "WORKSPACE_LAYOUT", pattern="^(shared|separate)$")
+    """`shared`: agent_workspace is another name of the workspace itself; `separate`: a directory of
+    its own in it, where commands and relative paths start."""
 
     default_exec_seconds: float = _own(30.0, "EXEC_TIMEOUT_SECONDS", gt=0)
     max_exec_seconds: float = _own(3600.0, "MAX_EXEC_TIMEOUT_SECONDS", gt=0)
@@ -193,6 +203,16 @@ class Config(BaseSettings):
     @property
     def workspace_bytes(self) -> int:
         return self.max_workspace_mb << 20
+
+    @property
+    def max_file_bytes(self) -> int:
+        return self.max_file_mb << 20
+
+    @property
+    def start_dir(self) -> str:
+        """Where commands and relative paths of requests start."""
+        is_separate = self.workspace_layout == "separate"
+        return f"{self.workspace_dir}/agent_workspace" if is_separate else self.workspace_dir
 
     def with_workspace_in_memory(self) -> Config:
         """What holds where workspaces are a part of the memory limit."""

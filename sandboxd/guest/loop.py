@@ -18,7 +18,7 @@ from .frames import Cause, Kind, Stream
 from .interaction import Interaction
 from .processes import Beginning
 from .request import command_of, label_of
-from .settings import Settings, environment_of
+from .settings import Settings, environment_of, start_dir_of
 from .shell import Refusal, Shells
 from .spawner import ALONE_SECONDS, PATIENCE_SECONDS, Spawner
 
@@ -57,7 +57,7 @@ class Guest:
         self._spawner = spawner
         self._asks_to_place = settings["asks_to_place"]
         self._grace_seconds = settings.get("grace_seconds", 0.0)
-        self._workspace = settings["workspace"]
+        self._workspace = start_dir_of(settings)
         self._shells = Shells(
             workspace=self._workspace,
             environment=environment_of(settings),
@@ -225,7 +225,7 @@ class Guest:
         self._redial_at = self._end_at = float("inf")
         self._grace_seconds = settings.get("grace_seconds", self._grace_seconds)
         if "workspace" in settings and "env" in settings:
-            self._workspace = settings["workspace"]
+            self._workspace = start_dir_of(settings)
             self._shells.change(workspace=self._workspace, environment=environment_of(settings))
         for execution in self._ended.all():
             state = execution.state(has_ended=True)

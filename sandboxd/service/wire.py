@@ -302,6 +302,7 @@ def limits(config: Config) -> session_pb2.SessionLimits:
         default_exec_timeout=duration(config.default_exec_seconds),
         max_exec_timeout=duration(config.max_exec_seconds),
         max_run_output_bytes=config.max_run_output_bytes,
+        max_file_bytes=config.max_file_bytes,
     )
 
 

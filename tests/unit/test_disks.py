@@ -170,12 +170,13 @@ def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_a_template_is_known_by_all_that_it_depends_on() -> None:
     names = {
-        disk_template.file_name(size_bytes=size, max_files=files)
+        disk_template.file_name(size_bytes=size, max_files=files, layout=layout)
         for size in (MIB, 2 * MIB)
         for files in (10, 11)
+        for layout in Layout
     }
 
-    assert len(names) == 4
+    assert len(names) == 8
     assert all(os.uname().release in name for name in names)
 
 

@@ -40,7 +40,7 @@ class InstantMaker:
         self.live.add(sandbox.id)
         return sandbox
 
-    async def destroy(self, sandbox: Sandbox) -> None:
+    async def destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
         self.live.remove(sandbox.id)
 
     async def sweep(self) -> int:

@@ -9,21 +9,19 @@ from sandboxd.files.worker import Worker, WorkerGone, believed
 from sandboxd.guest.files import codec
 from sandboxd.guest.files.codec import Kind
 
+_TYPES = (None, *FileType)
 
-def entry_of(told: codec.Entry) -> Entry:
-    return Entry(
-        path=told.path,
-        type=FileType(told.type),
-        size=told.size,
-        modified_ns=told.modified_ns,
-        mode=told.mode,
-        link_target=told.target,
-    )
+
+def _entry_of(told: codec.Entry) -> Entry:
+    path, kind, mode, size, modified_ns, target = told
+    file_type = _TYPES[kind]
+    assert file_type is not None
+    return Entry(path, file_type, size, modified_ns, mode, target)
 
 
 def decoded_entries(payload: bytes) -> list[Entry]:
     with believed():
-        return [entry_of(told) for told in codec.decode_entries(payload)]
+        return [_entry_of(told) for told in codec.decode_entries(payload)]
 
 
 async def one_entry(worker: Worker) -> Entry:

@@ -182,15 +182,18 @@ def encode_changes(*, overflow: bool, changes: bytes) -> bytes:
 
 
 def decode_entries(payload: Payload) -> Iterator[Entry]:
-    position = 0
-    while position < len(payload):
-        fields = _unpack(_ENTRY, payload, position)
-        kind, mode, size, modified_ns, path_size, target_size = fields
-        if not 1 <= kind <= 6 or mode > 0o7777 or max(path_size, target_size) > MAX_PATH:
+    payload = bytes(payload)
+    position, end, head = 0, len(payload), _ENTRY.size
+    while position < end:
+        kind, mode, size, modified_ns, path_size, target_size = _unpack(_ENTRY, payload, position)
+        if not 1 <= kind <= 6 or mode > 0o7777 or path_size > MAX_PATH or target_size > MAX_PATH:
             raise Malformed("impossible entry")
-        position += _ENTRY.size
-        path, target = _cut(payload, position, path_size, target_size)
-        position += path_size + target_size
+        begin = position + head
+        middle = begin + path_size
+        position = middle + target_size
+        if position > end:
+            raise Malformed("something is cut off")
+        path, target = payload[begin:middle], payload[middle:position]
         yield Entry(path, kind, mode, size, modified_ns, target)
 
 

@@ -18,19 +18,18 @@ _TYPES = {
     stat.S_IFIFO: FIFO,
     stat.S_IFSOCK: SOCKET,
 }
+_TYPE_BITS = 0o170000
+_SIZED = (FILE, SYMLINK)
 _MAX_NS, _MIN_NS = (1 << 63) - 1, -(1 << 63)
 
 
 def entry_of(path: bytes, status: os.stat_result, target: bytes = b"") -> Entry:
-    kind = _TYPES.get(stat.S_IFMT(status.st_mode), OTHER)
-    return Entry(
-        path,
-        kind,
-        stat.S_IMODE(status.st_mode),
-        status.st_size if kind in (FILE, SYMLINK) else 0,
-        min(max(status.st_mtime_ns, _MIN_NS), _MAX_NS),
-        target[:MAX_PATH],
-    )
+    mode, modified_ns = status.st_mode, status.st_mtime_ns
+    kind = _TYPES.get(mode & _TYPE_BITS, OTHER)
+    if not _MIN_NS <= modified_ns <= _MAX_NS:
+        modified_ns = _MIN_NS if modified_ns < 0 else _MAX_NS
+    size = status.st_size if kind in _SIZED else 0
+    return Entry(path, kind, mode & 0o7777, size, modified_ns, target[:MAX_PATH])
 
 
 def describe(parent: int, name: bytes, path: bytes) -> Entry:

@@ -4,7 +4,7 @@ import os
 import time
 
 from .area import Area
-from .codec import Entry
+from .codec import MAX_PATH, Entry
 from .daemon_end import DaemonEnd
 from .describe import DIRECTORY, FILE, SYMLINK, describe_place, entry_of
 from .request import Request
@@ -14,6 +14,7 @@ MAX_LOOKED_AT = 1_000_000
 MAX_PAGE_BYTES = 1 << 20
 """A page that would become larger ends earlier."""
 _ENTRY_BYTES = 64
+_LOOK_EVERY = 512
 
 
 def stat(area: Area, request: Request, daemon: DaemonEnd) -> None:
@@ -81,17 +82,19 @@ class _Listing:
 
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
         directories = []
-        with os.scandir(descriptor) as entries:
-            for found in entries:
-                self._count()
-                name = os.fsencode(found.name)
+        above = joined(self._prefix, path)
+        lead = above + b"/" if above else b""
+        self._look(1)
+        with os.scandir(descriptor) as found:
+            for count, one in enumerate(found, 1):
+                if count % _LOOK_EVERY == 0:
+                    self._look(_LOOK_EVERY)
+                name = os.fsencode(one.name)
                 try:
-                    status = found.stat(follow_symlinks=False)
+                    status = one.stat(follow_symlinks=False)
                 except OSError:
                     continue  # gone since
-                below = joined(path, name)
-                full = joined(self._prefix, below) if below is not None else None
-                entry = entry_of(full or b"", status)
+                entry = entry_of(lead + name, status)
                 if entry.type == FILE:
                     self.files += 1
                     self.bytes += entry.size
@@ -99,17 +102,16 @@ class _Listing:
                     directories.append(name)
                 elif entry.type == SYMLINK:
                     entry = entry._replace(target=_target(descriptor, name))
-                if full is None:
+                if above is None or len(entry.path) > MAX_PATH:
                     self.shows_all = False
                 else:
                     self.page.add(entry)
         return directories
 
-    def _count(self) -> None:
-        self._daemon.check()
-        self._looked_at += 1
-        is_over = self._looked_at % 1024 == 0 and time.monotonic() > self._give_up_at
-        if is_over or self._looked_at > MAX_LOOKED_AT:
+    def _look(self, count: int) -> None:
+        self._daemon.look()
+        self._looked_at += count
+        if self._looked_at > MAX_LOOKED_AT or time.monotonic() > self._give_up_at:
             raise Enough
 
 

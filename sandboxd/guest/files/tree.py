@@ -42,11 +42,11 @@ class _Level:
         return joined(self.path, name)
 
 
-def joined(path: bytes | None, name: bytes) -> bytes | None:
+def joined(path: bytes | None, name: bytes | None) -> bytes | None:
     """None if it becomes too long to be told."""
-    if path is None or len(path) + 1 + len(name) > MAX_PATH:
+    if path is None or name is None or len(path) + 1 + len(name) > MAX_PATH:
         return None
-    return path + b"/" + name if path else name
+    return path + b"/" + name if path and name else path or name
 
 
 class _Walk:

@@ -376,14 +376,16 @@ def _install_guest(state_dir: Path) -> Path:
     the mount is read-only and every start would compile it again.
     """
     source = Path(__file__).parent / "guest"
-    files = sorted(source.glob("*.py"))
+    files = sorted(source.rglob("*.py"))
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     target = state_dir / "guest" / digest
     if not target.exists():
         staging = target.with_suffix(f".{os.getpid()}")
         staging.mkdir(parents=True, mode=0o755)
         for file in files:
-            shutil.copyfile(file, staging / file.name)
+            copy = staging / file.relative_to(source)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copy)
         compileall.compile_dir(
             staging, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
         )

@@ -26,7 +26,8 @@ from sandboxd.files.requests import (
     TextSpec,
     UploadSpec,
 )
-from sandboxd.files.workspace import Download, TarDownload, WorkspaceFiles
+from sandboxd.files.transfer import Download
+from sandboxd.files.workspace import TarDownload, WorkspaceFiles
 
 __all__ = [
     "Change",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class FileType(IntEnum):
@@ -31,9 +32,8 @@ _BITS = {
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """Something with a name in a workspace."""
+class Entry(NamedTuple):
+    """Something with a name in a workspace. A tuple, since listings make thousands."""
 
     path: bytes
     """From the workspace on; empty for the workspace itself."""

@@ -14,6 +14,7 @@ from . import frames, named_shell, processes
 from .daemon_link import LINGER_SECONDS, DaemonLink
 from .ended import EndedExecs
 from .execution import Exec, Output
+from .file_workers import FileWorkers
 from .frames import Cause, Kind, Stream
 from .interaction import Interaction
 from .processes import Beginning
@@ -81,6 +82,7 @@ class Guest:
         self._pipes = select.epoll()
         self._pipes_watched = True
         self._interaction = Interaction(self._poll)
+        self._workers = FileWorkers()
         self._link = DaemonLink(self._poll)
         self._is_welcome = True
         self._is_lost = False
@@ -153,7 +155,8 @@ class Guest:
         self._leftovers_known = True
         self._shells.settle_states()
         there = processes.living() if processes.are_any() else ()
-        self._leftovers = frozenset((one.pid, one.started) for one in there)
+        workers = self._workers.pids
+        self._leftovers = frozenset((p.pid, p.started) for p in there if p.pid not in workers)
 
     def _prepare_quietly(self) -> None:
         """Fails at the limit of processes, or when a command kills what it can see; then the next
@@ -195,6 +198,7 @@ class Guest:
         self._redial_at = now if self._is_welcome else now + REDIAL_SECONDS
         self._end_at = min(self._end_at, now + self._grace_seconds)
         self._link.close()
+        self._workers.end_all()
         self._is_lost = self._is_welcome = False
         self._ended.flow_is_lost()
         self._watch_pipes(True)
@@ -334,8 +338,16 @@ class Guest:
             self._link.send(frames.encode(Kind.PONG, payload=payload))
         elif kind == Kind.RESUME:
             self._resume(channel, *frames.decode_resume(payload))
+        elif kind in (Kind.FILES, Kind.FILES_END):
+            self._have_worked(kind, channel)
         else:
             self._interaction.handle(kind, self._running.get(channel), payload)
+
+    def _have_worked(self, kind: int, number: int) -> None:
+        if kind == Kind.FILES:
+            self._workers.start(number, self._link.take_descriptor(), self._workspace)
+        else:
+            self._workers.end(number)
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
         command = command_of(request, self._workspace)
@@ -376,7 +388,7 @@ class Guest:
     def _make_room(self) -> None:
         """No process is left for a command: end those that earlier commands have left behind."""
         running = {one.pid for one in self._running.values() if one.status is None}
-        processes.end_leftovers(running, self._reap)
+        processes.end_leftovers(running | self._workers.pids, self._reap)
 
     def _refuse(self, channel: int, why: str) -> None:
         text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
@@ -424,9 +436,8 @@ class Guest:
     def _is_alone(self, execution: Exec) -> bool:
         """Whether nothing but the waiting shell would have to be spared."""
         ours = {execution.pid, self._shells.waiting_pid}
-        return len(self._by_pid) == 1 and not any(
-            pid not in ours for pid, _ in execution.beginning.seen
-        )
+        is_only = len(self._by_pid) == 1 and not self._workers.pids
+        return is_only and not any(pid not in ours for pid, _ in execution.beginning.seen)
 
     def _kill(self, channel: int) -> None:
         execution = self._running.get(channel)
@@ -436,6 +447,7 @@ class Guest:
         spared = {one.pid for one in others if one.status is None}
         if self._shells.waiting_pid is not None:
             spared.add(self._shells.waiting_pid)
+        spared |= self._workers.pids
         execution.cause = Cause.KILLED
         if self._is_alone(execution):
             processes.sweep(self._reap)
@@ -469,6 +481,7 @@ class Guest:
             if pid == 0:
                 return
             self._shells.forget(pid)
+            self._workers.forget(pid)
             execution = self._by_pid.pop(pid, None)
             if execution is not None:
                 execution.has_ended(status)

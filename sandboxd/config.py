@@ -146,6 +146,8 @@ class Config(BaseSettings):
     """Bytes of output that are kept in all, on disk."""
     max_run_output_bytes: Bytes = _own(1 << 20, "MAX_RUN_OUTPUT", ge=1024, le=4 << 20)
     """Bytes of each stream that Run returns."""
+    upload_idle_seconds: float = _own(60.0, "UPLOAD_IDLE_SECONDS", gt=0)
+    """How long an upload may pause before it is given up."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
     examine: bool = _own(True, "EXAMINE")

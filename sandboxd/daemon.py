@@ -27,6 +27,7 @@ from sandboxd.errors import SandboxdError
 from sandboxd.examination import Examiner
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
+from sandboxd.files import FileSettings
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
 from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
@@ -40,6 +41,7 @@ from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
 from sandboxd.sandbox import Belongings, SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.file_service import FileServicer
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.sessions import Adopted, Sessions, SessionSettings, belongings_of
@@ -123,6 +125,7 @@ async def running(
             config,
             sessions=SessionServicer(sessions, config),
             execs=ExecServicer(sessions, config),
+            files=FileServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
                 pool,
@@ -409,4 +412,12 @@ def _session_settings(config: Config) -> SessionSettings:
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
         outlive_the_daemon=config.keep_sessions,
+        files=FileSettings(
+            workspace_dir=config.workspace_dir,
+            max_file_bytes=config.max_file_bytes,
+            workspace_bytes=config.workspace_bytes,
+            workspace_files=config.max_total_files,
+            project_bytes=config.max_project_mb << 20,
+            project_files=config.max_project_files,
+        ),
     )

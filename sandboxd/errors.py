@@ -43,7 +43,8 @@
         ├── SandboxLost             the sandbox died or misbehaved and was destroyed
         ├── ChecksumMismatch
         ├── FileChanged
-        └── FileWorkInterrupted
+        ├── FileWorkInterrupted
+        └── UploadStalled
 
 Categories decide the gRPC status (service/status.py), leaves carry the reason, which names
 a value of ErrorReason in error_reason.proto. A message is a sentence that says what to do next; it
@@ -454,4 +455,15 @@ class FileWorkInterrupted(Lost):
         super().__init__(
             "What was at work on the files was ended or stopped by a command of this session; "
             "try again."
+        )
+
+
+class UploadStalled(Lost):
+    """Its caller is connected and sends nothing."""
+
+    reason = "UPLOAD_STALLED"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"Nothing arrived of this upload for {seconds:g} s, so it was given up; send it again."
         )

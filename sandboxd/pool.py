@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -206,6 +207,10 @@ class WarmPool:
     def discard(self, kept: Belongings) -> None:
         """Delete what was kept."""
         self._tasks.spawn(self._maker.discard(kept), "discard")
+
+    def project_dir(self, sandbox: Sandbox) -> Path:
+        """The host's directory that the sandbox shows as its project files."""
+        return self._maker.projects.path(sandbox.belongings.project_id)
 
     async def move_project_files(self, source_id: str, target_id: str) -> None:
         """From a sandbox that is no more to another; all of them, or none."""

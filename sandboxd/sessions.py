@@ -7,7 +7,8 @@ import base64
 import binascii
 import secrets
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, NamedTuple, NewType, TypeVar
@@ -17,6 +18,7 @@ import structlog
 from sandboxd.errors import (
     Draining,
     ExecNotFound,
+    FileWorkInterrupted,
     InvalidRequest,
     PoolExhausted,
     SandboxLost,
@@ -28,6 +30,7 @@ from sandboxd.errors import (
 from sandboxd.exec_shelf import ExecHouse, ExecShelf, shelves_on_disk
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec, Reason
+from sandboxd.files import FileDesk, FileSettings, WorkspaceFiles
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation.disks import Disk
 from sandboxd.pool import WarmPool
@@ -63,6 +66,7 @@ class SessionSettings:
     """How long an ended session is remembered."""
     outlive_the_daemon: bool = False
     """Whether a stop leaves them, with what runs in them, to the next daemon."""
+    files: FileSettings
 
 
 class Adopted(NamedTuple):
@@ -96,6 +100,8 @@ class Session:
     def __init__(self, record: SessionRecord, house: ExecHouse) -> None:
         self.record = record
         self.sandbox: Sandbox | None = None
+        self.files: FileDesk | None = None
+        """There while it is active."""
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
         self.execs = ExecShelf(house, shelf_name(record), on_ended=self.touch)
@@ -115,8 +121,9 @@ class Session:
 
     @property
     def seconds_left(self) -> float:
-        """Until it expires, if it is not used. A running command is use."""
-        idle = 0.0 if self.execs else time.monotonic() - self._last_use
+        """Until it expires, if it is not used. A running command is use, as is work on files."""
+        is_used = self.execs or self.files
+        idle = 0.0 if is_used else time.monotonic() - self._last_use
         return self.record.idle_seconds - idle
 
     def touch(self) -> None:
@@ -191,7 +198,7 @@ class Sessions:
 
     def _adopt(self, session: Session, adopted: Adopted) -> None:
         sandbox = adopted.sandbox
-        session.sandbox = sandbox
+        self._put_on(session, sandbox)
         session.execs.adopt(sandbox, adopted.states)
         sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
         log.info("session.adopted", session_id=session.id, execs=len(session.execs))
@@ -364,7 +371,7 @@ class Sessions:
     def _install(self, record: SessionRecord, sandbox: Sandbox) -> Session:
         """From here on the session is on this sandbox; SandboxLost if it is lost by now."""
         session = Session(record, self.house)
-        session.sandbox = sandbox
+        self._put_on(session, sandbox)
         self._sessions[session.id] = session
         self._by_thread[record.user_id, record.thread_id] = session
         sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
@@ -387,6 +394,12 @@ class Sessions:
             self._expiry_changed.set()
             await self._registry.save(changed)
         return session, Outcome.ATTACHED
+
+    def _put_on(self, session: Session, sandbox: Sandbox) -> None:
+        session.sandbox = sandbox
+        project_dir = self._pool.project_dir(sandbox)
+        files = WorkspaceFiles(sandbox, self._settings.files, project_dir)
+        session.files = FileDesk(files, on_use=session.touch)
 
     # --- reset ---
 
@@ -497,6 +510,22 @@ class Sessions:
         session.touch()
         return session.start_exec(spec)
 
+    @asynccontextmanager
+    async def file_work(self, session_id: str, *, incarnation: int = 0) -> AsyncIterator[FileDesk]:
+        """Work on the files of an active session. What the session does not live to see the end of
+        has failed, whatever came of it."""
+        self._refuse_if_draining()
+        session = self._active(session_id)
+        _check_incarnation(session, incarnation)
+        assert session.files is not None
+        try:
+            with session.files.at_work():
+                yield session.files
+        except (FileWorkInterrupted, SandboxLost):
+            _check_active(session)
+            raise
+        _check_active(session)
+
     def find_exec(self, session_id: str, exec_id: str) -> Exec:
         """An exec, running or ended, also of a session that was lost meanwhile."""
         session = self.get(session_id)
@@ -508,15 +537,8 @@ class Sessions:
 
     def _active(self, session_id: str) -> Session:
         session = self.get(session_id)
-        match session.record.state:
-            case SessionState.ACTIVE:
-                return session
-            case SessionState.CLOSED:
-                raise SessionClosed(session_id)
-            case SessionState.EXPIRED:
-                raise SessionExpired(session_id, session.record.end_reason)
-            case SessionState.LOST:
-                raise SandboxLost(session.record.end_reason)
+        _check_active(session)
+        return session
 
     # --- ends ---
 
@@ -541,6 +563,9 @@ class Sessions:
         kept = belongings_of(session.record)
         session.record = _ended(session.record, state, why)
         session.execs.end_all(Reason.SESSION_CLOSED)
+        if session.files is not None:
+            session.files.close()
+            session.files = None
         sandbox, session.sandbox = session.sandbox, None
         if sandbox is not None:
             sandbox.cut_off(why)
@@ -664,6 +689,18 @@ def _check_incarnation(session: Session, asked: int) -> None:
     current = session.record.incarnation
     if asked and asked != current:
         raise SessionRecreated(session.id, asked=asked, current=current)
+
+
+def _check_active(session: Session) -> None:
+    match session.record.state:
+        case SessionState.ACTIVE:
+            pass
+        case SessionState.CLOSED:
+            raise SessionClosed(session.id)
+        case SessionState.EXPIRED:
+            raise SessionExpired(session.id, session.record.end_reason)
+        case SessionState.LOST:
+            raise SandboxLost(session.record.end_reason)
 
 
 def _check_open(session: Session) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from sandboxd.config import Config
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
+from sandboxd.files import FileSettings
 from sandboxd.pool import PoolSettings
 from sandboxd.sandbox import SandboxSettings
 from sandboxd.sessions import SessionSettings
@@ -49,7 +50,11 @@ def of_pool(**settings: Any) -> PoolSettings:
 
 
 def of_sessions(**settings: Any) -> SessionSettings:
-    return SessionSettings(**{"idle_seconds": NEVER, "memory_seconds": NEVER, **settings})
+    files = FileSettings(
+        workspace_dir="/workspace", max_file_bytes=MIB, workspace_bytes=MIB, workspace_files=16
+    )
+    patient = {"idle_seconds": NEVER, "memory_seconds": NEVER, "files": files}
+    return SessionSettings(**{**patient, **settings})
 
 
 def of_execs(directory: Path, **settings: Any) -> ExecHouse:

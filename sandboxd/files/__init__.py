@@ -27,8 +27,9 @@ from sandboxd.files.requests import (
     TextSpec,
     UploadSpec,
 )
+from sandboxd.files.tarring import TarDownload
 from sandboxd.files.transfer import Download
-from sandboxd.files.workspace import TarDownload, WorkspaceFiles
+from sandboxd.files.workspace import WorkspaceFiles
 
 __all__ = [
     "Change",

@@ -36,11 +36,13 @@ async def entry_and_end(worker: Worker) -> tuple[Entry, tuple[int, ...]]:
     return await one_entry(worker), await worker.done()
 
 
-async def entries_and_end(worker: Worker, limit: int) -> tuple[Sequence[Entry], tuple[int, ...]]:
+async def entries_and_end(
+    worker: Worker, limit: int, patience: float
+) -> tuple[Sequence[Entry], tuple[int, ...]]:
     """Entries, at most `limit`, up to the end."""
     entries: list[Entry] = []
     while True:
-        kind, payload = await worker.next((Kind.ENTRIES, Kind.DONE))
+        kind, payload = await worker.next((Kind.ENTRIES, Kind.DONE), patience=patience)
         if kind == Kind.DONE:
             with believed():
                 return entries, codec.decode_done(payload)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from sandboxd.files import text
 from sandboxd.files.answers import entries_and_end, entry_and_end, one_entry
-from sandboxd.files.archive import Compression, TarMade, TarSpec, TarUnpacked
+from sandboxd.files.archive import Compression, TarSpec, TarUnpacked
 from sandboxd.files.crew import Crew, HasGuest, ProjectArea
 from sandboxd.files.entries import (
     Changes,
@@ -26,16 +27,12 @@ from sandboxd.files.entries import (
 from sandboxd.files.errands import Errands
 from sandboxd.files.paths import FilePath
 from sandboxd.files.requests import EditSpec, FileSettings, GrepSpec, TextSpec, UploadSpec
+from sandboxd.files.search import found_lines
+from sandboxd.files.tarring import TarDownload, TarUpload
 from sandboxd.files.transfer import Download, Upload
+from sandboxd.files.watching import changes_told
 from sandboxd.files.worker import Worker, WorkerGone
-
-
-class TarDownload(Protocol):
-    """An archive on its way out: iterate it once, to the end; then `made` says what is in it."""
-
-    made: TarMade
-
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
+from sandboxd.guest.files.codec import Kind
 
 
 class WorkspaceFiles:
@@ -94,7 +91,7 @@ class WorkspaceFiles:
             "seconds": self._settings.search_seconds,
         }
         async with self._errands.look("list", path, **fields) as worker:
-            entries, figures = await entries_and_end(worker, page_size)
+            entries, figures = await entries_and_end(worker, page_size, self._search_patience)
         files, size, complete, has_more, used_bytes, used_files = figures
         return Listing(
             entries=entries,
@@ -142,39 +139,103 @@ class WorkspaceFiles:
         self, path: FilePath, *, first_line: int = 1, max_lines: int = 0, max_bytes: int = 256 << 10
     ) -> TextRead:
         """FileNotFound, NotAFile."""
-        raise NotImplementedError
+        fields: dict[str, Any] = {
+            "first_line": first_line,
+            "max_lines": max_lines,
+            "max_bytes": max_bytes,
+            "seconds": self._settings.search_seconds,
+        }
+        async with self._errands.look("read_text", path, **fields) as worker:
+            return await text.read(worker, max_bytes)
 
     async def write_text(self, spec: TextSpec) -> Entry:
-        """As upload; FileTooLarge also where a part of a file over 64 MiB is to be replaced."""
-        raise NotImplementedError
+        """As upload; InvalidRequest for a line beyond the end of the file. Links are followed, and
+        lines stay lines: where the text does not end with a newline and more follows, one is
+        added."""
+        write = text.TextWrite(spec, self._settings)
+        write.check()
+        return await self._errands.change(
+            "write_text",
+            spec.path,
+            write.send,
+            size=len(write.data),
+            first_line=spec.first_line,
+            line_count=spec.line_count,
+            replace=spec.replace,
+            make_parents=spec.make_parents,
+        )
 
     async def edit_text(self, spec: EditSpec) -> Edited:
-        """FileNotFound, NotAFile, TextNotFound, FileTooLarge."""
-        raise NotImplementedError
+        """FileNotFound, NotAFile, TextNotFound, FileTooLarge (over 16 MiB). Links are followed."""
+        edit = text.TextEdit(spec)
+        return await self._errands.change(
+            "edit_text",
+            spec.path,
+            edit.send,
+            old_size=len(edit.old),
+            expected=spec.expected_count,
+        )
 
     async def grep(self, spec: GrepSpec) -> GrepResult:
         """FileNotFound; InvalidRequest for a pattern that is no regular expression."""
-        raise NotImplementedError
+        fields: dict[str, Any] = {
+            "pattern": spec.pattern,
+            "regex": spec.regex,
+            "ignore_case": spec.ignore_case,
+            "glob": spec.glob,
+            "max_matches": spec.max_matches,
+            "seconds": self._settings.search_seconds,
+        }
+        async with self._errands.look("grep", spec.path, **fields) as worker:
+            return await found_lines(worker, spec.max_matches, self._search_patience)
 
     async def glob(self, path: FilePath, pattern: str, *, max_entries: int = 1000) -> GlobResult:
         """FileNotFound, NotADirectory."""
-        raise NotImplementedError
+        fields: dict[str, Any] = {
+            "pattern": pattern,
+            "max_entries": max_entries,
+            "seconds": self._settings.search_seconds,
+        }
+        async with self._errands.look("glob", path, **fields) as worker:
+            entries, (complete, *_) = await entries_and_end(
+                worker, max_entries, self._search_patience
+            )
+        return GlobResult(entries=entries, complete=bool(complete))
 
-    def watch(
+    @asynccontextmanager
+    async def watch(
         self, path: FilePath, *, recursive: bool = False, gather_seconds: float = 0.05
-    ) -> AbstractAsyncContextManager[AsyncIterator[Changes]]:
+    ) -> AsyncIterator[AsyncIterator[Changes]]:
         """From entering on, changes are told. FileNotFound, NotADirectory."""
-        raise NotImplementedError
+        fields: dict[str, Any] = {"recursive": recursive, "gather": gather_seconds}
+        async with self._errands.look("watch", path, is_watch=True, **fields) as worker:
+            await worker.expect(Kind.READY)
+            yield changes_told(worker)
 
     async def upload_tar(self, spec: TarSpec, chunks: AsyncIterator[bytes]) -> TarUnpacked:
-        """FileNotFound, NotADirectory, InvalidArchive, FileTooLarge, WorkspaceFull."""
-        raise NotImplementedError
+        """FileNotFound, NotADirectory, InvalidArchive, WorkspaceFull. A member that is too large
+        for a file is one of those refused."""
+        upload = TarUpload(spec, chunks, self._settings)
+        return await self._errands.change(
+            "unpack",
+            spec.path,
+            upload.send,
+            replace=spec.replace,
+            max_file_bytes=self._settings.max_file_bytes,
+        )
 
-    def download_tar(
+    @asynccontextmanager
+    async def download_tar(
         self, path: FilePath, *, compression: Compression = Compression.NONE
-    ) -> AbstractAsyncContextManager[TarDownload]:
+    ) -> AsyncIterator[TarDownload]:
         """FileNotFound, NotADirectory on entering."""
-        raise NotImplementedError
+        async with self._errands.look("pack", path) as worker:
+            await worker.expect(Kind.READY)
+            yield TarDownload(worker, compression)
+
+    @property
+    def _search_patience(self) -> float:
+        return self._settings.search_seconds + self._settings.idle_seconds
 
 
 def _project_area(settings: FileSettings, directory: Path) -> ProjectArea:

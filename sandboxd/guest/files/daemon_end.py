@@ -32,6 +32,7 @@ class DaemonEnd:
         self._socket = connection
         self._left = 0
         """Bytes of the current DATA that were not taken yet."""
+        self._has_ended = False
         self._steps = 0
 
     # --- what the daemon says ---
@@ -45,8 +46,11 @@ class DaemonEnd:
     def receive_into(self, buffer: memoryview) -> int:
         """Some of the daemon's bytes; 0 at the end of them."""
         while not self._left:
+            if self._has_ended:
+                return 0
             kind, size = self._header()
             if kind == Kind.END and not size:
+                self._has_ended = True
                 return 0
             if kind != Kind.DATA or size > codec.MAX_DATA:
                 raise Gone
@@ -134,6 +138,9 @@ class DaemonEnd:
     def data(self, data: memoryview) -> None:
         self.send(codec.header(Kind.DATA, len(data)))
         self.send(data)
+
+    def changes(self, changes: bytes, *, overflow: bool) -> None:
+        self.send(codec.encode_changes(overflow=overflow, changes=changes))
 
     def done(self, *figures: int) -> None:
         self.send(codec.encode_done(*figures))

@@ -23,7 +23,7 @@ def stat(area: Area, request: Request, daemon: DaemonEnd) -> None:
         daemon.done()
 
 
-class _Page:
+class Page:
     """The first entries after a path, of all that are shown to it, in the order of their paths."""
 
     def __init__(self, after: bytes, size: int) -> None:
@@ -75,7 +75,7 @@ class _Listing:
         self._is_recursive = request.flag("recursive")
         self._give_up_at = time.monotonic() + request.seconds("seconds")
         self._looked_at = 0
-        self.page = _Page(request.raw("after"), request.number("page_size"))
+        self.page = Page(request.raw("after"), request.number("page_size"))
         self.files = 0
         self.bytes = 0
         self.shows_all = True

@@ -38,7 +38,7 @@ class NewFile:
         except OSError as error:
             if error.errno not in _FALLBACK:
                 raise
-            self._temporary = _temporary_name()
+            self._temporary = temporary_name()
             flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             self.descriptor = os.open(self._temporary, flags, 0o600, dir_fd=parent)
 
@@ -64,6 +64,10 @@ class NewFile:
             self.size += count
             view = view[count:]
 
+    def set_modified(self, modified_ns: int) -> None:
+        """After the last write."""
+        os.utime(self.descriptor, ns=(modified_ns, modified_ns))
+
     def commit(self, name: bytes, mode: int, *, replace: bool) -> None:
         """Be there under this name, in place of a regular file or link if `replace`."""
         os.fchmod(self.descriptor, self._area.file_mode(mode))
@@ -74,7 +78,7 @@ class NewFile:
                 return
             if not replace:
                 raise FileExistsError(errno.EEXIST, "there is one")
-            self._temporary = _temporary_name()
+            self._temporary = temporary_name()
             self._appear_as(self._temporary)
         rename(self._parent, self._temporary, self._parent, name, replace=replace)
         self._temporary = None
@@ -104,7 +108,7 @@ class NewFile:
                 pass  # a command was quicker
 
 
-def _temporary_name() -> bytes:
+def temporary_name() -> bytes:
     return TEMPORARY + os.urandom(16).hex().encode()
 
 

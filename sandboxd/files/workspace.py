@@ -50,8 +50,12 @@ class WorkspaceFiles:
         without it that is a directory of the workspace like any other."""
         self._settings = settings
         project = _project_area(settings, project_dir) if project_dir else None
-        crew = Crew(sandbox, settings, project)
-        self._errands = Errands(crew, settings, has_project=project is not None)
+        self._crew = Crew(sandbox, settings, project)
+        self._errands = Errands(self._crew, settings, has_project=project is not None)
+
+    async def aclose(self) -> None:
+        """Wait for what cancelled calls have left to be ended; a second at most."""
+        await self._crew.aclose()
 
     async def upload(self, spec: UploadSpec, chunks: AsyncIterator[bytes]) -> Uploaded:
         """FileExists, NotAFile, FileNotFound, NotADirectory, FileTooLarge, WorkspaceFull,

@@ -249,13 +249,5 @@ class WorkspaceFiles:
 
 def _project_area(settings: FileSettings, directory: Path) -> ProjectArea:
     name = f"{settings.workspace_dir}/{settings.project_area.decode()}"
-    return ProjectArea(
-        directory=directory,
-        name=name,
-        max_bytes=_or(settings.project_bytes, settings.workspace_bytes),
-        max_files=_or(settings.project_files, settings.workspace_files),
-    )
-
-
-def _or(figure: int | None, default: int) -> int:
-    return default if figure is None else figure
+    max_bytes, max_files = settings.project_limits
+    return ProjectArea(directory=directory, name=name, max_bytes=max_bytes, max_files=max_files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -14,6 +14,7 @@ from sandboxd.errors import InvalidRequest
 from sandboxd.files import (
     Change,
     Changes,
+    Chunk,
     Compression,
     EditSpec,
     Entry,
@@ -34,6 +35,7 @@ from sandboxd.files import (
 from sandboxd.files.requests import MAX_PATTERN, MAX_TEXT
 from sandboxd.isolation.layout import AGENT_WORKSPACE, OUTPUTS, PROJECT_FILES, Layout
 from sandboxd.service import wire
+from sandboxd.service.chunk_messages import with_chunk
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 
@@ -101,24 +103,33 @@ class Paths:
         return b"" if not self._is_separate or first in _LAYOUT else AGENT_WORKSPACE.encode()
 
 
-async def first_of(messages: AsyncIterator[Part]) -> Part:
+async def first_of(messages: AsyncIterator[Part | memoryview]) -> Part:
     """The message with the header."""
     async for message in messages:
-        if message.WhichOneof("part") == "header":
+        if not isinstance(message, memoryview) and message.WhichOneof("part") == "header":
             return message
         break
     raise InvalidRequest("header", "the first message of an upload is its header")
 
 
-async def chunks(messages: AsyncIterator[Part]) -> AsyncIterator[bytes]:
+async def chunks(messages: AsyncIterator[Part | memoryview]) -> AsyncIterator[Chunk]:
     """The bytes of an upload after its header."""
     async for message in messages:
-        if message.WhichOneof("part") != "chunk":
+        if isinstance(message, memoryview):
+            chunk: Chunk = message
+        elif message.WhichOneof("part") == "chunk":
+            chunk = message.chunk
+        else:
             raise InvalidRequest("chunk", "every message after the first is a chunk")
-        chunk = message.chunk
         if len(chunk) > MAX_CHUNK:
             raise InvalidRequest("chunk", f"it has over {MAX_CHUNK} bytes; send smaller ones")
         yield chunk
+
+
+async def whole(chunks: AsyncIterator[Chunk]) -> AsyncIterator[bytes]:
+    """For readers that put chunks together."""
+    async for chunk in chunks:
+        yield bytes(chunk)
 
 
 def upload_spec(header: pb.UploadHeader, paths: Paths) -> UploadSpec:
@@ -235,6 +246,17 @@ def gather_seconds(request: pb.WatchFilesRequest) -> float:
 
 
 # --- responses ---
+
+
+def download_chunk(data: bytes) -> pb.DownloadFileResponse:
+    """Written already: the guard sends it as it is."""
+    written = with_chunk(pb.DownloadFileResponse.CHUNK_FIELD_NUMBER, data)
+    return cast(pb.DownloadFileResponse, written)
+
+
+def tar_chunk(data: bytes) -> pb.DownloadTarResponse:
+    """Likewise."""
+    return cast(pb.DownloadTarResponse, with_chunk(pb.DownloadTarResponse.CHUNK_FIELD_NUMBER, data))
 
 
 def fill_entry(message: files_pb2.FileEntry, one: Entry) -> None:

@@ -142,8 +142,9 @@ class Guest:
         if self._interaction.next_look_at != float("inf"):
             return  # a command is about to end
         if self._shells.waiting_pid is None:
-            self._prepare_quietly()
-            self._is_shell_new = True
+            if self._grown_up_at <= time.monotonic():
+                self._prepare_quietly()
+                self._is_shell_new = True
         elif self._is_shell_new:
             self._shells.settle()
             self._is_shell_new = False
@@ -177,7 +178,7 @@ class Guest:
         elif self._interaction.next_look_at != float("inf"):
             due.append(self._interaction.next_look_at)
         elif self._shells.waiting_pid is None:
-            due.append(max(now + IDLE_SECONDS, self._prepare_after))
+            due.append(max(now + IDLE_SECONDS, self._prepare_after, self._grown_up_at))
         elif self._is_shell_new:
             due.append(now + SETTLE_SECONDS)
         if self._young:
@@ -185,6 +186,14 @@ class Guest:
         due.append(self._redial_at)
         soonest = min(due)
         return -1 if soonest == float("inf") else max(0.0, soonest - now)
+
+    @property
+    def _grown_up_at(self) -> float:
+        """When a command that runs alone is no longer a short one. Until then the next shell would
+        only be in its way: starting one costs as much as most commands do."""
+        if len(self._running) != 1:
+            return 0.0
+        return next(iter(self._running.values())).started_at + YOUNG_SECONDS
 
     # --- the daemon goes and comes ---
 

@@ -222,14 +222,16 @@ class Waiting:
         if not is_whole:
             raise OSError(errno.EPIPE, "somebody has written to the waiting shell")
         gate, self._gate = self._gate, -1
-        # A command may have stopped it while it waited.
-        os.kill(self.pid, signal.SIGCONT)
+        feed = None
         if len(lines) > GATE_BYTES:
             feed = Feed(gate)
             feed.add(lines[GATE_BYTES:])
-            return feed
-        os.close(gate)
-        return None
+        else:
+            # At once: bash reads up to the end, and should find it there when it wakes up.
+            os.close(gate)
+        # A command may have stopped it while it waited.
+        os.kill(self.pid, signal.SIGCONT)
+        return feed
 
     def discard(self) -> None:
         """End a shell that cannot be used, before it sees the end of its lines."""

@@ -129,12 +129,10 @@ async def _run(*command: str) -> None:
     assert process.returncode == 0, said.decode(errors="replace")
 
 
-async def _unmount_below(directory: Path) -> None:
-    """dockerd mounts its data on itself, and leaves that for the next one."""
+def _mounts_below(directory: Path) -> list[str]:
+    """The innermost first."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    points = [line.split()[4] for line in lines if f" {directory}/" in line]
-    for point in sorted(points, reverse=True):
-        await _run("umount", point)
+    return sorted((line.split()[4] for line in lines if f" {directory}/" in line), reverse=True)
 
 
 @asynccontextmanager
@@ -148,5 +146,7 @@ async def private_engine() -> AsyncIterator[PrivateEngine]:
         yield engine
     finally:
         await engine.remove_all()
-        await _unmount_below(directory)
+        # dockerd mounts its data on itself, and leaves that for the next one.
+        for point in _mounts_below(directory):
+            await _run("umount", point)
         shutil.rmtree(directory)

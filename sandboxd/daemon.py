@@ -12,6 +12,7 @@ import resource
 import secrets
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -39,6 +40,7 @@ from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
 from sandboxd.sandbox import SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.keyring import Keyring, KeysUnusable
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.sessions import Adopted, Sessions, SessionSettings, disk_of
@@ -62,12 +64,18 @@ class Daemon:
     """All parts of a running daemon."""
 
     def __init__(
-        self, config: Config, pool: WarmPool, sessions: Sessions, server: ApiServer
+        self,
+        config: Config,
+        pool: WarmPool,
+        sessions: Sessions,
+        server: ApiServer,
+        keyring: Keyring,
     ) -> None:
         self.config = config
         self.pool = pool
         self.sessions = sessions
         self.server = server
+        self.keyring = keyring
 
 
 @asynccontextmanager
@@ -79,6 +87,7 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
     async with AsyncExitStack() as stack:
+        keyring = _open_keyring(config)
         instance = _claim_instance(config, stack)
         if engine is None:
             engine = DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
@@ -130,6 +139,7 @@ async def running(
                 image_id=lambda: sandboxes.image_id,
                 protections=protections,
             ),
+            keyring=keyring,
         )
         await server.start()
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
@@ -143,13 +153,13 @@ async def running(
             socket=str(config.api_socket),
             tcp=f"{config.host}:{server.port}" if config.host else "off",
         )
-        yield Daemon(config, pool, sessions, server)
+        yield Daemon(config, pool, sessions, server, keyring)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
 
 async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
-    """Run a daemon until SIGTERM or SIGINT."""
+    """Run a daemon until SIGTERM or SIGINT; SIGHUP reads tokens and certificates again."""
     _keep_freed_memory()
     _allow_open_files()
     stop = asyncio.Event()
@@ -157,6 +167,16 @@ async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with running(config) as daemon:
+        had_terminal = sys.stderr.isatty()
+
+        def hang_up() -> None:
+            # Sent by whoever wants a reload, and by the kernel when our terminal has gone.
+            if had_terminal and not sys.stderr.isatty():
+                stop.set()
+            else:
+                daemon.keyring.reload()
+
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
         on_ready(daemon)
         await stop.wait()
 
@@ -188,6 +208,7 @@ def _exec_house(config: Config) -> ExecHouse:
         session_spool_bytes=config.session_spool_bytes,
         max_running=config.max_running_execs,
         max_running_in_all=config.max_running_execs_in_all,
+        max_running_of_user=config.max_user_running_execs,
         memory_seconds=config.exec_memory_minutes * 60,
     )
     return ExecHouse(
@@ -254,6 +275,13 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             ) from error
         log.warning("workspaces.in_memory", why=str(error))
         return None, str(error)
+
+
+def _open_keyring(config: Config) -> Keyring:
+    try:
+        return Keyring(config)
+    except KeysUnusable as error:
+        raise StartRefused(str(error)) from error
 
 
 async def _open_registry(path: Path) -> SqliteRegistry:
@@ -393,5 +421,6 @@ def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
+        max_of_user=config.max_user_sessions,
         outlive_the_daemon=config.keep_sessions,
     )

@@ -3,6 +3,8 @@
 ::
 
     SandboxdError
+    ├── Unauthenticated             nobody knows who calls
+    ├── NotPermitted                the caller may not do this
     ├── InvalidRequest              the request can never succeed as it is
     │   └── RequestTooLarge
     ├── NotFound
@@ -20,6 +22,7 @@
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
+    │   ├── SessionLimitReached
     │   ├── DiskSpaceLow
     │   └── TooManyRequests
     ├── Unavailable                 nothing is wrong with the request
@@ -65,6 +68,18 @@ class SandboxdError(Exception):
         super().__init__(self.message)
         self.retry_after_seconds = retry_after_seconds
         self.metadata = {key: value[:MAX_METADATA] for key, value in metadata.items()}
+
+
+class Unauthenticated(SandboxdError):
+    """The call has no token, or none that is known."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class NotPermitted(SandboxdError):
+    """The caller is known and may not do this."""
+
+    reason = "NOT_PERMITTED"
 
 
 class InvalidRequest(SandboxdError):
@@ -201,6 +216,20 @@ class PoolExhausted(Exhausted):
 
 class ExecLimitReached(Exhausted):
     reason = "EXEC_LIMIT_REACHED"
+
+
+class SessionLimitReached(Exhausted):
+    """The user has as many sessions as a user may."""
+
+    reason = "SESSION_LIMIT_REACHED"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"This user has {limit} sessions, which is as many as a user may; close one that is "
+            "done, or try again when one has expired.",
+            retry_after_seconds=10.0,
+            limit=str(limit),
+        )
 
 
 class DiskSpaceLow(Exhausted):

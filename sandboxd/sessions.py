@@ -14,6 +14,7 @@ from typing import NamedTuple, NewType
 
 import structlog
 
+from sandboxd.access import current_caller
 from sandboxd.errors import (
     Draining,
     ExecNotFound,
@@ -21,6 +22,7 @@ from sandboxd.errors import (
     SandboxLost,
     SessionClosed,
     SessionExpired,
+    SessionLimitReached,
     SessionNotFound,
     SessionRecreated,
 )
@@ -58,6 +60,8 @@ class SessionSettings:
     idle_seconds: float
     memory_seconds: float
     """How long an ended session is remembered."""
+    max_of_user: int = 0
+    """Sessions of one user at once; 0 means no limit."""
     outlive_the_daemon: bool = False
     """Whether a stop leaves them, with what runs in them, to the next daemon."""
 
@@ -95,7 +99,9 @@ class Session:
         self.sandbox: Sandbox | None = None
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
-        self.execs = ExecShelf(house, shelf_name(record), on_ended=self.touch)
+        self.execs = ExecShelf(
+            house, shelf_name(record), user_id=record.user_id, on_ended=self.touch
+        )
         self._last_use = time.monotonic()
 
     def __repr__(self) -> str:
@@ -240,6 +246,7 @@ class Sessions:
         env: Mapping[str, str] | None = None,
     ) -> tuple[Session, Outcome]:
         """Get or create the session of a thread; racing callers share one creation."""
+        current_caller().check_acts_for(user_id)
         wanted = _Wanted(idle_seconds, metadata, env or {})
         self._refuse_if_draining()
         key = (user_id, thread_id)
@@ -274,6 +281,7 @@ class Sessions:
             task.exception()  # every caller may have given up
 
     async def _create(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
+        self._check_room_of(key[0])
         earlier = self._by_thread.get(key)
         kept = disk_of(earlier.record) if earlier else None
         sandbox = await self._pool.acquire(kept)
@@ -331,9 +339,10 @@ class Sessions:
     # --- use ---
 
     def get(self, session_id: str) -> Session:
-        """The session, whatever its state."""
+        """The session, whatever its state. Another user's is told like one that never was."""
         session = self._sessions.get(session_id)
-        if session is None:
+        is_seen = current_caller().sees(session.record.user_id if session else "")
+        if session is None or not is_seen:
             raise SessionNotFound(session_id)
         return session
 
@@ -342,8 +351,13 @@ class Sessions:
     ) -> tuple[Sequence[Session], str]:
         """A page of sessions, oldest first, and the token of the next page."""
         after = _decode_token(page_token)
+        caller = current_caller()
         ordered = sorted(
-            (session for session in self._sessions.values() if wanted.accepts(session.record)),
+            (
+                session
+                for session in self._sessions.values()
+                if caller.sees(session.record.user_id) and wanted.accepts(session.record)
+            ),
             key=_order,
         )
         rest = [session for session in ordered if after is None or _order(session) > after]
@@ -479,6 +493,18 @@ class Sessions:
                 del self._by_thread[key]
         if old:
             await self._registry.forget([session.id for session in old])
+
+    def _check_room_of(self, user_id: str) -> None:
+        """Refuse another session, counting those that are being opened, this one among them."""
+        limit = self._settings.max_of_user
+        if not limit:
+            return
+        of_user = {key for key in self._opening if key[0] == user_id}
+        of_user |= {
+            key for key, one in self._by_thread.items() if key[0] == user_id and one.is_active
+        }
+        if len(of_user) > limit:
+            raise SessionLimitReached(limit)
 
     def _refuse_if_draining(self) -> None:
         if self._draining:

@@ -15,7 +15,9 @@ from sandboxd.errors import (
     InvalidRequest,
     Lost,
     NotFound,
+    NotPermitted,
     SandboxdError,
+    Unauthenticated,
     Unavailable,
     WrongState,
 )
@@ -25,6 +27,8 @@ DOMAIN = "sandboxd"
 _INTERNAL = ErrorReason.Name(ErrorReason.INTERNAL)
 
 STATUS_CODES: dict[type[SandboxdError], grpc.StatusCode] = {
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    NotPermitted: grpc.StatusCode.PERMISSION_DENIED,
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     NotFound: grpc.StatusCode.NOT_FOUND,
     AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,

@@ -341,4 +341,4 @@ def test_names_say_their_units() -> None:
         if setting.kind is Kind.SIZE:
             assert setting.name.endswith("_bytes")
         if setting.kind is Kind.NUMBER:
-            assert setting.name.endswith(("_seconds", "_minutes", "_hours"))
+            assert setting.name.endswith(("_seconds", "_minutes", "_hours", "_per_second"))

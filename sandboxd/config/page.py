@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from sandboxd.config.catalogue import SETTINGS, Setting
+from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS, Setting
 from sandboxd.config.definition import TABLES
 from sandboxd.config.environment import PREFIX, WITHOUT_EFFECT
 from sandboxd.config.file import DEFAULT_FILE, VERSION, VERSION_KEY
@@ -73,7 +73,8 @@ def _lines() -> Iterator[str]:
     yield "| environment | why |"
     yield "|---|---|"
     for variable, why in WITHOUT_EFFECT.items():
-        yield f"| `{variable}` | {why} |"
+        if variable not in BY_VARIABLE:
+            yield f"| `{variable}` | {why} |"
 
 
 def _row(setting: Setting) -> str:

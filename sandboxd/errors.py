@@ -4,7 +4,6 @@
 
     SandboxdError
     ├── Unauthenticated             nobody knows who calls
-    ├── NotPermitted                the caller may not do this
     ├── InvalidRequest              the request can never succeed as it is
     │   └── RequestTooLarge
     ├── NotFound
@@ -19,6 +18,8 @@
     │   ├── SessionRecreated
     │   ├── ExecEnded
     │   └── CommandNotStartable
+    ├── NotPermitted                a rule of the operator's forbids it
+    │   └── CallNotPermitted
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
@@ -74,12 +75,6 @@ class Unauthenticated(SandboxdError):
     """The call has no token, or none that is known."""
 
     reason = "UNAUTHENTICATED"
-
-
-class NotPermitted(SandboxdError):
-    """The caller is known and may not do this."""
-
-    reason = "NOT_PERMITTED"
 
 
 class InvalidRequest(SandboxdError):
@@ -204,6 +199,16 @@ class CommandNotStartable(WrongState):
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"The command was not started: {problem}.")
+
+
+class NotPermitted(SandboxdError):
+    """Category: a rule of the operator's forbids it."""
+
+
+class CallNotPermitted(NotPermitted):
+    """The caller is known and may not do this."""
+
+    reason = "NOT_PERMITTED"
 
 
 class Exhausted(SandboxdError):

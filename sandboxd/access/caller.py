@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandboxd.errors import NotPermitted
+from sandboxd.errors import CallNotPermitted
 
 
 class Scope(StrEnum):
@@ -33,7 +33,7 @@ class Caller:
     def check_acts_for(self, user_id: str) -> None:
         """Sessions are opened for oneself only."""
         if not self.sees(user_id):
-            raise NotPermitted(
+            raise CallNotPermitted(
                 f"This token is of user {self.user_id!r} and opens sessions of that user only; "
                 "send it as user_id, or use a token of the other user."
             )

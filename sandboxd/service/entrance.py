@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor
 
 from sandboxd.access import HOST, Access, Caller, RateLimit, act_as
-from sandboxd.errors import NotPermitted, Unauthenticated
+from sandboxd.errors import CallNotPermitted, Unauthenticated
 from sandboxd.service.rules import RULES
 from sandboxd.service.wire import Context
 
@@ -44,7 +44,7 @@ class Entrance:
         def enter(request: Any, context: Context) -> Any:
             caller = self._caller(access, context)
             if caller.scope not in allowed:
-                raise NotPermitted(
+                raise CallNotPermitted(
                     f"A token with the scope {caller.scope.value} may not call {method.name}; use "
                     f"one with the scope {' or '.join(sorted(allowed))}."
                 )

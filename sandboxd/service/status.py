@@ -28,11 +28,11 @@ _INTERNAL = ErrorReason.Name(ErrorReason.INTERNAL)
 
 STATUS_CODES: dict[type[SandboxdError], grpc.StatusCode] = {
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    NotPermitted: grpc.StatusCode.PERMISSION_DENIED,
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     NotFound: grpc.StatusCode.NOT_FOUND,
     AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     WrongState: grpc.StatusCode.FAILED_PRECONDITION,
+    NotPermitted: grpc.StatusCode.PERMISSION_DENIED,
     Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
     Lost: grpc.StatusCode.ABORTED,

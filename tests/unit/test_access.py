@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sandboxd.access import HOST, Access, Caller, RateLimit, Scope, TokensInvalid, current_caller
 from sandboxd.access.token_file import hash_of, line, new_token, parse
 from sandboxd.cli import main
-from sandboxd.errors import NotPermitted, TooManyRequests
+from sandboxd.errors import CallNotPermitted, TooManyRequests
 
 ADA = Caller(name="ci", scope=Scope.USER, user_id="ada")
 OPS = Caller(name="ops", scope=Scope.ADMIN)
@@ -41,7 +41,7 @@ def test_user_opens_sessions_for_itself_only() -> None:
     """Naming another user is refused in words, not answered with that user's session."""
     ADA.check_acts_for("ada")
     OPS.check_acts_for("bob")
-    with pytest.raises(NotPermitted, match=r"'ada'.*token of the other user"):
+    with pytest.raises(CallNotPermitted, match=r"'ada'.*token of the other user"):
         ADA.check_acts_for("bob")
 
 

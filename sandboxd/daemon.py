@@ -12,7 +12,6 @@ import resource
 import secrets
 import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -167,16 +166,7 @@ async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with running(config) as daemon:
-        had_terminal = sys.stderr.isatty()
-
-        def hang_up() -> None:
-            # Sent by whoever wants a reload, and by the kernel when our terminal has gone.
-            if had_terminal and not sys.stderr.isatty():
-                stop.set()
-            else:
-                daemon.keyring.reload()
-
-        loop.add_signal_handler(signal.SIGHUP, hang_up)
+        loop.add_signal_handler(signal.SIGHUP, daemon.keyring.reload)
         on_ready(daemon)
         await stop.wait()
 

@@ -1,18 +1,40 @@
-"""`sandboxd token`: make tokens for the token file."""
+"""`sandboxd token`: make tokens for the token file, and check it."""
 
 from __future__ import annotations
 
 import json
+import sys
+import textwrap
+from pathlib import Path
 
 import click
 
-from sandboxd.access import Caller, Scope, TokensInvalid
+from sandboxd.access import Access, Caller, Scope, TokensInvalid
 from sandboxd.access.token_file import NAME, NAME_RULE, hash_of, line, new_token, parse
+from sandboxd.cli.settings import INVALID_CODE, load_or_exit
 
 
 @click.group()
 def token() -> None:
     """Tokens for the file that SANDBOXD_TOKENS_FILE names."""
+
+
+@token.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+def check(file: Path | None) -> None:
+    """Tell everything that is wrong with FILE, or with the token file of the settings.
+
+    Exit code 0 if nothing is, 1 if something is.
+    """
+    path = file or load_or_exit(None).config.tokens_file
+    if path is None:
+        raise click.UsageError("name a file; the settings have no tokens_file")
+    try:
+        access = Access(path)
+    except TokensInvalid as error:
+        click.echo(f"sandboxd: {path}:\n{textwrap.indent(str(error), '  ')}", err=True)
+        sys.exit(INVALID_CODE)
+    click.echo(f"ok: {path}, {len(access)} callers")
 
 
 @token.command()

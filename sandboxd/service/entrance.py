@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
+from structlog.contextvars import bind_contextvars
 
 from sandboxd.access import HOST, Access, Caller, RateLimit, act_as
 from sandboxd.errors import CallNotPermitted, Unauthenticated
@@ -43,6 +44,8 @@ class Entrance:
 
         def enter(request: Any, context: Context) -> Any:
             caller = self._caller(access, context)
+            if caller is not HOST:
+                bind_contextvars(caller=caller.name)  # for every line that is logged meanwhile
             if caller.scope not in allowed:
                 raise CallNotPermitted(
                     f"A token with the scope {caller.scope.value} may not call {method.name}; use "

@@ -255,6 +255,18 @@ def test_created_token_is_shown_once_and_its_line_without_it() -> None:
     assert token not in second.output
 
 
+def test_check_of_a_token_file_tells_what_a_reload_would(file: Path) -> None:
+    """Before the signal is sent, and with an exit code."""
+    file.write_text(f"ci user:ada sha256:{HASH}\n")
+    good = CliRunner().invoke(main, ["token", "check", str(file)])
+    file.write_text("nonsense\n")
+    bad = CliRunner().invoke(main, ["token", "check", str(file)])
+
+    assert (good.exit_code, good.output) == (0, f"ok: {file}, 1 callers\n")
+    assert bad.exit_code == 1
+    assert "line 1: write a name" in bad.output
+
+
 @pytest.mark.parametrize(
     "words",
     [[], ["--admin", "--user", "a"], ["--admin", "--read-only"], ["--user", ""]],

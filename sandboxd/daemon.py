@@ -199,6 +199,7 @@ def _exec_house(config: Config) -> ExecHouse:
         max_running=config.max_running_execs,
         max_running_in_all=config.max_running_execs_in_all,
         max_running_of_user=config.max_user_running_execs,
+        user_spool_bytes=config.max_user_spool_bytes,
         memory_seconds=config.exec_memory_minutes * 60,
     )
     return ExecHouse(

@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -41,6 +42,8 @@ class ShelfSettings:
     max_running: int
     """In one session."""
     max_running_in_all: int
+    user_spool_bytes: int = 0
+    """In all sessions of one user; 0 means no limit."""
     max_running_of_user: int = 0
     """In all sessions of one user; 0 means no limit."""
     memory_seconds: float
@@ -63,6 +66,8 @@ class ExecHouse:
         self.running = 0
         self._running_of: Counter[str] = Counter()
         """By user."""
+        self._budgets: WeakValueDictionary[str, SpoolBudget] = WeakValueDictionary()
+        """By user, as long as there is a shelf of theirs."""
 
     def began(self, user_id: str) -> None:
         self.running += 1
@@ -73,6 +78,15 @@ class ExecHouse:
         self._running_of[user_id] -= 1
         if not self._running_of[user_id]:
             del self._running_of[user_id]
+
+    def budget_of(self, user_id: str) -> SpoolBudget:
+        """What the shelves of a user take their disk space from."""
+        limit = self.settings.user_spool_bytes
+        if not limit:
+            return self.budget
+        budget = self._budgets.get(user_id) or SpoolBudget(limit, self.budget)
+        self._budgets[user_id] = budget
+        return budget
 
     def sweep(self, prefixes: tuple[str, ...]) -> None:
         """Delete what is kept of execs whose keys do not begin so."""
@@ -110,7 +124,7 @@ class ExecShelf:
         """Begins the keys of everything that is kept on disk."""
         self._user_id = user_id
         self._on_session_use = on_ended
-        self._budget = SpoolBudget(house.settings.session_spool_bytes, house.budget)
+        self._budget = SpoolBudget(house.settings.session_spool_bytes, house.budget_of(user_id))
         self.running: dict[str, Exec] = {}
         """Queued ones too."""
         self._ended: OrderedDict[str, tuple[Exec, float]] = OrderedDict()

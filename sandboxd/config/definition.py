@@ -196,6 +196,9 @@ class Config(BaseModel):
     """Sessions of one user at once; 0 means no limit but that of the pool."""
     max_user_running_execs: int = _own(0, "MAX_USER_RUNNING_EXECS", ge=0)
     """Commands at once in all sessions of one user; 0 means no limit but those of exec."""
+    max_user_spool_bytes: Bytes = _own(0, "MAX_USER_SPOOL_BYTES", ge=0)
+    """Bytes of output that are kept for all sessions of one user, on disk; 0 means no limit but
+    those of output."""
     user_calls_per_second: float = _own(0.0, "USER_CALLS_PER_SECOND", ge=0)
     """Calls that a token which is no admin's may make on average; 0 means no limit."""
     user_calls_burst: int = _own(100, "USER_CALLS_BURST", ge=1)

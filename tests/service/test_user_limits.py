@@ -79,6 +79,24 @@ async def test_commands_of_a_closed_session_do_not_count(start_daemon: StartDaem
         await api.run(two, "true")
 
 
+async def test_kept_output_of_a_user_is_bounded_over_all_sessions(
+    start_daemon: StartDaemon,
+) -> None:
+    """What one session has kept is not there for the next of this user, nor missed by others."""
+    most = 256 << 10
+    daemon = await start_daemon(max_user_spool_bytes=most)
+    async with Api(daemon.config.api_socket) as api:
+        kept = {}
+        for user, thread in (("ada", "1"), ("ada", "2"), ("bob", "1")):
+            session_id = await api.open_id(user, thread)
+            started = await api.start(session_id, f"flood {most}")
+            ended = await api.wait(session_id, started.exec.exec_id)
+            kept[user, thread] = most - ended.exit.stdout_dropped_bytes
+
+    assert kept["bob", "1"] == kept["ada", "1"]
+    assert kept["ada", "2"] < kept["ada", "1"] <= most
+
+
 @pytest.mark.parametrize("scope", [Scope.USER, Scope.READ_ONLY])
 async def test_hasty_token_is_told_when_to_try_again(
     scope: Scope, start_daemon: StartDaemon, short_dir: Path

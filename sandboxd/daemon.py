@@ -42,6 +42,7 @@ from sandboxd.sandbox import Belongings, SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.keyring import Keyring, KeysUnusable
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.sessions import Adopted, Sessions, SessionSettings, belongings_of
@@ -65,12 +66,18 @@ class Daemon:
     """All parts of a running daemon."""
 
     def __init__(
-        self, config: Config, pool: WarmPool, sessions: Sessions, server: ApiServer
+        self,
+        config: Config,
+        pool: WarmPool,
+        sessions: Sessions,
+        server: ApiServer,
+        keyring: Keyring,
     ) -> None:
         self.config = config
         self.pool = pool
         self.sessions = sessions
         self.server = server
+        self.keyring = keyring
 
 
 @asynccontextmanager
@@ -82,6 +89,7 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
     async with AsyncExitStack() as stack:
+        keyring = _open_keyring(config)
         instance = _claim_instance(config, stack)
         if engine is None:
             engine = DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
@@ -134,6 +142,7 @@ async def running(
                 image_id=lambda: sandboxes.image_id,
                 protections=protections,
             ),
+            keyring=keyring,
         )
         await server.start()
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
@@ -147,13 +156,13 @@ async def running(
             socket=str(config.api_socket),
             tcp=f"{config.host}:{server.port}" if config.host else "off",
         )
-        yield Daemon(config, pool, sessions, server)
+        yield Daemon(config, pool, sessions, server, keyring)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
 
 async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
-    """Run a daemon until SIGTERM or SIGINT."""
+    """Run a daemon until SIGTERM or SIGINT; SIGHUP reads tokens and certificates again."""
     _keep_freed_memory()
     _allow_open_files()
     stop = asyncio.Event()
@@ -161,6 +170,7 @@ async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with running(config) as daemon:
+        loop.add_signal_handler(signal.SIGHUP, daemon.keyring.reload)
         on_ready(daemon)
         await stop.wait()
 
@@ -200,6 +210,8 @@ def _exec_house(config: Config) -> ExecHouse:
         session_spool_bytes=config.session_spool_bytes,
         max_running=config.max_running_execs,
         max_running_in_all=config.max_running_execs_in_all,
+        max_running_of_user=config.max_user_running_execs,
+        user_spool_bytes=config.max_user_spool_bytes,
         memory_seconds=config.exec_memory_minutes * 60,
     )
     return ExecHouse(
@@ -267,6 +279,13 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             ) from error
         log.warning("workspaces.in_memory", why=str(error))
         return None, str(error)
+
+
+def _open_keyring(config: Config) -> Keyring:
+    try:
+        return Keyring(config)
+    except KeysUnusable as error:
+        raise StartRefused(str(error)) from error
 
 
 async def _open_registry(path: Path) -> SqliteRegistry:
@@ -411,6 +430,7 @@ def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
+        max_of_user=config.max_user_sessions,
         outlive_the_daemon=config.keep_sessions,
         files=FileSettings(
             workspace_dir=config.workspace_dir,

@@ -3,6 +3,7 @@
 ::
 
     SandboxdError
+    ├── Unauthenticated             nobody knows who calls
     ├── InvalidRequest              the request can never succeed as it is
     │   ├── RequestTooLarge
     │   └── InvalidArchive
@@ -29,9 +30,12 @@
     │   ├── FileTooLarge
     │   ├── WorkspaceFull
     │   └── TextNotFound
+    ├── NotPermitted                a rule of the operator's forbids it
+    │   └── CallNotPermitted
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
+    │   ├── SessionLimitReached
     │   ├── DiskSpaceLow
     │   ├── TooManyRequests
     │   └── FileBusy
@@ -82,6 +86,12 @@ class SandboxdError(Exception):
         super().__init__(self.message)
         self.retry_after_seconds = retry_after_seconds
         self.metadata = {key: value[:MAX_METADATA] for key, value in metadata.items()}
+
+
+class Unauthenticated(SandboxdError):
+    """The call has no token, or none that is known."""
+
+    reason = "UNAUTHENTICATED"
 
 
 class InvalidRequest(SandboxdError):
@@ -341,6 +351,16 @@ class TextNotFound(WrongState):
         )
 
 
+class NotPermitted(SandboxdError):
+    """Category: a rule of the operator's forbids it."""
+
+
+class CallNotPermitted(NotPermitted):
+    """The caller is known and may not do this."""
+
+    reason = "NOT_PERMITTED"
+
+
 class Exhausted(SandboxdError):
     """Category: a limit is reached; it frees up by itself."""
 
@@ -351,6 +371,20 @@ class PoolExhausted(Exhausted):
 
 class ExecLimitReached(Exhausted):
     reason = "EXEC_LIMIT_REACHED"
+
+
+class SessionLimitReached(Exhausted):
+    """The user has as many sessions as a user may."""
+
+    reason = "SESSION_LIMIT_REACHED"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"This user has {limit} sessions, which is as many as a user may; close one that is "
+            "done, or try again when one has expired.",
+            retry_after_seconds=10.0,
+            limit=str(limit),
+        )
 
 
 class DiskSpaceLow(Exhausted):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NewType, TypeVar
 
 import structlog
 
+from sandboxd.access import current_caller
 from sandboxd.errors import (
     Draining,
     ExecNotFound,
@@ -24,6 +25,7 @@ from sandboxd.errors import (
     SandboxLost,
     SessionClosed,
     SessionExpired,
+    SessionLimitReached,
     SessionNotFound,
     SessionRecreated,
 )
@@ -64,6 +66,8 @@ class SessionSettings:
     idle_seconds: float
     memory_seconds: float
     """How long an ended session is remembered."""
+    max_of_user: int = 0
+    """Sessions of one user at once; 0 means no limit."""
     outlive_the_daemon: bool = False
     """Whether a stop leaves them, with what runs in them, to the next daemon."""
     files: FileSettings
@@ -104,7 +108,9 @@ class Session:
         """There while it is active."""
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
-        self.execs = ExecShelf(house, shelf_name(record), on_ended=self.touch)
+        self.execs = ExecShelf(
+            house, shelf_name(record), user_id=record.user_id, on_ended=self.touch
+        )
         self._last_use = time.monotonic()
 
     def __repr__(self) -> str:
@@ -273,6 +279,7 @@ class Sessions:
         env: Mapping[str, str] | None = None,
     ) -> tuple[Session, Outcome]:
         """Get or create the session of a thread; racing callers share one creation."""
+        current_caller().check_acts_for(user_id)
         wanted = _Wanted(idle_seconds, metadata, env or {})
         self._refuse_if_draining()
         key = (user_id, thread_id)
@@ -307,6 +314,7 @@ class Sessions:
         _look_at(task)
 
     async def _create(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
+        self._check_room_of(key[0])
         earlier = self._by_thread.get(key)
         kept = belongings_of(earlier.record) if earlier else Belongings()
         sandbox = await self._pool.acquire(kept)
@@ -473,9 +481,10 @@ class Sessions:
     # --- use ---
 
     def get(self, session_id: str) -> Session:
-        """The session, whatever its state."""
+        """The session, whatever its state. Another user's is told like one that never was."""
         session = self._sessions.get(session_id)
-        if session is None:
+        is_seen = current_caller().sees(session.record.user_id if session else "")
+        if session is None or not is_seen:
             raise SessionNotFound(session_id)
         return session
 
@@ -484,8 +493,13 @@ class Sessions:
     ) -> tuple[Sequence[Session], str]:
         """A page of sessions, oldest first, and the token of the next page."""
         after = _decode_token(page_token)
+        caller = current_caller()
         ordered = sorted(
-            (session for session in self._sessions.values() if wanted.accepts(session.record)),
+            (
+                session
+                for session in self._sessions.values()
+                if caller.sees(session.record.user_id) and wanted.accepts(session.record)
+            ),
             key=_order,
         )
         rest = [session for session in ordered if after is None or _order(session) > after]
@@ -646,6 +660,18 @@ class Sessions:
                 del self._by_thread[key]
         if old:
             await self._registry.forget([session.id for session in old])
+
+    def _check_room_of(self, user_id: str) -> None:
+        """Refuse another session, counting those that are being opened, this one among them."""
+        limit = self._settings.max_of_user
+        if not limit:
+            return
+        of_user = {key for key in self._opening if key[0] == user_id}
+        of_user |= {
+            key for key, one in self._by_thread.items() if key[0] == user_id and one.is_active
+        }
+        if len(of_user) > limit:
+            raise SessionLimitReached(limit)
 
     def _refuse_if_draining(self) -> None:
         if self._draining:

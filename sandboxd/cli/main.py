@@ -15,6 +15,7 @@ from sandboxd.cli.config import config
 from sandboxd.cli.doctor import doctor
 from sandboxd.cli.selfcheck import selfcheck
 from sandboxd.cli.settings import SettingsCommand, config_option, load_or_exit
+from sandboxd.cli.token import token
 from sandboxd.daemon import Daemon, StartRefused
 from sandboxd.daemon import serve as serve_daemon
 from sandboxd.service.server import AddressInUse
@@ -49,6 +50,7 @@ def serve(config_file: Path | None, **flags: Any) -> None:
 main.add_command(config)
 main.add_command(doctor)
 main.add_command(selfcheck)
+main.add_command(token)
 
 
 def _say_ready(daemon: Daemon) -> None:

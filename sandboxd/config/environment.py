@@ -13,7 +13,7 @@ FILE_VARIABLE = "SANDBOXD_CONFIG"
 FOR_OTHERS = re.compile(
     f"{FILE_VARIABLE}"
     # What clients and tests read.
-    "|SANDBOXD_(URL|TOKEN|CA|CLIENT_[A-Z0-9_]+|TEST_[A-Z0-9_]+)"
+    "|SANDBOXD_(URL|MODE|TOKEN|CA_FILE|CLIENT_[A-Z0-9_]+|TEST_[A-Z0-9_]+)"
     # What Kubernetes tells every pod about a service that is named sandboxd.
     "|SANDBOXD_SERVICE_[A-Z0-9_]+|SANDBOXD_PORT_[0-9]+_[A-Z0-9_]+"
 )

@@ -45,7 +45,7 @@ UNKNOWN = "unknown"
 def doctor(socket_path: Path | None, as_json: bool) -> None:
     """Tell which protections are in force, how they were seen, and what is missing.
 
-    Exit code 0 if none is missing, 1 if one is, 2 if no daemon answers.
+    Exit code 0 if none is missing, 1 if one is, 2 if no daemon tells.
     """
     path = socket_path or load_or_exit(None).config.api_socket
     try:
@@ -54,7 +54,8 @@ def doctor(socket_path: Path | None, as_json: bool) -> None:
         # Every RpcError of a call is a grpc.Call too, which is what carries code and details.
         call: grpc.Call = error  # type: ignore[assignment]
         if call.code() in REFUSALS:
-            raise click.ClickException(f"{call.details()} SANDBOXD_TOKEN may hold it.") from None
+            click.echo(f"sandboxd doctor: {call.details()} SANDBOXD_TOKEN may hold it.", err=True)
+            sys.exit(NO_DAEMON_CODE)
         click.echo(
             f"sandboxd doctor: no daemon answers on {path}; start one with ./scripts/run or "
             "`sandboxd serve`, or name its socket with --socket",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS
-from sandboxd.config.problems import Origin, Problem, nearest
+from sandboxd.config.origins import Origin, Problem, nearest
 
 PREFIX = "SANDBOXD_"
 FILE_VARIABLE = "SANDBOXD_CONFIG"

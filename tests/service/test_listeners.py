@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 import trustme
+from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -25,6 +26,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
+from sandboxd.cli import main
 from sandboxd.daemon import Daemon, StartRefused
 from sandboxd.service.reflection import SERVICE_V1
 from sandboxd_proto.v1 import admin_service_pb2, admin_service_pb2_grpc
@@ -179,6 +181,28 @@ async def test_unusable_token_file_keeps_the_daemon_from_starting(
     write(tokens_file, "nonsense")
     with pytest.raises(StartRefused, match=f"the token file {tokens_file}: line 1: write a name"):
         await start_daemon(tokens_file=tokens_file)
+
+
+async def test_commands_use_the_token_of_the_environment(
+    start_daemon: StartDaemon, tokens_file: Path
+) -> None:
+    """doctor and selfcheck work where the socket asks for a token, and say so without one."""
+    daemon = await start_daemon(tokens_file=tokens_file, socket_auth="token")
+    socket = ("--socket", str(daemon.config.api_socket))
+
+    async def sandboxd(*words: str, token: str) -> Result:
+        environment = {"SANDBOXD_CONFIG": os.devnull, "SANDBOXD_TOKEN": token}
+        return await asyncio.to_thread(CliRunner().invoke, main, words, env=environment)
+
+    for command in (("doctor", "--json"), ("selfcheck", "--no-session")):
+        told = await sandboxd(*command, *socket, token=TOKEN)
+        assert "protections" in told.output, told.output
+    unknown = await sandboxd("doctor", *socket, token="")
+    assert unknown.exit_code == 2
+    assert "SANDBOXD_TOKEN" in unknown.output
+    waiting = await sandboxd("selfcheck", *socket, token="wrong")
+    assert waiting.exit_code == 1
+    assert "does not know the token" in waiting.output
 
 
 # --- TLS ---

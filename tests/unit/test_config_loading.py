@@ -14,8 +14,8 @@ from sandboxd.config import ConfigInvalid, load
 from sandboxd.config.catalogue import SETTINGS, Kind, describe
 from sandboxd.config.definition import TABLES, Config
 from sandboxd.config.file import FileUnreadable, lines_of_keys
+from sandboxd.config.origins import Origin
 from sandboxd.config.page import page
-from sandboxd.config.problems import Origin
 from sandboxd.config.template import template
 
 NO_FILE = Path(os.devnull)

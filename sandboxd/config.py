@@ -138,6 +138,11 @@ class Config(BaseSettings):
     """Bytes of each stream that Run returns."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
+    command_policy: str = _own("strict", "COMMAND_POLICY", pattern="^(strict|open|custom)$")
+    """`strict`: commands of a short allow-list; `open`: any; `custom`: as the policy file says. It
+    is advice to agents: what commands can do is up to the kernel."""
+    command_policy_file: Path | None = _own(None, "COMMAND_POLICY_FILE")
+    """TOML file of the policy `custom`."""
     examine: bool = _own(True, "EXAMINE")
     """Whether the daemon attacks a sandbox of its own at start, to prove the isolation."""
     grace_seconds: float = _own(120.0, "GRACE_SECONDS", ge=0)
@@ -160,6 +165,10 @@ class Config(BaseSettings):
         if self.default_exec_seconds > self.max_exec_seconds:
             raise ValueError(
                 "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
+            )
+        if (self.command_policy == "custom") != (self.command_policy_file is not None):
+            raise ValueError(
+                "SANDBOXD_COMMAND_POLICY=custom and SANDBOXD_COMMAND_POLICY_FILE go together"
             )
         if self.host not in ("", "127.0.0.1", "::1", "localhost"):
             raise ValueError(

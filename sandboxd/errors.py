@@ -17,6 +17,8 @@
     │   ├── SessionRecreated
     │   ├── ExecEnded
     │   └── CommandNotStartable
+    ├── NotPermitted                 a rule of the operator's forbids it
+    │   └── CommandNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
@@ -189,6 +191,24 @@ class CommandNotStartable(WrongState):
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"The command was not started: {problem}.")
+
+
+class NotPermitted(SandboxdError):
+    """Category: a rule of the operator's forbids it."""
+
+
+class CommandNotAllowed(NotPermitted):
+    """The command policy refuses the command; nothing was started."""
+
+    reason = "COMMAND_NOT_ALLOWED"
+
+    def __init__(self, policy: str, *, rule: str, command: str, why: str) -> None:
+        super().__init__(
+            f"The policy `{policy}` refuses this command (rule {rule}): {why}",
+            policy=policy,
+            rule=rule,
+            command=command,
+        )
 
 
 class Exhausted(SandboxdError):

@@ -1,0 +1,229 @@
+"""A command as a tree, or the reason why it is not understood.
+
+The grammar is tree-sitter's, not bash's own, and the two differ at the edges. So what the parser
+says is checked against the text: whatever it passed over without naming it, every comment and every
+here-document has to be what bash makes of it too. In doubt a command is not understood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
+
+from sandboxd.policy.decision import Rule
+from sandboxd.policy.inert import Compacted
+
+MAX_SYNTAX_BYTES = 2048
+"""What is parsed at most, quoted data put aside: a hostile text of this size takes 50 ms."""
+MAX_COMMAND_BYTES = 512 * 1024
+
+_LANGUAGE = Language(tree_sitter_bash.language())
+_SUBSTITUTION = re.compile(rb"`|\$[({\[]|[<>]\(")
+_TEXT_SUBSTITUTION = re.compile(rb"`|\$[({\[]")
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_CONTINUATION = re.compile(rb"\\\n")
+_ODD_CHARACTER = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f\x85\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]"
+)
+_WORD_ENDS = b" \t\n;&|"
+"""Certainly. In `a=(1)# x` the bracket is part of a word, and so is the rest."""
+_BEFORE_COMMENTS = b" \t\n;&|()<>`"
+_HEREDOC_START = re.compile(r"(?:'([\w.-]+)'|\"([\w.-]+)\"|([\w.-]+))", re.ASCII)
+_QUOTED = frozenset({"raw_string", "ansi_c_string", "comment"})
+_TEXTS = frozenset({"string", "heredoc_body"})
+_TEXT_LEAVES = frozenset({"string_content", "heredoc_body", "heredoc_content"})
+
+
+class NotUnderstood(Exception):
+    """The command cannot be checked."""
+
+    def __init__(self, rule: Rule, why: str, instead: str = "") -> None:
+        super().__init__(why)
+        self.rule = rule
+        self.why = why
+        self.instead = instead
+
+
+class Step(NamedTuple):
+    """A node and what is above it."""
+
+    node: Node
+    parent: Step | None
+
+
+class Script(NamedTuple):
+    """A command that was understood."""
+
+    root: Node
+    source: bytes
+    stash: Mapping[str, str]
+
+    def steps(self) -> Iterator[Step]:
+        """Every node, in the order of the text."""
+        waiting = [Step(self.root, None)]
+        while waiting:
+            step = waiting.pop()
+            yield step
+            waiting.extend(Step(child, step) for child in reversed(step.node.children))
+
+
+def parse(command: str) -> Script:
+    """The tree of a command; NotUnderstood if bash might see another one."""
+    if len(command) > MAX_COMMAND_BYTES:
+        raise _too_long()
+    compacted = Compacted(command) if len(command) > MAX_SYNTAX_BYTES // 4 else None
+    text = command if compacted is None else compacted.text
+    source = text.encode(errors="replace")
+    if len(source) > MAX_SYNTAX_BYTES:
+        raise _too_long()
+    # A parser of its own each time: one cannot be shared between threads.
+    root = Parser(_LANGUAGE).parse(source).root_node
+    if root.has_error:
+        raise NotUnderstood(
+            Rule.UNPARSABLE,
+            "The command is no shell syntax that can be checked.",
+            "Check quotes and brackets, or write it in a simpler way.",
+        )
+    script = Script(root, source, {} if compacted is None else compacted.stash)
+    _Verification(script).run()
+    return script
+
+
+def heredoc_is_quoted(start: Node) -> bool:
+    return (start.text or b"")[:1] in (b"'", b'"')
+
+
+class _Verification:
+    """Does bash see what the parser saw?"""
+
+    def __init__(self, script: Script) -> None:
+        self._source = script.source
+        self._script = script
+        self._texts: list[tuple[int, int]] = []
+        self._placeholders = 0
+        self._end = 0
+
+    def run(self) -> None:
+        for node, _ in self._script.steps():
+            if node.type in _TEXTS:
+                self._texts.append((node.start_byte, node.end_byte))
+            if node.type == "heredoc_redirect":
+                self._heredoc(node)
+            elif node.type == "command_substitution":
+                self._backquotes(node)
+            if not node.child_count:
+                self._leaf(node)
+        self._gap(len(self._source))
+        if self._placeholders != len(self._script.stash):
+            raise _unclear("where its long quoted texts end")
+
+    def _leaf(self, node: Node) -> None:
+        if node.start_byte > self._end:
+            self._gap(node.start_byte)
+        self._end = max(self._end, node.end_byte)
+        text = node.text or b""
+        before = self._source[node.start_byte - 1 : node.start_byte]
+        if node.type == "comment":
+            if before and before not in _WORD_ENDS:
+                raise _unclear("whether `#` begins a comment")
+        elif text[:1] == b"#" and node.type == "word" and (before in _BEFORE_COMMENTS):
+            raise _unclear("whether `#` begins a comment")
+        if node.type in _QUOTED or node.type in _TEXT_LEAVES:
+            self._placeholder(node, text)
+        else:
+            self._odd(text)
+        if node.type not in _QUOTED and node.is_named:
+            self._hidden(text, is_text=node.type in _TEXT_LEAVES)
+
+    def _hidden(self, text: bytes, *, is_text: bool) -> None:
+        if len(text) < 2 or not _SUBSTITUTION.search(text):
+            return
+        if is_text and text.decode(errors="replace").strip() in self._script.stash:
+            return
+        pattern = _TEXT_SUBSTITUTION if is_text else _SUBSTITUTION
+        if pattern.search(_ESCAPE.sub(b"", text)):
+            raise _unclear("what is substituted in it")
+
+    def _placeholder(self, node: Node, text: bytes) -> None:
+        if not self._script.stash or node.type == "comment":
+            return
+        inner = text[1:-1] if node.type == "raw_string" else text.strip()
+        if inner.decode(errors="replace") in self._script.stash:
+            self._placeholders += 1
+
+    def _gap(self, end: int) -> None:
+        gap = self._source[self._end : end]
+        if gap[:1] == b"\\" and gap[-1:] == b"\n":
+            raise NotUnderstood(
+                Rule.UNPARSABLE,
+                "A line is continued in the middle of a word.",
+                "Put a space before the backslash at the end of a line, or use one line.",
+            )
+        rest = _CONTINUATION.sub(b"", gap).strip(b" \t\n")
+        if not rest:
+            return
+        start = self._end
+        if not any(first <= start and end <= last for first, last in self._texts):
+            self._odd(rest)
+            raise _unclear(f"what `{rest.decode(errors='replace')}` means")
+        if _TEXT_SUBSTITUTION.search(_ESCAPE.sub(b"", gap)):
+            raise _unclear("what is substituted in it")
+
+    def _odd(self, text: bytes) -> None:
+        if text.isalnum():
+            return
+        match = _ODD_CHARACTER.search(text.decode(errors="replace"))
+        if match:
+            raise NotUnderstood(
+                Rule.UNPARSABLE,
+                f"The command holds the character U+{ord(match[0]):04X} outside of quotes.",
+                "Use spaces and newlines only, or quote it.",
+            )
+
+    def _backquotes(self, node: Node) -> None:
+        text = node.text or b""
+        if text[:1] == b"`" and b"\\" in text:
+            raise NotUnderstood(
+                Rule.UNPARSABLE,
+                "A backslash between backquotes can mean several things.",
+                "Use $( ) in place of backquotes.",
+            )
+
+    def _heredoc(self, node: Node) -> None:
+        parts = {child.type: child for child in node.children}
+        start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
+        match = _HEREDOC_START.fullmatch(_decoded(start)) if start else None
+        if start is None or end is None or match is None:
+            raise _unclear("where its here-document ends", "Use a plain word such as 'EOF'.")
+        delimiter = (match[1] or match[2] or match[3]).encode()
+        strip = b"\t" if "<<-" in parts else b""
+        first = self._source.find(b"\n", start.end_byte) + 1
+        last = self._source.rfind(b"\n", 0, end.start_byte) + 1
+        lines = self._source[first:].split(b"\n")
+        inside = self._source[first:last].count(b"\n")
+        ends = [line.lstrip(strip) if strip else line for line in lines[: inside + 1]]
+        body = parts.get("heredoc_body")
+        is_there = body is None or body.start_byte >= first
+        if delimiter in ends[:-1] or ends[-1] != delimiter or not 0 < first <= last or not is_there:
+            raise _unclear("where its here-document ends", "Put its last word on a line alone.")
+
+
+def _decoded(node: Node | None) -> str:
+    return (node.text or b"").decode(errors="replace") if node else ""
+
+
+def _too_long() -> NotUnderstood:
+    return NotUnderstood(
+        Rule.TOO_COMPLEX,
+        f"The command has over {MAX_SYNTAX_BYTES} bytes besides quoted data, too many to check.",
+        "Split it, or put data into single quotes or a here-document with a quoted delimiter "
+        "(<<'EOF').",
+    )
+
+
+def _unclear(what: str, instead: str = "Write it in a simpler way.") -> NotUnderstood:
+    return NotUnderstood(Rule.UNPARSABLE, f"It is not clear {what}.", instead)

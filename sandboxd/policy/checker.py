@@ -153,7 +153,7 @@ class _Inspection:
             return []
         self._pattern(call.words)
         try:
-            self._arguments(name, args, call)
+            self._arguments(name, args)
             inside = wrappers.inside(name, args)
         except wrappers.Unclear as unclear:
             self._unless_any_is_allowed(
@@ -244,7 +244,7 @@ class _Inspection:
                 )
                 return
 
-    def _arguments(self, name: str, args: Sequence[Word], call: _Call) -> None:
+    def _arguments(self, name: str, args: Sequence[Word]) -> None:
         if self._policy.allow is not None:
             problem = inner_languages.problem(name, args)
             if problem:
@@ -252,7 +252,7 @@ class _Inspection:
         if name in _NAMING_BUILTINS:
             self._named_variables(name, args)
         if not self._policy.inline_code:
-            self._inline_code(name, args, call)
+            self._inline_code(name, args)
 
     def _named_variables(self, name: str, args: Sequence[Word]) -> None:
         if name == "printf" and not (args and args[0].text.startswith("-v")):
@@ -264,17 +264,22 @@ class _Inspection:
             if match and word.is_literal:
                 self.variable(match[0])
 
-    def _inline_code(self, name: str, args: Sequence[Word], call: _Call) -> None:
+    def _inline_code(self, name: str, args: Sequence[Word]) -> None:
         letters = _CODE_OPTIONS.get(name)
         if letters is None:
             return
-        options = [one.text for one in args if one.starts_like_an_option()]
-        given = (
-            any(not one.startswith("--") and set(letters) & set(one[1:]) for one in options)
-            or "--eval" in options
-        )
-        operands = [one for one in args if not one.starts_like_an_option()]
-        if given or not operands or call.input_text is not None:
+        rest = deque(args)
+        is_inline = True  # without a file it reads code from its input
+        while rest:
+            word = rest.popleft()
+            if word.text in ("-W", "-X") and rest:
+                rest.popleft()
+            elif word.text == "-m" or not word.starts_like_an_option():
+                is_inline = False
+                break
+            elif not word.is_literal or _gives_code(word.text, letters):
+                break
+        if is_inline:
             self._add(
                 Rule.UNSEEN,
                 name,
@@ -375,7 +380,7 @@ class _Walk:
             outer = [one for one in step.parent.node.children if one.type.endswith("_redirect")]
             redirects += outer
             parts += _words_of(outer)
-        words = [fold(part, self._script.stash) for part in parts]
+        words = self._folded(parts)
         self._notice(words)
         call = _Call(
             words,
@@ -384,6 +389,19 @@ class _Walk:
             functions=frozenset(self._functions),
         )
         self._inspection.words(call)
+
+    def _folded(self, parts: Sequence[Node]) -> list[Word]:
+        words: list[Word] = []
+        end = -1
+        for part in parts:
+            word = fold(part, self._script.stash)
+            if part.start_byte == end:
+                # One word for bash, though two for the grammar.
+                joined = words.pop().text + word.text
+                word = Word(joined, is_literal=False, may_split=True)
+            words.append(word)
+            end = part.end_byte
+        return words
 
     def _notice(self, words: Sequence[Word]) -> None:
         name = words[0].text if words else ""
@@ -520,6 +538,12 @@ class _Walk:
 
     def _arithmetic(self, step: Step) -> None:
         self._evaluates = True
+
+
+def _gives_code(option: str, letters: str) -> bool:
+    if option.startswith("--"):
+        return option in ("--eval", "--print")
+    return option == "-" or bool(set(letters) & set(option[1:]))
 
 
 def _words_of(children: Iterable[Node]) -> list[Node]:

@@ -7,6 +7,7 @@ here-document has to be what bash makes of it too. In doubt a command is not und
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -34,7 +35,10 @@ _WORD_ENDS = b" \t\n;&|"
 _BEFORE_COMMENTS = b" \t\n;&|()<>`"
 _HEREDOC_START = re.compile(r"(?:'([\w.-]+)'|\"([\w.-]+)\"|([\w.-]+))", re.ASCII)
 _QUOTED = frozenset({"raw_string", "ansi_c_string", "comment"})
-_TEXTS = frozenset({"string", "heredoc_body"})
+_SPACED = frozenset({"command", "declaration_command", "unset_command"})
+_ONE_LINE = _SPACED | {"redirected_statement", "file_redirect"}
+_C_FOR = "c_style_for_statement"
+_TIGHT = frozenset({"simple_expansion", "concatenation", "variable_assignment"})
 _TEXT_LEAVES = frozenset({"string_content", "heredoc_body", "heredoc_content"})
 
 
@@ -108,13 +112,17 @@ class _Verification:
         self._end = 0
 
     def run(self) -> None:
-        for node, _ in self._script.steps():
-            if node.type in _TEXTS:
+        for node, above in self._script.steps():
+            if node.type == "string":
                 self._texts.append((node.start_byte, node.end_byte))
             if node.type == "heredoc_redirect":
                 self._heredoc(node)
             elif node.type == "command_substitution":
                 self._backquotes(node)
+            elif node.type in _ONE_LINE:
+                self._one_line(node)
+            elif node.type in _TIGHT and not (above and above.node.type == _C_FOR):
+                self._tight(node)
             if not node.child_count:
                 self._leaf(node)
         self._gap(len(self._source))
@@ -123,7 +131,7 @@ class _Verification:
 
     def _leaf(self, node: Node) -> None:
         if node.start_byte > self._end:
-            self._gap(node.start_byte)
+            self._gap(node.start_byte, node.type)
         self._end = max(self._end, node.end_byte)
         text = node.text or b""
         before = self._source[node.start_byte - 1 : node.start_byte]
@@ -136,6 +144,8 @@ class _Verification:
             self._placeholder(node, text)
         else:
             self._odd(text)
+            if len(text) > 1 and b"\n" in _CONTINUATION.sub(b"", text):
+                raise _unclear("where its lines end")
         if node.type not in _QUOTED and node.is_named:
             self._hidden(text, is_text=node.type in _TEXT_LEAVES)
 
@@ -155,7 +165,25 @@ class _Verification:
         if inner.decode(errors="replace") in self._script.stash:
             self._placeholders += 1
 
-    def _gap(self, end: int) -> None:
+    def _one_line(self, node: Node) -> None:
+        """The words of a command are apart from each other, and on one line."""
+        for one, other in itertools.pairwise(node.children):
+            between = self._source[one.end_byte : other.start_byte]
+            if b"\n" in _CONTINUATION.sub(b"", between):
+                raise _unclear("where its lines end")
+            if not between and node.type in _SPACED:
+                kinds = one.type + other.type
+                is_assignment = "variable_assignment" in kinds or node.type != "command"
+                if is_assignment and "_redirect" not in kinds:
+                    raise _unclear("where its words end")
+
+    def _tight(self, node: Node) -> None:
+        """The parts of a word are not apart."""
+        for one, other in itertools.pairwise(node.children):
+            if one.end_byte != other.start_byte:
+                raise _unclear("where its words end")
+
+    def _gap(self, end: int, before: str = "") -> None:
         gap = self._source[self._end : end]
         if gap[:1] == b"\\" and gap[-1:] == b"\n":
             raise NotUnderstood(
@@ -164,9 +192,9 @@ class _Verification:
                 "Put a space before the backslash at the end of a line, or use one line.",
             )
         rest = _CONTINUATION.sub(b"", gap).strip(b" \t\n")
-        if not rest:
-            return
-        start = self._end
+        if not rest or (rest == b"-" and before in ("<<", "<<-") and gap[:1] in b" \t"):
+            return  # the grammar loses a `-` that is the last word before a here-document
+        start = end - len(gap.lstrip(b" \t\n"))
         if not any(first <= start and end <= last for first, last in self._texts):
             self._odd(rest)
             raise _unclear(f"what `{rest.decode(errors='replace')}` means")
@@ -210,6 +238,7 @@ class _Verification:
         is_there = body is None or body.start_byte >= first
         if delimiter in ends[:-1] or ends[-1] != delimiter or not 0 < first <= last or not is_there:
             raise _unclear("where its here-document ends", "Put its last word on a line alone.")
+        self._texts.append((first, last))
 
 
 def _decoded(node: Node | None) -> str:

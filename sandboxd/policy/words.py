@@ -27,7 +27,7 @@ class Word:
         return not self.is_literal or self.text.startswith("-")
 
 
-UNKNOWN = Word("...", is_literal=False, may_split=True)
+UNKNOWN = Word("$(...)", is_literal=False, may_split=True)
 """A word that comes from somewhere else."""
 
 _ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)

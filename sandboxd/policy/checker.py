@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandboxd.policy import inner_languages, wrappers
 from sandboxd.policy.decision import ALLOWED, Decision, Finding, Rule, shown
 from sandboxd.policy.profile import GUARDED, GUARDED_PREFIXES, Policy
-from sandboxd.policy.syntax import NotUnderstood, Script, Step, heredoc_is_quoted, parse
+from sandboxd.policy.syntax import (
+    MAX_SYNTAX_BYTES,
+    NotUnderstood,
+    Script,
+    Step,
+    heredoc_is_quoted,
+    parse,
+)
 from sandboxd.policy.words import Word, fold, heredoc_text
 
 if TYPE_CHECKING:
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
 MAX_FINDINGS = 5
 MAX_SCRIPTS = 32
 """Scripts within a command: `bash -c` and the like."""
+MAX_SCRIPT_CHARACTERS = 3 * MAX_SYNTAX_BYTES
+"""Of all scripts within a command, each counted up to what is parsed of it."""
 MAX_DEPTH = 8
 """Wrappers and scripts within each other."""
 MAX_REMEMBERED = 1024
@@ -32,9 +41,8 @@ _RESERVED = wrappers.words_of(
 ) | wrappers.words_of("until while")
 _CODE_OPTIONS = {"python": "c", "python3": "c", "perl": "eE", "node": "ep", "ruby": "e", "php": "r"}
 _NAMING_BUILTINS = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "wait"})
-_HIDDEN_SUBSCRIPT = re.compile(r"\[[^\]]*(?:\$\(|`|<\()")
-_EVALUATES = frozenset({"arithmetic_expansion", "c_style_for_statement", "subscript", "(("})
-_ARITHMETIC_TESTS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
+_HIDDEN = re.compile(r"\$\(|`|<\(")
+_EVALUATES = frozenset({"arithmetic_expansion", "c_style_for_statement", "(("})
 _OPTION_READERS = frozenset({"find", "sed", "awk", "gawk", "mawk", "sort", "xargs"})
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -96,6 +104,7 @@ class _Inspection:
         self._findings: list[Finding] = []
         self._scripts: deque[tuple[str, int]] = deque()
         self._script_count = 0
+        self._script_characters = 0
 
     def decide(self) -> Decision:
         while self._scripts and len(self._findings) < MAX_FINDINGS:
@@ -106,7 +115,12 @@ class _Inspection:
 
     def add_script(self, text: str, *, depth: int) -> None:
         self._script_count += 1
-        if depth > MAX_DEPTH or self._script_count > MAX_SCRIPTS:
+        self._script_characters += min(len(text), MAX_SYNTAX_BYTES)
+        if (
+            depth > MAX_DEPTH
+            or self._script_count > MAX_SCRIPTS
+            or self._script_characters > MAX_SCRIPT_CHARACTERS
+        ):
             self._unless_any_is_allowed(
                 Rule.TOO_COMPLEX, text, "Too many commands are wrapped in each other.", "Unwrap it."
             )
@@ -255,10 +269,10 @@ class _Inspection:
             self._inline_code(name, args)
 
     def _named_variables(self, name: str, args: Sequence[Word]) -> None:
-        if name == "printf" and not (args and args[0].text.startswith("-v")):
+        if name == "printf" and not (args and args[0].starts_like_an_option()):
             return
-        for word in args[:2] if name == "printf" else args:
-            if _HIDDEN_SUBSCRIPT.search(word.text):
+        for word in args:
+            if _hides_a_subscript(word.text):
                 self._unclear(word.text)
             match = _NAME.match(word.text.removeprefix("-v"))
             if match and word.is_literal:
@@ -354,7 +368,9 @@ class _Walk:
         self._depth = depth
         self._functions: set[str] = set()
         self._evaluates = False
+        self._subscripts = False
         self._hidden = ""
+        self._hidden_subscript = ""
         self._option_values = False
         self._option_readers: list[str] = []
 
@@ -365,7 +381,10 @@ class _Walk:
                 handler(self, step)
             elif step.node.type in _EVALUATES:
                 self._evaluates = True
-        if self._evaluates and self._hidden:
+        # x='a[$(rm y)]'; echo $((x)): arithmetic runs what it finds in a subscript.
+        if self._hidden_subscript and (self._evaluates or self._subscripts):
+            self._inspection.unclear(self._hidden_subscript)
+        elif self._hidden and self._subscripts:
             self._inspection.unclear(self._hidden)
         if self._option_values and self._option_readers:
             # X=-exec; find . "$X" ...
@@ -405,7 +424,7 @@ class _Walk:
 
     def _notice(self, words: Sequence[Word]) -> None:
         name = words[0].text if words else ""
-        if name == "let" or (name in ("test", "[") and any(one.text == "-v" for one in words)):
+        if name in _NAMING_BUILTINS or name in ("let", "test", "["):
             self._evaluates = True
         if name in _OPTION_READERS and any(
             not one.is_literal and one.text.startswith(('"$', "$")) for one in words
@@ -528,16 +547,25 @@ class _Walk:
             self._inspection.variable((name.text or b"").decode(errors="replace"))
 
     def _test(self, step: Step) -> None:
-        text = (step.node.text or b"").decode(errors="replace")
-        self._evaluates |= bool(_ARITHMETIC_TESTS & set(text.split()))
+        self._evaluates = True
 
     def _string(self, step: Step) -> None:
         word = fold(step.node, self._script.stash)
-        if _HIDDEN_SUBSCRIPT.search(word.text) and word.is_literal:
+        if word.is_literal and _HIDDEN.search(word.text):
             self._hidden = word.text
+            if _hides_a_subscript(word.text):
+                self._hidden_subscript = word.text
 
-    def _arithmetic(self, step: Step) -> None:
+    def _subscript(self, step: Step) -> None:
+        index = step.node.child_by_field_name("index")
+        if index is None or index.type not in ("number", "word"):
+            self._subscripts = True
         self._evaluates = True
+
+
+def _hides_a_subscript(text: str) -> bool:
+    opening = text.find("[")
+    return opening >= 0 and _HIDDEN.search(text, opening) is not None
 
 
 def _gives_code(option: str, letters: str) -> bool:
@@ -579,6 +607,7 @@ _HANDLERS = {
     "unset_command": _Walk._unset,
     "file_redirect": _Walk._redirect,
     "expansion": _Walk._expansion,
+    "subscript": _Walk._subscript,
     "test_command": _Walk._test,
     "raw_string": _Walk._string,
     "string": _Walk._string,

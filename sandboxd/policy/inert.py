@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 
+MAX_PUT_ASIDE = 64
 KEEP = 48
 """Strings up to so many characters are left alone."""
 _BORING = re.compile(r"[^\\'\"`#<\n$]+")
 _SINGLE = re.compile(r"'([^']*)'")
 _DOUBLE = re.compile(r'"((?:[^"\\$`]|\\.)*)"', re.DOTALL)
 _WITH_VARIABLES = re.compile(r'"(?:[^"\\$`]|\\.|\$(?![({]))*"', re.DOTALL)
+_ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 _HEREDOC = re.compile(r"<<(-?)[ \t]*(?:'([\w.-]+)'|\"([\w.-]+)\")")
 _WORD_ENDS = " \t\n;&|()<>"
 
@@ -61,9 +63,8 @@ class Compacted:
         if char == "\\":
             return self._copy(place + 2)
         if char == "$":
-            # $'...' has rules of its own, and in $(...) and ${...} other things can happen.
-            following = self._source[place + 1 : place + 2]
-            return following not in ("'", '"', "(", "{") and self._copy(place + 1)
+            match = _ANSI.match(self._source, place)
+            return self._copy(match.end() if match else place + 1)
         return False
 
     def _copy(self, end: int) -> bool:
@@ -72,7 +73,7 @@ class Compacted:
         return True
 
     def _string(self, match: re.Match[str] | None, quote: str) -> bool:
-        if match is None:
+        if match is None or len(self.stash) >= MAX_PUT_ASIDE:
             return False
         if len(match[1]) > KEEP:
             self._out.append(f"{quote}{self._put_aside(match[1])}{quote}")
@@ -111,7 +112,7 @@ class Compacted:
             tabs = r"\t*" if is_indented else ""
             end = re.compile(rf"^{tabs}{re.escape(delimiter)}$", re.MULTILINE)
             match = end.search(self._source, self._place)
-            if match is None:
+            if match is None or len(self.stash) >= MAX_PUT_ASIDE:
                 return False
             body = self._source[self._place : match.start()]
             if len(body) > KEEP:

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from sandboxd.policy.words import Word
 from sandboxd.policy.wrappers import Options, Unclear, words_of
 
+MAX_PROGRAM_CHARACTERS = 16 << 10
+_TOO_LONG = "its program is too long to be checked; make it shorter, or use python3"
+
 _AWK = Options(
     flags="bcCghILMnNOPrsStV",
     valued="Fvefil",
@@ -63,6 +66,8 @@ def _awk(args: Sequence[Word]) -> str:
                 "its program is put together at run time; write it in single quotes and pass "
                 'values with -v name="$value"'
             )
+        if len(program.text) > MAX_PROGRAM_CHARACTERS:
+            return _TOO_LONG
         if _awk_runs_commands(program.text):
             return "system(), pipes and indirect calls in awk run commands; use pipes of the shell"
     return ""
@@ -73,7 +78,7 @@ _AWK_TOKEN = re.compile(
     r"""|(?P<word>\w+)|(?P<step>\+\+|--)|(?P<other>.)""",
     re.DOTALL,
 )
-_AWK_REGEX = re.compile(r"/(?:[^/\\\n\[]|\\.|\[\^?\]?(?:\[:\w+:\]|[^\]\\\n]|\\.)*\])+/")
+_AWK_REGEX = re.compile(r"/(?>[^/\\\n\[]|\\.|\[\^?+\]?+(?>\[:\w+:\]|[^\]\\\n]|\\.)*+\])++/")
 _AWK_OPERAND_FOLLOWS = frozenset("(,{};!~&|?:=+-*%<>^\n")
 _AWK_KEYWORDS = frozenset({"return", "print", "printf", "in", "else", "do", "case", "getline"})
 
@@ -108,7 +113,10 @@ def _sed(args: Sequence[Word]) -> str:
     scripts = given or operands[:1]
     if not all(script.is_literal for script in scripts):
         return "its script is put together at run time; write it in single quotes"
-    if _sed_runs_commands("\n".join(script.text for script in scripts)):
+    whole = "\n".join(script.text for script in scripts)
+    if len(whole) > MAX_PROGRAM_CHARACTERS:
+        return _TOO_LONG
+    if _sed_runs_commands(whole):
         return "the command and the flag `e` of sed run commands; use pipes of the shell"
     return ""
 
@@ -136,7 +144,7 @@ def _is_in_place(word: Word) -> bool:
 
 
 _SED_ADDRESS = re.compile(
-    r"(?:\d+(?:~\d+)?|\$|[+~]\d+|/(?:[^/\\\n\[]|\\.|\[\^?\]?[^\]\n]*\])*/[IM]*"
+    r"(?:\d+(?:~\d+)?|\$|[+~]\d+|/(?>[^/\\\n\[]|\\.|\[\^?+\]?+[^\]\n]*+\])*+/[IM]*"
     r"|\\([^\\\n])(?:(?!\1)[^\\\n]|\\.)*\1[IM]*)",
     re.DOTALL,
 )

@@ -18,14 +18,17 @@ from tree_sitter import Language, Node, Parser
 from sandboxd.policy.decision import Rule
 from sandboxd.policy.inert import Compacted
 
-MAX_SYNTAX_BYTES = 2048
-"""What is parsed at most, quoted data put aside: a hostile text of this size takes 50 ms."""
+MAX_SYNTAX_BYTES = 4096
+MAX_MARKS = 512
+"""What is parsed at most, quoted data put aside. Parsing takes longest where marks are many: the
+worst text found within both limits takes 50 ms."""
 MAX_COMMAND_BYTES = 512 * 1024
 
+_MARKS = b"|&;<>(){}[]$`=!\"'#\\\n*?~"
 _LANGUAGE = Language(tree_sitter_bash.language())
 _SUBSTITUTION = re.compile(rb"`|\$[({\[]|[<>]\(")
 _TEXT_SUBSTITUTION = re.compile(rb"`|\$[({\[]")
-_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _CONTINUATION = re.compile(rb"\\\n")
 _ODD_CHARACTER = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f\x85\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]"
@@ -38,7 +41,9 @@ _QUOTED = frozenset({"raw_string", "ansi_c_string", "comment"})
 _SPACED = frozenset({"command", "declaration_command", "unset_command"})
 _ONE_LINE = _SPACED | {"redirected_statement", "file_redirect"}
 _C_FOR = "c_style_for_statement"
-_TIGHT = frozenset({"simple_expansion", "concatenation", "variable_assignment"})
+_TIGHT = frozenset(
+    {"simple_expansion", "concatenation", "translated_string", "variable_assignment"}
+)
 _TEXT_LEAVES = frozenset({"string_content", "heredoc_body", "heredoc_content"})
 
 
@@ -79,10 +84,13 @@ def parse(command: str) -> Script:
     """The tree of a command; NotUnderstood if bash might see another one."""
     if len(command) > MAX_COMMAND_BYTES:
         raise _too_long()
-    compacted = Compacted(command) if len(command) > MAX_SYNTAX_BYTES // 4 else None
+    compacted = Compacted(command) if len(command) > MAX_MARKS else None
     text = command if compacted is None else compacted.text
     source = text.encode(errors="replace")
-    if len(source) > MAX_SYNTAX_BYTES:
+    if (
+        len(source) > MAX_SYNTAX_BYTES
+        or len(source) - len(source.translate(None, _MARKS)) > MAX_MARKS
+    ):
         raise _too_long()
     # A parser of its own each time: one cannot be shared between threads.
     root = Parser(_LANGUAGE).parse(source).root_node
@@ -121,6 +129,8 @@ class _Verification:
                 self._backquotes(node)
             elif node.type in _ONE_LINE:
                 self._one_line(node)
+            elif node.type == "expansion":
+                self._tight(node)
             elif node.type in _TIGHT and not (above and above.node.type == _C_FOR):
                 self._tight(node)
             if not node.child_count:
@@ -134,6 +144,8 @@ class _Verification:
             self._gap(node.start_byte, node.type)
         self._end = max(self._end, node.end_byte)
         text = node.text or b""
+        if text == b"$" and self._source[node.end_byte : node.end_byte + 2] == b"\\\n":
+            raise _unclear("what is substituted in it")
         before = self._source[node.start_byte - 1 : node.start_byte]
         if node.type == "comment":
             if before and before not in _WORD_ENDS:
@@ -150,12 +162,12 @@ class _Verification:
             self._hidden(text, is_text=node.type in _TEXT_LEAVES)
 
     def _hidden(self, text: bytes, *, is_text: bool) -> None:
-        if len(text) < 2 or not _SUBSTITUTION.search(text):
+        if len(text) < 2 or not (b"$" in text or _SUBSTITUTION.search(text)):
             return
         if is_text and text.decode(errors="replace").strip() in self._script.stash:
             return
         pattern = _TEXT_SUBSTITUTION if is_text else _SUBSTITUTION
-        if pattern.search(_ESCAPE.sub(b"", text)):
+        if pattern.search(_without_escapes(text)):
             raise _unclear("what is substituted in it")
 
     def _placeholder(self, node: Node, text: bytes) -> None:
@@ -179,7 +191,9 @@ class _Verification:
 
     def _tight(self, node: Node) -> None:
         """The parts of a word are not apart."""
-        for one, other in itertools.pairwise(node.children):
+        # In ${x:- y} a space means itself; at the beginning newer shells run what follows.
+        parts = node.children[:2] if node.type == "expansion" else node.children
+        for one, other in itertools.pairwise(parts):
             if one.end_byte != other.start_byte:
                 raise _unclear("where its words end")
 
@@ -198,7 +212,7 @@ class _Verification:
         if not any(first <= start and end <= last for first, last in self._texts):
             self._odd(rest)
             raise _unclear(f"what `{rest.decode(errors='replace')}` means")
-        if _TEXT_SUBSTITUTION.search(_ESCAPE.sub(b"", gap)):
+        if _TEXT_SUBSTITUTION.search(_without_escapes(gap)):
             raise _unclear("what is substituted in it")
 
     def _odd(self, text: bytes) -> None:
@@ -241,6 +255,11 @@ class _Verification:
         self._texts.append((first, last))
 
 
+def _without_escapes(text: bytes) -> bytes:
+    """Lines joined as bash joins them, and what is escaped made harmless."""
+    return _ESCAPE.sub(lambda match: b"" if match[1] == b"\n" else b"_", text)
+
+
 def _decoded(node: Node | None) -> str:
     return (node.text or b"").decode(errors="replace") if node else ""
 
@@ -248,7 +267,8 @@ def _decoded(node: Node | None) -> str:
 def _too_long() -> NotUnderstood:
     return NotUnderstood(
         Rule.TOO_COMPLEX,
-        f"The command has over {MAX_SYNTAX_BYTES} bytes besides quoted data, too many to check.",
+        f"The command has over {MAX_SYNTAX_BYTES} bytes, or {MAX_MARKS} marks such as brackets, "
+        "besides quoted data: too many to check.",
         "Split it, or put data into single quotes or a here-document with a quoted delimiter "
         "(<<'EOF').",
     )

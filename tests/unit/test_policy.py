@@ -8,7 +8,7 @@ import pytest
 
 from sandboxd.policy import OPEN, STRICT, CommandChecker, Rule, check
 from sandboxd.policy.profile import FORBIDDEN, LISTED
-from sandboxd.policy.syntax import MAX_SYNTAX_BYTES
+from sandboxd.policy.syntax import MAX_MARKS
 from tests.unit.policy_cases import ALLOWED, EXAMPLES, REFUSED
 
 SEEDS_LIST = {
@@ -152,12 +152,34 @@ def test_variables_are_not_remembered_away() -> None:
 )
 def test_hostile_text_is_answered(unit: str) -> None:
     """At the limit of what is parsed, and far beyond it, there is an answer."""
-    within = (unit * MAX_SYNTAX_BYTES)[:MAX_SYNTAX_BYTES]
+    within = (unit * MAX_MARKS)[:MAX_MARKS]
     started = time.perf_counter()
     assert not check(within, STRICT).allowed
     print(f"{unit!r} x {len(within)} bytes: {(time.perf_counter() - started) * 1e3:.1f} ms")
 
     assert check(unit * 60_000, STRICT).findings[0].rule == Rule.TOO_COMPLEX
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo $((x)); echo '" + "[" * 100_000 + "'",
+        "awk '/" + "[[:a:]" * 5000 + "'",
+        "sed '/" + "[]a]" * 5000 + "'",
+        "sed '" + "s/a/b/;" * 10_000 + "e'",
+        "".join(f"cat <<'E{number}'\n" for number in range(5000)),
+        "echo " + "'" + "x" * 60 + "' '" * 1000,
+        "bash -c '" + "a|" * 200 + "'\n" * 100,
+    ],
+    ids=lambda one: one[:20],
+)
+def test_hostile_data_is_answered(command: str) -> None:
+    """Text that is meant to make patterns run for ever is refused or allowed, but answered."""
+    started = time.perf_counter()
+    decision = check(command, STRICT)
+    print(f"{command[:20]!r}: {(time.perf_counter() - started) * 1e3:.1f} ms, {decision.allowed}")
+
+    assert decision.allowed or decision.explanation
 
 
 def test_cost_of_short_commands() -> None:

@@ -42,7 +42,7 @@ _SPACED = frozenset({"command", "declaration_command", "unset_command"})
 _ONE_LINE = _SPACED | {"redirected_statement", "file_redirect"}
 _C_FOR = "c_style_for_statement"
 _TIGHT = frozenset(
-    {"simple_expansion", "concatenation", "translated_string", "variable_assignment"}
+    {"concatenation", "expansion", "simple_expansion", "translated_string", "variable_assignment"}
 )
 _TEXT_LEAVES = frozenset({"string_content", "heredoc_body", "heredoc_content"})
 
@@ -129,8 +129,6 @@ class _Verification:
                 self._backquotes(node)
             elif node.type in _ONE_LINE:
                 self._one_line(node)
-            elif node.type == "expansion":
-                self._tight(node)
             elif node.type in _TIGHT and not (above and above.node.type == _C_FOR):
                 self._tight(node)
             if not node.child_count:
@@ -144,7 +142,7 @@ class _Verification:
             self._gap(node.start_byte, node.type)
         self._end = max(self._end, node.end_byte)
         text = node.text or b""
-        if text == b"$" and self._source[node.end_byte : node.end_byte + 2] == b"\\\n":
+        if text[-1:] == b"$" and self._source[node.end_byte : node.end_byte + 2] == b"\\\n":
             raise _unclear("what is substituted in it")
         before = self._source[node.start_byte - 1 : node.start_byte]
         if node.type == "comment":

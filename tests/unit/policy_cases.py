@@ -387,6 +387,7 @@ REFUSED = [
     ("printf -va -v 'a[$(rm x)]' 1", UNPARSABLE, ""),
     ("printf -\"$a\"v 'a[$(rm x)]' 1", UNPARSABLE, ""),
     ('echo "a $\\\n(rm x) b"', UNPARSABLE, ""),
+    ('echo " $\\\n(rm x) b"', UNPARSABLE, ""),
     ("cat <<EOF\n${X:-$\\\n(rm x)}\nEOF\n", UNPARSABLE, ""),
     # other programs
     ("perl -e 1", UNLISTED, "perl"),

@@ -26,6 +26,7 @@ def test_defaults_serve_loopback_only() -> None:
     assert config.runtime_dir == Path("/var/lib/sandboxd/runtime/current")
     assert config.default_exec_seconds == 30.0
     assert config.docker_network_mode == "none"
+    assert config.command_policy == "strict"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,7 @@ def test_setting_is_read_with_and_without_prefix(
         ("MAX_CALLS", "17", "max_calls", 17),
         ("LOG_LEVEL", "error", "log_level", "error"),
         ("MAX_RUN_OUTPUT", "64k", "max_run_output_bytes", 65536),
+        ("COMMAND_POLICY", "open", "command_policy", "open"),
     ],
 )
 def test_own_setting_needs_its_prefix(
@@ -136,6 +138,9 @@ def test_host_beyond_loopback_is_refused(host: str, monkeypatch: pytest.MonkeyPa
         ({"MEMORY_LIMIT": "16m"}, "greater than or equal to"),
         ({"SESSION_TIMEOUT_MINUTES": "0"}, "greater than 0"),
         ({"SANDBOXD_LOG_LEVEL": "loud"}, "should match pattern"),
+        ({"SANDBOXD_COMMAND_POLICY": "lax"}, "should match pattern"),
+        ({"SANDBOXD_COMMAND_POLICY": "custom"}, "go together"),
+        ({"SANDBOXD_COMMAND_POLICY_FILE": "/p.toml"}, "go together"),
         (
             {"SANDBOXD_EXEC_TIMEOUT_SECONDS": "10", "SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS": "5"},
             "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandboxd.policy import inner_languages, wrappers
 from sandboxd.policy.decision import ALLOWED, Decision, Finding, Rule, shown
-from sandboxd.policy.profile import GUARDED, GUARDED_PREFIXES, Policy
+from sandboxd.policy.profile import Policy, is_guarded
 from sandboxd.policy.syntax import (
     MAX_SYNTAX_BYTES,
     NotUnderstood,
@@ -52,13 +52,14 @@ class CommandChecker:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self._checks_nothing = policy.checks_nothing
         self._remembered: dict[str, Decision] = {}
 
     def check(self, command: str | Sequence[str], env: Iterable[str] = ()) -> Decision:
         """Whether a command line, or a program with its arguments, may run with these variables."""
-        if self.policy.checks_nothing:
+        if self._checks_nothing:
             return ALLOWED
-        if not isinstance(command, str) or env:
+        if not isinstance(command, str) or any(map(is_guarded, env)):
             return check(command, self.policy, env)
         decision = self._remembered.get(command)
         if decision is None:
@@ -304,7 +305,7 @@ class _Inspection:
     def variable(self, name: str) -> None:
         if self._policy.allow is None:
             return
-        if name in GUARDED or name.startswith(GUARDED_PREFIXES):
+        if is_guarded(name):
             self._add(
                 Rule.GUARDED_VARIABLE,
                 name,

@@ -41,6 +41,11 @@ GUARDED = _names(
 """Variables that change what a command's name means, or hold commands."""
 GUARDED_PREFIXES = ("LD_", "BASH_FUNC_")
 
+
+def is_guarded(variable: str) -> bool:
+    return variable in GUARDED or variable.startswith(GUARDED_PREFIXES)
+
+
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
         "rm": "Leave the file, or empty it with `: > FILE`; the files API removes files, and all "

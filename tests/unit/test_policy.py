@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
 import pytest
 
+from sandboxd.cli import selfcheck
 from sandboxd.policy import OPEN, STRICT, CommandChecker, Rule, check
 from sandboxd.policy.profile import FORBIDDEN, LISTED
 from sandboxd.policy.syntax import MAX_MARKS
 from tests.unit.policy_cases import ALLOWED, EXAMPLES, REFUSED
 
-SEEDS_LIST = {
+README = Path(__file__).parents[2] / "README.md"
+PROMISED = {
     *("jq", "awk", "grep", "sed", "sort", "uniq", "head", "tail", "wc", "cut", "tr", "cat"),
     *("echo", "date", "find", "ls", "python3", "python", "bc", "comm", "diff", "basename"),
     *("dirname", "file", "stat", "tee"),
@@ -53,11 +57,22 @@ def test_open_refuses_nothing(command: str) -> None:
     assert check(command, OPEN).allowed
 
 
+def test_first_steps_are_allowed_by_default() -> None:
+    """The README and the self-check work with the default policy."""
+    snippet = README.read_text().partition("<!-- snippet: quickstart -->")[2].partition("```\n")[0]
+    commands: list[str | list[str]] = [*re.findall(r'shell="([^"]+)"', snippet)]
+    commands += [re.findall(r'"([^"]*)"', one) for one in re.findall(r"args=\[(.*?)\]", snippet)]
+    assert len(commands) >= 3
+
+    for command in [*commands, selfcheck.COMMAND, "date >> visits; cat visits"]:
+        assert check(command, STRICT).allowed, command
+
+
 def test_lists_are_those_agents_are_told() -> None:
     """The allow-list has what is promised, and the forbidden list is exactly what is announced."""
-    assert LISTED == SEEDS_LIST
+    assert LISTED == PROMISED
     assert STRICT.allow is not None
-    assert STRICT.allow >= SEEDS_LIST
+    assert STRICT.allow >= PROMISED
     assert {"rm", "mv", "dd", "curl", "wget", "ssh", "sudo", "chmod", "chown"} == FORBIDDEN
     assert not STRICT.allow & FORBIDDEN
 

@@ -17,6 +17,7 @@ from sandboxd.errors import (
     NotFound,
     NotPermitted,
     SandboxdError,
+    Unauthenticated,
     Unavailable,
     WrongState,
 )
@@ -26,6 +27,7 @@ DOMAIN = "sandboxd"
 _INTERNAL = ErrorReason.Name(ErrorReason.INTERNAL)
 
 STATUS_CODES: dict[type[SandboxdError], grpc.StatusCode] = {
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     NotFound: grpc.StatusCode.NOT_FOUND,
     AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,

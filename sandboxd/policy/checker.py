@@ -18,6 +18,7 @@ from sandboxd.policy.syntax import (
     Script,
     Step,
     heredoc_is_quoted,
+    heredoc_span,
     parse,
 )
 from sandboxd.policy.words import Word, fold, heredoc_text
@@ -371,7 +372,7 @@ class _Walk:
         self._evaluates = False
         self._subscripts = False
         self._hidden = ""
-        self._hidden_subscript = ""
+        self._brackets = False
         self._option_values = False
         self._option_readers: list[str] = []
 
@@ -383,9 +384,7 @@ class _Walk:
             elif step.node.type in _EVALUATES:
                 self._evaluates = True
         # x='a[$(rm y)]'; echo $((x)): arithmetic runs what it finds in a subscript.
-        if self._hidden_subscript and (self._evaluates or self._subscripts):
-            self._inspection.unclear(self._hidden_subscript)
-        elif self._hidden and self._subscripts:
+        if self._hidden and (self._subscripts or (self._evaluates and self._brackets)):
             self._inspection.unclear(self._hidden)
         if self._option_values and self._option_readers:
             # X=-exec; find . "$X" ...
@@ -452,12 +451,11 @@ class _Walk:
 
     def _heredoc_text(self, redirect: Node) -> str | None:
         parts = {child.type: child for child in redirect.children}
-        body = parts.get("heredoc_body")
-        if body is None:
-            return ""
-        text = (body.text or b"").decode(errors="replace")
-        if not heredoc_is_quoted(parts["heredoc_start"]):
-            if body.child_count or "$" in text:
+        start = parts["heredoc_start"]
+        first, last = heredoc_span(self._script.source, start, parts["heredoc_end"])
+        text = self._script.source[first:last].decode(errors="replace")
+        if not heredoc_is_quoted(start):
+            if "$" in text or "`" in text:
                 return None
             text = heredoc_text(text)
         text = self._script.stash.get(text.removesuffix("\n"), text)
@@ -489,6 +487,7 @@ class _Walk:
 
     def _value(self, node: Node) -> None:
         word = fold(node, self._script.stash)
+        self._brackets |= "[" in word.text
         self._option_values |= word.is_literal and word.text.startswith("-")
 
     def _loop(self, step: Step) -> None:
@@ -552,10 +551,10 @@ class _Walk:
 
     def _string(self, step: Step) -> None:
         word = fold(step.node, self._script.stash)
-        if word.is_literal and _HIDDEN.search(word.text):
-            self._hidden = word.text
-            if _hides_a_subscript(word.text):
-                self._hidden_subscript = word.text
+        if word.is_literal:
+            self._brackets |= "[" in word.text
+            if _HIDDEN.search(word.text):
+                self._hidden = word.text
 
     def _subscript(self, step: Step) -> None:
         index = step.node.child_by_field_name("index")

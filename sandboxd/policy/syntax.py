@@ -109,6 +109,11 @@ def heredoc_is_quoted(start: Node) -> bool:
     return (start.text or b"")[:1] in (b"'", b'"')
 
 
+def heredoc_span(source: bytes, start: Node, end: Node) -> tuple[int, int]:
+    """From the line behind the operator to the line with the delimiter."""
+    return source.find(b"\n", start.end_byte) + 1, source.rfind(b"\n", 0, end.start_byte) + 1
+
+
 class _Verification:
     """Does bash see what the parser saw?"""
 
@@ -241,13 +246,17 @@ class _Verification:
             raise _unclear("where its here-document ends", "Use a plain word such as 'EOF'.")
         delimiter = (match[1] or match[2] or match[3]).encode()
         strip = b"\t" if "<<-" in parts else b""
-        first = self._source.find(b"\n", start.end_byte) + 1
-        last = self._source.rfind(b"\n", 0, end.start_byte) + 1
+        first, last = heredoc_span(self._source, start, end)
         lines = self._source[first:].split(b"\n")
         inside = self._source[first:last].count(b"\n")
         ends = [line.lstrip(strip) if strip else line for line in lines[: inside + 1]]
         body = parts.get("heredoc_body")
-        is_there = body is None or body.start_byte >= first
+        others = [one for one in node.children if one.type not in ("heredoc_body", "heredoc_end")]
+        is_there = others[-1].end_byte < first and (
+            body is None
+            or body.child_count > 0
+            or not self._source[first : body.start_byte].strip(b" \t\n")
+        )
         if delimiter in ends[:-1] or ends[-1] != delimiter or not 0 < first <= last or not is_there:
             raise _unclear("where its here-document ends", "Put its last word on a line alone.")
         self._texts.append((first, last))

@@ -35,6 +35,7 @@ from sandboxd.isolation.host import Host
 from sandboxd.isolation.layout import Layout
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
+from sandboxd.policy import OPEN, STRICT, CommandChecker, InvalidPolicy, load
 from sandboxd.pool import PoolSettings, WarmPool
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
@@ -89,6 +90,7 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
     async with AsyncExitStack() as stack:
+        checker = _command_checker(config)
         keyring = _open_keyring(config)
         instance = _claim_instance(config, stack)
         if engine is None:
@@ -132,7 +134,7 @@ async def running(
         server = ApiServer(
             config,
             sessions=SessionServicer(sessions, config),
-            execs=ExecServicer(sessions, config),
+            execs=ExecServicer(sessions, config, checker),
             files=FileServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
@@ -194,6 +196,15 @@ async def _adopt(
     results = await asyncio.gather(*map(adopt, active))
     pairs = zip(active, results, strict=True)
     return {record.session_id: one for record, one in pairs if one is not None}
+
+
+def _command_checker(config: Config) -> CommandChecker:
+    if config.command_policy_file is None:
+        return CommandChecker(OPEN if config.command_policy == OPEN.name else STRICT)
+    try:
+        return CommandChecker(load(config.command_policy_file))
+    except InvalidPolicy as error:
+        raise StartRefused(f"{config.command_policy_file}: {error}") from error
 
 
 def _kept(records: Sequence[SessionRecord]) -> Sequence[Belongings]:

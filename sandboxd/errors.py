@@ -31,7 +31,8 @@
     │   ├── WorkspaceFull
     │   └── TextNotFound
     ├── NotPermitted                a rule of the operator's forbids it
-    │   └── CallNotPermitted
+    │   ├── CallNotPermitted
+    │   └── CommandNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
@@ -359,6 +360,20 @@ class CallNotPermitted(NotPermitted):
     """The caller is known and may not do this."""
 
     reason = "NOT_PERMITTED"
+
+
+class CommandNotAllowed(NotPermitted):
+    """The command policy refuses the command; nothing was started."""
+
+    reason = "COMMAND_NOT_ALLOWED"
+
+    def __init__(self, policy: str, *, rule: str, command: str, why: str) -> None:
+        super().__init__(
+            f"The policy `{policy}` refuses this command (rule {rule}): {why}",
+            policy=policy,
+            rule=rule,
+            command=command,
+        )
 
 
 class Exhausted(SandboxdError):

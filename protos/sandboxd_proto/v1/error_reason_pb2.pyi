@@ -96,6 +96,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
     """A command ended or stopped what was at work on the files. ABORTED; try again."""
+    COMMAND_NOT_ALLOWED: _ErrorReason.ValueType  # 37
+    """The daemon's command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
     UNAUTHENTICATED: _ErrorReason.ValueType  # 38
     """The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
     NOT_PERMITTED: _ErrorReason.ValueType  # 39
@@ -185,6 +187,8 @@ FILE_BUSY: ErrorReason.ValueType  # 35
 """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command ended or stopped what was at work on the files. ABORTED; try again."""
+COMMAND_NOT_ALLOWED: ErrorReason.ValueType  # 37
+"""The daemon's command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
 UNAUTHENTICATED: ErrorReason.ValueType  # 38
 """The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
 NOT_PERMITTED: ErrorReason.ValueType  # 39

@@ -33,9 +33,12 @@ from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
+from sandboxd.loop_watch import LoopWatch
+from sandboxd.notify import ServiceManager
 from sandboxd.pool import PoolSettings, WarmPool
-from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
+from sandboxd.reloads import Reloads
 from sandboxd.sandbox import SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
@@ -43,6 +46,8 @@ from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.sessions import Adopted, Sessions, SessionSettings, disk_of
 from sandboxd.spool import SpoolBudget, SpoolSettings
+from sandboxd.tasks import Tasks
+from sandboxd.watchdog import Watchdog
 
 log = structlog.get_logger()
 
@@ -62,12 +67,29 @@ class Daemon:
     """All parts of a running daemon."""
 
     def __init__(
-        self, config: Config, pool: WarmPool, sessions: Sessions, server: ApiServer
+        self,
+        config: Config,
+        pool: WarmPool,
+        sessions: Sessions,
+        server: ApiServer,
+        registry: Registry,
     ) -> None:
         self.config = config
         self.pool = pool
         self.sessions = sessions
         self.server = server
+        self.registry = registry
+        self.reloads = Reloads()
+
+    @property
+    def status(self) -> str:
+        """How it is, in one line."""
+        pool, sessions = self.pool.figures, self.sessions
+        text = (
+            f"{sessions.active_count} sessions, {sessions.running_exec_count} commands, "
+            f"{pool.warm} of {pool.target} sandboxes warm"
+        )
+        return f"{text}; the last start failed: {pool.last_error}" if pool.last_error else text
 
 
 @asynccontextmanager
@@ -143,22 +165,55 @@ async def running(
             socket=str(config.api_socket),
             tcp=f"{config.host}:{server.port}" if config.host else "off",
         )
-        yield Daemon(config, pool, sessions, server)
+        yield Daemon(config, pool, sessions, server, registry)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
 
 async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
-    """Run a daemon until SIGTERM or SIGINT."""
+    """Run a daemon until SIGTERM or SIGINT; SIGHUP makes it read again what can be."""
     _keep_freed_memory()
     _allow_open_files()
-    stop = asyncio.Event()
+    manager = ServiceManager.of(os.environ)
+    stop, hang_up = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running(config) as daemon:
-        on_ready(daemon)
-        await stop.wait()
+    loop.add_signal_handler(signal.SIGHUP, hang_up.set)
+    with LoopWatch():
+        async with _attended(manager) as watchdog, running(config) as daemon:
+            on_ready(daemon)
+            manager.ready()
+            with watchdog.over(check=daemon.registry.ping, status=lambda: daemon.status):
+                while not await _first_of(stop, hang_up):
+                    hang_up.clear()
+                    manager.reloading()
+                    await daemon.reloads.run()
+                    manager.ready()
+            manager.stopping()
+
+
+@asynccontextmanager
+async def _attended(manager: ServiceManager) -> AsyncIterator[Watchdog]:
+    """The service manager hears that we live, also while we start and stop."""
+    watchdog, tasks = Watchdog(manager), Tasks()
+    tasks.spawn(watchdog.keep_telling(), "watchdog")
+    try:
+        yield watchdog
+    finally:
+        tasks.cancel("watchdog")
+        await tasks.finish()
+
+
+async def _first_of(stop: asyncio.Event, other: asyncio.Event) -> bool:
+    """Wait for one of them; whether it is time to stop."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, other)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return stop.is_set()
 
 
 async def _adopt(

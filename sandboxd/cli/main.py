@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 
 import click
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from sandboxd import __version__, logs
 from sandboxd.cli.doctor import doctor
+from sandboxd.cli.install_service import install_service
 from sandboxd.cli.selfcheck import selfcheck
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, StartRefused
@@ -34,6 +36,8 @@ def serve() -> None:
     except ValidationError as error:
         raise click.ClickException(_explain(error)) from None
     logs.configure(config.log_level)
+    # What ends us from outside, or below Python, leaves the stacks of all threads in the log.
+    faulthandler.enable()
     try:
         uvloop.run(serve_daemon(config, on_ready=_say_ready))
     except (StartRefused, AddressInUse) as error:
@@ -42,6 +46,7 @@ def serve() -> None:
 
 
 main.add_command(doctor)
+main.add_command(install_service)
 main.add_command(selfcheck)
 
 

@@ -316,8 +316,8 @@ async def _open_registry(path: Path) -> SqliteRegistry:
         return await SqliteRegistry.open(path)
     except RegistryUnusable as error:
         raise StartRefused(
-            f"the registry {path} cannot be used ({error}); move it away to start without the "
-            "memory of earlier sessions"
+            f"the registry {path} cannot be used ({error}); if no other program has it open, move "
+            "it away to start without the memory of earlier sessions"
         ) from error
 
 

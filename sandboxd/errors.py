@@ -25,6 +25,7 @@
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
     │   ├── EngineFailed
+    │   ├── StateNotSaved
     │   └── Draining
     └── Lost
         └── SandboxLost             the sandbox died or misbehaved and was destroyed
@@ -237,6 +238,12 @@ class EngineFailed(Unavailable):
     """The engine answered with a failure, or not in time."""
 
     reason = "ENGINE_FAILED"
+
+
+class StateNotSaved(Unavailable):
+    """The registry cannot be written: the disk is full, or someone has the file locked."""
+
+    reason = "STATE_NOT_SAVED"
 
 
 class Draining(Unavailable):

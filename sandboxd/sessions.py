@@ -8,6 +8,7 @@ import binascii
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import NamedTuple, NewType
@@ -41,6 +42,8 @@ SessionId = NewType("SessionId", str)
 
 FAREWELL_SECONDS = 5.0
 """How long the output of a closed session is there for those who read it just then."""
+SAVE_AGAIN_SECONDS = 1.0
+"""How long after a failure the end of a session is written down again."""
 OPENING_SECONDS = 10.0
 """How long an open gets to finish when the daemon stops and sessions stay."""
 
@@ -148,6 +151,9 @@ class Sessions:
         self._opening: dict[tuple[str, str], asyncio.Task[tuple[Session, Outcome]]] = {}
         self._tasks = Tasks()
         self._expiry_changed = asyncio.Event()
+        self._unsaved: set[str] = set()
+        self._is_saving = False
+        self._leaving = asyncio.Event()
         self._draining = False
 
     async def __aenter__(self) -> Sessions:
@@ -158,7 +164,7 @@ class Sessions:
             adopted = self._adopted.get(record.session_id)
             if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
-                await self._registry.save(record)
+                self._unsaved.add(record.session_id)
             session = Session(record, self.house)
             self._sessions[session.id] = session
             if record.state != SessionState.CLOSED:
@@ -166,6 +172,9 @@ class Sessions:
             if adopted is not None:
                 self._adopt(session, adopted)
         self._tasks.spawn(self._keep_expiring(), "sessions-expiry")
+        for session_id in tuple(self._unsaved):
+            await self._save_end(session_id)
+        self._save_ends()
         return self
 
     def _adopt(self, session: Session, adopted: Adopted) -> None:
@@ -178,6 +187,7 @@ class Sessions:
     async def __aexit__(self, *_: object) -> None:
         await self.shut_down(0.0)
         self._tasks.cancel("sessions-expiry")
+        self._leaving.set()
         await self._tasks.finish()
 
     def drain(self) -> None:
@@ -227,6 +237,11 @@ class Sessions:
     @property
     def running_exec_count(self) -> int:
         return sum(len(session.execs) for session in self._sessions.values())
+
+    @property
+    def unsaved_count(self) -> int:
+        """Sessions whose end is not in the registry yet."""
+        return len(self._unsaved)
 
     # --- open ---
 
@@ -415,8 +430,44 @@ class Sessions:
         if state != SessionState.LOST:
             # Not at once: whoever reads hears the end first.
             asyncio.get_running_loop().call_later(FAREWELL_SECONDS, session.execs.delete)
-        self._tasks.spawn(self._registry.save(session.record), "session-save")
+        self._unsaved.add(session.id)
+        self._save_ends()
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
+
+    def _save_ends(self) -> None:
+        if self._unsaved and not self._is_saving:
+            self._is_saving = True
+            self._tasks.spawn(self._keep_saving_ends(), "session-save")
+
+    async def _keep_saving_ends(self) -> None:
+        """Write down how sessions ended, again and again until all are, or the daemon leaves."""
+        while True:
+            is_last = self._leaving.is_set()
+            failed = [one for one in tuple(self._unsaved) if not await self._save_end(one)]
+            if is_last or not self._unsaved:
+                break
+            if failed:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SAVE_AGAIN_SECONDS):
+                        await self._leaving.wait()
+        self._is_saving = False
+        if self._unsaved:
+            log.error("sessions.ends_not_saved", session_ids=sorted(self._unsaved))
+
+    async def _save_end(self, session_id: str) -> bool:
+        session = self._sessions.get(session_id)
+        if session is not None and not session.is_active:
+            if _key(session) in self._opening:
+                return False  # its next incarnation may be saved right now, and must stay
+            self._unsaved.discard(session_id)
+            try:
+                await self._registry.save(session.record)
+            except Exception as error:  # whatever the registry suffers from, it may get well
+                log.error("session.end_not_saved", session_id=session_id, error=str(error))
+                self._unsaved.add(session_id)
+                return False
+        self._unsaved.discard(session_id)
+        return True
 
     def _on_sandbox_lost(self, session: Session, sandbox: Sandbox, why: str) -> None:
         if session.sandbox is sandbox:
@@ -511,6 +562,10 @@ def _is_on(sandbox: Sandbox, kept: Disk | None) -> bool:
 def _ended(record: SessionRecord, state: SessionState, why: str) -> SessionRecord:
     ended = replace(record, state=state, changed_at=time.time(), end_reason=why)
     return ended if state == SessionState.LOST else replace(ended, disk_id="")
+
+
+def _key(session: Session) -> tuple[str, str]:
+    return session.record.user_id, session.record.thread_id
 
 
 def _order(session: Session) -> tuple[float, str]:

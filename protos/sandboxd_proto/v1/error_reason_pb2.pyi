@@ -96,6 +96,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
     """A command ended or stopped what was at work on the files. ABORTED; try again."""
+    STATE_NOT_SAVED: _ErrorReason.ValueType  # 50
+    """The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -177,4 +179,6 @@ FILE_BUSY: ErrorReason.ValueType  # 35
 """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command ended or stopped what was at work on the files. ABORTED; try again."""
+STATE_NOT_SAVED: ErrorReason.ValueType  # 50
+"""The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

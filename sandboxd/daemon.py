@@ -56,6 +56,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 MAX_SOCKET_PATH = 107
 """What the kernel takes as the path of a unix socket."""
+ENGINE_SECONDS = 45.0
+"""How long a start with sessions to adopt waits for the engine. Guests wait longer for us."""
 LINK_PATH_LENGTH = len("/links/0123456789abcdef/guest.sock")
 
 
@@ -120,7 +122,7 @@ async def running(
         sandboxes = maker(engine, sandbox_settings, host)
         records = await registry.load()
         await sandboxes.keep([d for r in records if (d := disk_of(r)) is not None])
-        adopted = await _adopt(records, sandboxes)
+        adopted = await _adopt(records, sandboxes, engine)
         in_use = [one.sandbox for one in adopted.values()]
         pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config), in_use))
         house = _exec_house(config)
@@ -217,10 +219,12 @@ async def _first_of(stop: asyncio.Event, other: asyncio.Event) -> bool:
 
 
 async def _adopt(
-    records: Sequence[SessionRecord], sandboxes: SandboxMaker
+    records: Sequence[SessionRecord], sandboxes: SandboxMaker, engine: Engine
 ) -> Mapping[str, Adopted]:
     """Go on with the sessions that were active, all at once; those that cannot be are lost."""
     active = [one for one in records if one.state == SessionState.ACTIVE and one.sandbox_id]
+    if active:
+        await _wait_for(engine)
 
     async def adopt(record: SessionRecord) -> Adopted | None:
         try:
@@ -233,6 +237,22 @@ async def _adopt(
     results = await asyncio.gather(*map(adopt, active))
     pairs = zip(active, results, strict=True)
     return {record.session_id: one for record, one in pairs if one is not None}
+
+
+async def _wait_for(engine: Engine) -> None:
+    """Give an engine that is being restarted as well the time to come back: without it no session
+    can be adopted, although its sandbox goes on."""
+    try:
+        async with asyncio.timeout(ENGINE_SECONDS):
+            while True:
+                try:
+                    await engine.info()
+                    return
+                except SandboxdError as error:
+                    log.warning("engine.waited_for", error=str(error))
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        log.error("engine.not_waited_for_any_more", seconds=ENGINE_SECONDS)
 
 
 def _exec_house(config: Config) -> ExecHouse:

@@ -21,6 +21,7 @@
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
     │   ├── DiskSpaceLow
+    │   ├── OpenFilesExhausted
     │   └── TooManyRequests
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
@@ -217,6 +218,22 @@ class DiskSpaceLow(Exhausted):
             retry_after_seconds=10.0,
             freeBytes=str(free_bytes),
             reserveBytes=str(reserve_bytes),
+        )
+
+
+class OpenFilesExhausted(Exhausted):
+    """Another sandbox would take file descriptors that the daemon needs for those it has."""
+
+    reason = "OPEN_FILES_EXHAUSTED"
+
+    def __init__(self, used: int, limit: int) -> None:
+        super().__init__(
+            f"The daemon has {used} of {limit} files open, too many for another sandbox; close "
+            "sessions that are done, or try again later. An operator can raise the limit "
+            "(LimitNOFILE= of the service, ulimit -n).",
+            retry_after_seconds=5.0,
+            openFiles=str(used),
+            limit=str(limit),
         )
 
 

@@ -20,9 +20,9 @@ from sandboxd.engine.contract import (
     ImageId,
     TmpfsMount,
 )
-from sandboxd.errors import EngineFailed, SandboxdError
+from sandboxd.errors import EngineFailed, ImageNotFound, SandboxdError
 from sandboxd.guest.frames import ExecState
-from sandboxd.isolation import accounts, terminals
+from sandboxd.isolation import accounts, open_files, terminals
 from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
 from sandboxd.isolation.disks import AttachedDisk, Disk, DiskDamaged
 from sandboxd.isolation.host import Host
@@ -200,7 +200,8 @@ class SandboxMaker:
 
     @property
     def image_id(self) -> ImageId | None:
-        """Pinned at the first start, so that a retag does not change what sessions get."""
+        """Pinned at the first start, so that a retag does not change what sessions get; until it is
+        removed from the engine."""
         return self._image.id if self._image else None
 
     async def make(self, kept: Disk | None = None) -> Sandbox:
@@ -222,6 +223,7 @@ class SandboxMaker:
             self._making.discard(name)
 
     async def _make(self, sandbox_id: str, kept: Disk | None) -> Sandbox:
+        await open_files.check_room()
         image = await self._look_at_image()
         directory = self._settings.links_dir / sandbox_id
         uid = kept.uid if kept else self._host.uids.take()
@@ -251,6 +253,9 @@ class SandboxMaker:
                     await asyncio.shield(self._discard(uid, disk.id if disk else None))
             if isinstance(error, DiskDamaged):
                 raise
+            if isinstance(error, ImageNotFound):
+                self._image = None  # the next start takes what has the name by then
+                raise ImageNotFound(self._settings.image) from error
             if isinstance(error, OSError | LinkClosed):  # a TimeoutError is an OSError
                 raise EngineFailed(
                     "A sandbox was started but its guest did not answer; see the daemon's log.",

@@ -100,6 +100,8 @@ class Session:
         """Whether its workspace is that of an earlier sandbox."""
         self.execs = ExecShelf(house, shelf_name(record), on_ended=self.touch)
         self._last_use = time.monotonic()
+        # Of one that ended under an earlier daemon, only the clock on the wall can tell.
+        self._ended_at = self._last_use - max(0.0, time.time() - record.changed_at)
 
     def __repr__(self) -> str:
         record = self.record
@@ -119,8 +121,18 @@ class Session:
         idle = 0.0 if self.execs else time.monotonic() - self._last_use
         return self.record.idle_seconds - idle
 
+    @property
+    def seconds_since_end(self) -> float:
+        """Only of one that has ended."""
+        return time.monotonic() - self._ended_at
+
     def touch(self) -> None:
         self._last_use = time.monotonic()
+
+    def end(self, record: SessionRecord) -> None:
+        """It has ended, as the record says."""
+        self.record = record
+        self._ended_at = time.monotonic()
 
     def start_exec(self, spec: ExecSpec) -> tuple[Exec, bool]:
         """Start a command once; False if it is there already."""
@@ -419,7 +431,7 @@ class Sessions:
     def _end(self, session: Session, state: SessionState, why: str) -> None:
         """End a session. Its files stay if its sandbox was lost: it may be opened again."""
         kept = disk_of(session.record)
-        session.record = _ended(session.record, state, why)
+        session.end(_ended(session.record, state, why))
         session.execs.end_all(Reason.SESSION_CLOSED)
         sandbox, session.sandbox = session.sandbox, None
         if sandbox is not None:
@@ -505,7 +517,7 @@ class Sessions:
         for session in tuple(self._sessions.values()):
             record = session.record
             if record.state == SessionState.LOST and record.disk_id:
-                seconds = record.changed_at + record.idle_seconds - time.time()
+                seconds = record.idle_seconds - session.seconds_since_end
                 if seconds > 0 or (record.user_id, record.thread_id) in self._opening:
                     left.append(max(seconds, 1.0))
                 else:
@@ -514,13 +526,12 @@ class Sessions:
         return left
 
     async def _forget_old(self) -> None:
-        horizon = time.time() - self._settings.memory_seconds
         old = [
             session
             for session in self._sessions.values()
             if not session.is_active
             and not session.record.disk_id  # with files it has to expire first
-            and session.record.changed_at < horizon
+            and session.seconds_since_end > self._settings.memory_seconds
         ]
         for session in old:
             session.execs.delete()

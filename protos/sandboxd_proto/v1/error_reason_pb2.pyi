@@ -98,6 +98,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """A command ended or stopped what was at work on the files. ABORTED; try again."""
     STATE_NOT_SAVED: _ErrorReason.ValueType  # 50
     """The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+    OPEN_FILES_EXHAUSTED: _ErrorReason.ValueType  # 51
+    """The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -181,4 +183,6 @@ FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command ended or stopped what was at work on the files. ABORTED; try again."""
 STATE_NOT_SAVED: ErrorReason.ValueType  # 50
 """The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+OPEN_FILES_EXHAUSTED: ErrorReason.ValueType  # 51
+"""The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

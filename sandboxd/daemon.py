@@ -29,7 +29,7 @@ from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
-from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
+from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable, ProofWithoutSpace
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
@@ -321,6 +321,12 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
     )
     try:
         return disks, await disks.prove()
+    except ProofWithoutSpace:
+        log.error("workspaces.not_proved", why="the host's disk is full")
+        return disks, (
+            f"a disk of {config.workspace_bytes >> 20} MiB each, not proved at the last start "
+            "because the host's disk was full"
+        )
     except DisksUnusable as error:
         if config.workspace_backend == "disk":
             raise StartRefused(

@@ -195,6 +195,8 @@ class SandboxMaker:
         """Names of containers that are being made, or looked into."""
         self._lingering: list[tuple[Sandbox, bool]] = []
         """Destroyed, but not seen to be gone; and whether the disk is kept."""
+        self.left_behind = asyncio.Event()
+        """Set while there is something for the sweep that need not wait for its time."""
         self._busy_disks: dict[str, asyncio.Event] = {}
         """Disks that a sandbox uses; the event is set when it is gone."""
 
@@ -411,6 +413,7 @@ class SandboxMaker:
             await self._engine.remove(sandbox.container_id)
         except SandboxdError as error:
             log.warning("sandbox.left_behind", sandbox_id=sandbox.id, error=str(error))
+            self.left_behind.set()
             return False
         return True
 
@@ -464,6 +467,7 @@ class SandboxMaker:
 
     async def sweep(self) -> int:
         """Remove containers of this daemon that nobody holds; returns how many."""
+        self.left_behind.clear()
         found = await self._engine.list_containers(self._labels)
         orphans = [
             container

@@ -8,13 +8,13 @@ import resource
 
 from sandboxd.errors import OpenFilesExhausted
 
-MOST_IN_RESERVE = 256
+LEAST_IN_RESERVE, MOST_IN_RESERVE = 16, 256
 
 
 async def check_room() -> None:
     """OpenFilesExhausted if what is left is needed for what runs already."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    reserve = min(MOST_IN_RESERVE, limit // 4)
+    reserve = min(MOST_IN_RESERVE, max(LEAST_IN_RESERVE, limit // 4))
     used = await asyncio.to_thread(_count)
     if used + reserve > limit:
         raise OpenFilesExhausted(used, limit)

@@ -106,6 +106,10 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     UPLOAD_STALLED: _ErrorReason.ValueType  # 41
     """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
+    STATE_NOT_SAVED: _ErrorReason.ValueType  # 50
+    """The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+    OPEN_FILES_EXHAUSTED: _ErrorReason.ValueType  # 51
+    """The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -197,4 +201,8 @@ SESSION_LIMIT_REACHED: ErrorReason.ValueType  # 40
 """The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 UPLOAD_STALLED: ErrorReason.ValueType  # 41
 """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
+STATE_NOT_SAVED: ErrorReason.ValueType  # 50
+"""The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+OPEN_FILES_EXHAUSTED: ErrorReason.ValueType  # 51
+"""The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from signal import SIGXFSZ
 
 import structlog
 
@@ -107,6 +108,8 @@ class Facts:
     """Seconds since the epoch."""
     is_chosen: bool = True
     """Whether its id is the caller's."""
+    began: float | None = None
+    """When it started by the clock that nobody sets, which all processes of one boot share."""
 
     @classmethod
     def of(cls, spec: ExecSpec) -> Facts:
@@ -122,7 +125,17 @@ class Facts:
             shell_name=spec.shell_name,
             started_at=time.time(),
             is_chosen=spec.is_chosen,
+            began=time.monotonic(),
         )
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Since its start, at most until its deadline."""
+        if self.began is not None:
+            elapsed = time.monotonic() - self.began
+        else:  # of a release that did not write it down
+            elapsed = time.time() - self.started_at
+        return min(max(0.0, elapsed), self.timeout_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +237,7 @@ class Exec:
         self._counts = dict(have)
         self._announced = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
         self._input.is_known = not (self.facts.has_stdin or self.facts.has_terminal)
-        elapsed = min(max(0.0, time.time() - self.facts.started_at), self.facts.timeout_seconds)
+        elapsed = self.facts.elapsed_seconds
         self._began = time.monotonic() - elapsed
         if self._sandbox.meter is not None:
             self._reading = self._sandbox.meter.begin()
@@ -525,7 +538,16 @@ class Exec:
             duration_seconds=time.monotonic() - self._began,
             stdout_bytes=self._counts[Stream.STDOUT],
             stderr_bytes=self._counts[Stream.STDERR],
-            hint=" ".join(filter(None, (self._hint(reason, signal), _aside(reason, usage)))),
+            hint=" ".join(
+                filter(
+                    None,
+                    (
+                        self._hint(reason, signal),
+                        _file_limit(code, signal),
+                        _aside(reason, usage),
+                    ),
+                )
+            ),
             usage=usage,
             stdout_dropped=self._dropped(Stream.STDOUT),
             stderr_dropped=self._dropped(Stream.STDERR),
@@ -552,6 +574,8 @@ class Exec:
         if self._refusal is not None:
             return f"The command was not started: {self._refusal}."
         template = _HINTS.get(reason, "")
+        if signal == SIGXFSZ:
+            template = ""  # said better by itself
         if reason == Reason.OUT_OF_MEMORY and self._lost:
             template += " The sandbox was lost; open the session again."
         return template.format(
@@ -623,6 +647,20 @@ _HINTS = {
         "needed any more."
     ),
 }
+
+
+def _file_limit(code: int | None, signal: int | None) -> str:
+    if signal == SIGXFSZ:
+        return (
+            "The kernel ended the command when it wrote more to a file than a single file may have "
+            "(SIGXFSZ); write several smaller files."
+        )
+    if code == 128 + SIGXFSZ:
+        return (
+            f"Exit code {code} is how a shell tells that a program wrote more to a file than a "
+            "single file may have (SIGXFSZ); write several smaller files."
+        )
+    return ""
 
 
 def _aside(reason: Reason, usage: Usage | None) -> str:

@@ -1,6 +1,7 @@
 """The files of a session. Everything happens in the sandbox, by a worker that its guest forks."""
 
 from sandboxd.files.archive import Compression, TarMade, TarSpec, TarUnpacked
+from sandboxd.files.desk import FileDesk
 from sandboxd.files.entries import (
     Change,
     ChangeKind,
@@ -39,6 +40,7 @@ __all__ = [
     "EditSpec",
     "Edited",
     "Entry",
+    "FileDesk",
     "FilePath",
     "FileSettings",
     "FileType",

@@ -96,20 +96,25 @@ class WorkspaceFiles:
         }
         async with self._errands.look("list", path, **fields) as worker:
             entries, figures = await entries_and_end(worker, page_size, self._search_patience)
-        files, size, complete, has_more, used_bytes, used_files = figures
+        files, size, complete, has_more, free_bytes, free_files = figures
         return Listing(
             entries=entries,
             next_after=entries[-1].path if has_more and entries else b"",
             total_files=files,
             total_bytes=size,
             complete=bool(complete),
-            usage=Usage(
-                used_bytes=used_bytes,
-                max_bytes=self._settings.workspace_bytes,
-                used_files=used_files,
-                max_files=self._settings.workspace_files,
-                max_file_bytes=self._settings.max_file_bytes,
-            ),
+            usage=self._usage(free_bytes, free_files),
+        )
+
+    def _usage(self, free_bytes: int, free_files: int) -> Usage:
+        """Of what a caller can have: a filesystem has some of both for itself."""
+        max_bytes, max_files = self._settings.workspace_bytes, self._settings.workspace_files
+        return Usage(
+            used_bytes=max(0, max_bytes - free_bytes),
+            max_bytes=max_bytes,
+            used_files=max(0, max_files - free_files),
+            max_files=max_files,
+            max_file_bytes=self._settings.max_file_bytes,
         )
 
     async def stat(self, path: FilePath, *, follow_links: bool = False) -> Entry:
@@ -244,13 +249,5 @@ class WorkspaceFiles:
 
 def _project_area(settings: FileSettings, directory: Path) -> ProjectArea:
     name = f"{settings.workspace_dir}/{settings.project_area.decode()}"
-    return ProjectArea(
-        directory=directory,
-        name=name,
-        max_bytes=_or(settings.project_bytes, settings.workspace_bytes),
-        max_files=_or(settings.project_files, settings.workspace_files),
-    )
-
-
-def _or(figure: int | None, default: int) -> int:
-    return default if figure is None else figure
+    max_bytes, max_files = settings.project_limits
+    return ProjectArea(directory=directory, name=name, max_bytes=max_bytes, max_files=max_files)

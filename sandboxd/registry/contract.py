@@ -39,6 +39,10 @@ class SessionRecord:
     """The sandbox it has, or had last."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of all its commands."""
+    project_id: str = ""
+    """Directory of its project files; empty when there is none."""
+    unmoved_project_id: str = ""
+    """Where project files are still to be moved from, if the daemon died while it did that."""
 
 
 class Registry(Protocol):
@@ -49,5 +53,9 @@ class Registry(Protocol):
     async def save(self, record: SessionRecord) -> None: ...
 
     async def forget(self, session_ids: Collection[str]) -> None: ...
+
+    async def ping(self) -> None:
+        """Return when it answers, well or not: that it does not is for the caller to find out."""
+        ...
 
     async def aclose(self) -> None: ...

@@ -128,12 +128,12 @@ def list_directory(area: Area, request: Request, daemon: DaemonEnd) -> None:
         is_complete = walk(top, listing.visit)
     entries, has_more = listing.page.finish()
     daemon.entries(entries)
-    used = os.fstatvfs(area.root)
+    there = os.fstatvfs(area.root)
     daemon.done(
         listing.files,
         listing.bytes,
         is_complete and listing.shows_all,
         has_more,
-        (used.f_blocks - used.f_bfree) * used.f_frsize,
-        used.f_files - used.f_ffree,
+        there.f_bavail * there.f_frsize,
+        there.f_favail,
     )

@@ -19,6 +19,7 @@ from sandboxd.files import (
     EditSpec,
     Entry,
     FilePath,
+    FileType,
     GrepResult,
     GrepSpec,
     LeftOut,
@@ -47,6 +48,7 @@ MAX_GATHER_SECONDS = 10.0
 DEFAULT_GATHER_SECONDS = 0.05
 SHA256_BYTES = 32
 _LAYOUT = tuple(name.encode() for name in (PROJECT_FILES, AGENT_WORKSPACE, OUTPUTS))
+_TYPES = {one: files_pb2.FileType.ValueType(one) for one in FileType}
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """What a Timestamp may hold; a command may set any."""
 
@@ -261,10 +263,12 @@ def tar_chunk(data: bytes) -> pb.DownloadTarResponse:
 
 def fill_entry(message: files_pb2.FileEntry, one: Entry) -> None:
     # In place: of a thousand entries, each would be copied into the message around it.
-    message.name = text_of(one.name)
-    message.path = text_of(one.path)
-    message.path_bytes = exact_of(one.path)
-    message.type = files_pb2.FileType.ValueType(one.type)
+    path = one.path
+    message.path = text = text_of(path)
+    message.name = text.rpartition("/")[2]
+    if exact := exact_of(path):
+        message.path_bytes = exact
+    message.type = _TYPES[one.type]
     message.size_bytes = one.size
     _fill_time(message.modify_time, one.modified_ns)
     message.modified = one.modified
@@ -276,9 +280,10 @@ def fill_entry(message: files_pb2.FileEntry, one: Entry) -> None:
 
 
 def _fill_time(message: Timestamp, nanoseconds: int) -> None:
-    seconds, nanos = divmod(nanoseconds, 1_000_000_000)
-    message.seconds = min(max(seconds, _FIRST_SECOND), _LAST_SECOND)
-    message.nanos = nanos
+    seconds, message.nanos = divmod(nanoseconds, 1_000_000_000)
+    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+        seconds = _FIRST_SECOND if seconds < 0 else _LAST_SECOND
+    message.seconds = seconds
 
 
 def entry(one: Entry) -> files_pb2.FileEntry:

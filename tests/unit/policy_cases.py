@@ -365,6 +365,8 @@ REFUSED = [
     ("sed p y -e '1e rm x'", UNSEEN, "sed"),
     ("sed -f x.sed y", UNSEEN, "sed"),
     ("X='-e1erm x'; sed p \"$X\"", UNPARSABLE, "sed"),
+    ("X='-e1erm x'; env sed p \"$X\"", UNPARSABLE, "sed"),
+    ('sed p "$(echo -e1erm)"', UNPARSABLE, "sed"),
     ("sort --compress-program=rm x", UNSEEN, "sort"),
     ("sort --compr rm x", UNSEEN, "sort"),
     # what makes names mean something else
@@ -392,6 +394,9 @@ REFUSED = [
     ("x='a[b[1]$(rm x)]'; echo $((x))", UNPARSABLE, ""),
     ("x='a['b'$(rm x)]'; echo $((x))", UNPARSABLE, ""),
     ("x=a\\['$(rm x)]'; echo $((x))", UNPARSABLE, ""),
+    ("command test -v 'a[$(rm x)]'", UNPARSABLE, ""),
+    ("x='a[$(rm x)]'; eval 'echo $((x))'", UNPARSABLE, ""),
+    ("export x='a[$(rm x)]'; bash -c 'echo $((x))'", UNPARSABLE, ""),
     ("printf -va -v 'a[$(rm x)]' 1", UNPARSABLE, ""),
     ("printf -\"$a\"v 'a[$(rm x)]' 1", UNPARSABLE, ""),
     ('echo "a $\\\n(rm x) b"', UNPARSABLE, ""),

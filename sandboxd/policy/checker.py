@@ -243,12 +243,7 @@ class _Inspection:
             self._unclear(path)
             return False
         if name in self._policy.forbid or path in self._policy.forbid:
-            self._add(
-                Rule.FORBIDDEN_COMMAND,
-                name,
-                f"`{shown(name)}` is forbidden here.",
-                self._policy.instead.get(name, ""),
-            )
+            self._forbidden(name)
             return False
         allow = self._policy.allow
         if allow is None or path in allow or (call.is_direct and path in call.functions):
@@ -260,6 +255,14 @@ class _Inspection:
             return True
         self._not_listed(path, name)
         return False
+
+    def _forbidden(self, name: str) -> None:
+        self._add(
+            Rule.FORBIDDEN_COMMAND,
+            name,
+            f"`{shown(name)}` is forbidden here.",
+            self._policy.instead.get(name, ""),
+        )
 
     def _not_listed(self, path: str, name: str) -> None:
         if "/" in path and posixpath.dirname(path) not in _PROGRAM_DIRECTORIES:
@@ -363,6 +366,11 @@ class _Inspection:
             )
             return
 
+    def arithmetic(self, names: Iterable[str]) -> None:
+        """For bash `((rm))` is a sum, for other shells a command in brackets."""
+        for name in self._policy.forbid.intersection(names):
+            self._forbidden(name)
+
     def unclear(self, text: str) -> None:
         self._unclear(text)
 
@@ -405,6 +413,8 @@ class _Walk:
                 handler(self, step)
             elif step.node.type in _EVALUATES:
                 self._signs.evaluates = True
+                if step.node.type == "((" and step.parent:
+                    self._inspection.arithmetic(_NAME.findall(_text(step.parent.node)))
 
     # --- handlers, by the type of the node ---
 
@@ -489,14 +499,14 @@ class _Walk:
             and (after is None or after.type in (";", "\n", "comment") or after.is_named)
         )
         if name is not None and is_unconditional:
-            self._functions.add((name.text or b"").decode(errors="replace"))
+            self._functions.add(_text(name))
 
     def _assignment(self, step: Step) -> None:
         name = step.node.child_by_field_name("name")
         if name is not None and name.type == "subscript":
             name = name.child_by_field_name("name")
         if name is not None:
-            self._inspection.variable((name.text or b"").decode(errors="replace"))
+            self._inspection.variable(_text(name))
         value = step.node.child_by_field_name("value")
         if value is not None:
             self._value(value)
@@ -509,7 +519,7 @@ class _Walk:
     def _loop(self, step: Step) -> None:
         variable = step.node.child_by_field_name("variable")
         if variable is not None:
-            self._inspection.variable((variable.text or b"").decode(errors="replace"))
+            self._inspection.variable(_text(variable))
         for value in step.node.children_by_field_name("value"):
             self._value(value)
 
@@ -538,8 +548,10 @@ class _Walk:
         targets = step.node.children_by_field_name("destination")
         if targets:
             self._inspection.redirect(operator, fold(targets[0], self._script.stash))
-        if _behind(step.node) and not self._belongs_to_a_command(step):
-            self._inspection.unclear((step.node.text or b"").decode(errors="replace"))
+        # For other shells than bash `ls &> x rm y` is two commands.
+        is_two = operator in ("&>", "&>>")
+        if _behind(step.node) and (is_two or not self._belongs_to_a_command(step)):
+            self._inspection.unclear(_text(step.node))
 
     def _belongs_to_a_command(self, step: Step) -> bool:
         above = step.parent
@@ -556,11 +568,11 @@ class _Walk:
         kinds = [one.type for one in children]
         name = next((one for one in children if one.type == "variable_name"), None)
         if "@" in kinds and "P" in kinds:
-            self._inspection.unclear((step.node.text or b"").decode(errors="replace"))
+            self._inspection.unclear(_text(step.node))
         elif "!" in kinds[:2] and name is not None and not {"*", "@"} & set(kinds):
             self._signs.evaluates = True
         if name is not None and {":=", "="} & set(kinds):
-            self._inspection.variable((name.text or b"").decode(errors="replace"))
+            self._inspection.variable(_text(name))
 
     def _test(self, step: Step) -> None:
         self._signs.evaluates = True
@@ -577,6 +589,10 @@ class _Walk:
         if index is None or index.type not in ("number", "word"):
             self._signs.subscripts = True
         self._signs.evaluates = True
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode(errors="replace")
 
 
 def _hides_a_subscript(text: str) -> bool:

@@ -424,7 +424,11 @@ class _Walk:
         if step.parent and step.parent.node.type == "redirected_statement":
             outer = [one for one in step.parent.node.children if one.type.endswith("_redirect")]
             redirects += outer
-            parts += _words_of(outer)
+            behind = _words_of(outer)
+            parts += behind
+            if behind and b"&>" in (step.parent.node.text or b""):
+                # For other shells than bash `ls &> x rm y` is two commands.
+                self._inspection.unclear(_text(step.parent.node))
         words = self._folded(parts)
         self._notice(words)
         call = _Call(
@@ -548,9 +552,7 @@ class _Walk:
         targets = step.node.children_by_field_name("destination")
         if targets:
             self._inspection.redirect(operator, fold(targets[0], self._script.stash))
-        # For other shells than bash `ls &> x rm y` is two commands.
-        is_two = operator in ("&>", "&>>")
-        if _behind(step.node) and (is_two or not self._belongs_to_a_command(step)):
+        if _behind(step.node) and not self._belongs_to_a_command(step):
             self._inspection.unclear(_text(step.node))
 
     def _belongs_to_a_command(self, step: Step) -> bool:

@@ -351,6 +351,7 @@ REFUSED = [
     ("sh -c '((rm -x))'", FORBIDDEN, "rm"),
     ("((rm))", FORBIDDEN, "rm"),
     ("sh -c 'ls &> out rm x'", UNPARSABLE, ""),
+    ("sh -c 'ls &> out > out rm x'", UNPARSABLE, ""),
     ("zsh -c ls", UNLISTED, "zsh"),
     ("trap 'rm x' EXIT", FORBIDDEN, "rm"),
     ('trap "$X" EXIT', DYNAMIC, "trap"),

@@ -48,6 +48,8 @@ SessionId = NewType("SessionId", str)
 
 FAREWELL_SECONDS = 5.0
 """How long the output of a closed session is there for those who read it just then."""
+LOSS_SECONDS = 0.05
+"""How long the news that a sandbox is lost may come after those of its parts."""
 SAVE_AGAIN_SECONDS = 1.0
 """How long after a failure the end of a session is written down again."""
 OPENING_SECONDS = 10.0
@@ -562,6 +564,9 @@ class Sessions:
             with session.files.at_work():
                 yield session.files
         except (FileWorkInterrupted, SandboxLost):
+            if session.is_active:
+                # A sandbox that dies takes its workers with it; which is heard first is chance.
+                await asyncio.sleep(LOSS_SECONDS)
             _check_active(session)
             raise
         _check_active(session)

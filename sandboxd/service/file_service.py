@@ -27,6 +27,8 @@ class FileServicer(pb_grpc.FileServiceServicer):
             header.session_id, incarnation=header.incarnation
         ) as desk:
             chunks = wire_files.chunks(desk.arriving(requests))
+            if spec.size is None and spec.sha256 is None:
+                chunks = wire_files.settled(chunks)
             done = await desk.files.upload(spec, chunks)
         return pb.UploadFileResponse(entry=wire_files.entry(done.entry), sha256=done.sha256)
 

@@ -474,7 +474,7 @@ async def test_a_listing_says_what_there_is(rig: FileRig) -> None:
     assert found["fifo"].permissions.startswith("p")
     assert (listing.total_files, listing.total_bytes, listing.complete) == (1, 1, True)
     assert listing.usage.max_file_bytes == rig.settings.max_file_bytes
-    assert listing.usage.used_bytes > 0
+    assert listing.usage.max_bytes == rig.settings.workspace_bytes
 
 
 async def test_pages_in_the_order_of_the_bytes(rig: FileRig) -> None:

@@ -189,8 +189,8 @@ class SandboxMaker:
         self._host = host
         self._image: _Image | None = None
         self._looking = asyncio.Lock()
-        self._held: set[ContainerId] = set()
-        """Containers that a sandbox object stands for; the sweep leaves them alone."""
+        self._held: dict[ContainerId, str] = {}
+        """Containers that a sandbox object stands for, with its id; the sweep leaves them alone."""
         self._making: set[str] = set()
         """Names of containers that are being made, or looked into."""
         self._lingering: list[tuple[Sandbox, bool]] = []
@@ -238,7 +238,7 @@ class SandboxMaker:
                     spec = self._spec(sandbox_id, directory, uid, image, attached)
                     container_id = await self._create(spec)
                     sandbox = Sandbox(sandbox_id, container_id, uid, disk)
-                    self._held.add(container_id)
+                    self._held[container_id] = sandbox_id
                     if disk is not None:
                         self._busy_disks[disk.id] = asyncio.Event()
                     async with asyncio.timeout(self._settings.start_seconds):
@@ -359,7 +359,7 @@ class SandboxMaker:
             sandbox.cut_off("it could not be adopted")
             self._lingering.append((sandbox, True))  # the sweep sees the end of it
             return None
-        self._held.add(container.id)
+        self._held[container.id] = sandbox_id
         return sandbox, states
 
     async def _set_up(self, sandbox: Sandbox, pid: int) -> Mapping[str, object]:
@@ -405,7 +405,7 @@ class SandboxMaker:
         if sandbox.meter is not None:
             sandbox.meter.close()  # it holds the workspace's filesystem
         is_removed = await self._remove(sandbox)
-        self._held.discard(sandbox.container_id)
+        self._held.pop(sandbox.container_id, None)
         await self._settle(sandbox, keep_disk, is_removed)
 
     async def _remove(self, sandbox: Sandbox) -> bool:
@@ -479,7 +479,15 @@ class SandboxMaker:
         lingering, self._lingering = self._lingering, []
         for sandbox, keep_disk in lingering:
             await self._settle(sandbox, keep_disk, is_removed=True)
+        self._sweep_links()
         return len(orphans)
+
+    def _sweep_links(self) -> None:
+        """Remove the directories of sandboxes that a killed daemon had."""
+        used = {*self._held.values(), *(sandbox.id for sandbox, _ in self._lingering)}
+        for directory in self._settings.links_dir.glob("*"):
+            if directory.name not in used and self._name(directory.name) not in self._making:
+                shutil.rmtree(directory, ignore_errors=True)
 
     # --- what it looks like ---
 

@@ -60,4 +60,5 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
         self, request: pb.CloseSessionRequest, context: Context
     ) -> pb.CloseSessionResponse:
         session = self._sessions.close(request.session_id)
+        await self._sessions.written(request.session_id)
         return pb.CloseSessionResponse(session=wire.session(session, self._config))

@@ -66,7 +66,11 @@ class Thread:
         ]
         actions, weights = zip(*choices, strict=True)
         (action,) = self._chance.choices(actions, weights)
-        await action(session.session_id)
+        try:
+            await action(session.session_id)
+        except NotStarted:
+            self._tally.done["refused by a guest without CPU"] += 1
+            return
         self._tally.done[action.__name__.strip("_")] += 1
 
     async def close(self) -> None:
@@ -130,8 +134,11 @@ class Thread:
 
     async def _several(self, session_id: str) -> None:
         lines = [f"busybox sleep 0.0{number}; echo {number}" for number in range(4)]
-        done = await asyncio.gather(*(self._run(session_id, line) for line in lines))
+        runs = (self._run(session_id, line) for line in lines)
+        done = await asyncio.gather(*runs, return_exceptions=True)
         for number, one in enumerate(done):
+            if isinstance(one, BaseException):
+                raise one
             if one is not None:
                 self._check(one.stdout.data == b"%d\n" % number, f"{one.stdout.data!r} of {number}")
 
@@ -169,6 +176,8 @@ class Thread:
                     self._tally.done["tried again"] += 1
                     if error.code() == grpc.StatusCode.UNAVAILABLE or _is_for_later(error):
                         await asyncio.sleep(0.05)
+                    elif reason(error) == "COMMAND_NOT_STARTABLE":
+                        raise NotStarted from error
                     elif self.sandbox_may_be_gone:
                         raise SandboxGone from error
                     else:
@@ -181,6 +190,10 @@ class Thread:
     def _check(self, is_so: bool, problem: str) -> None:
         if not is_so:
             self._tally.wrong.append(f"{self._name}: {problem}")
+
+
+class NotStarted(Exception):
+    """The guest could not start the command in time: the machine is too busy. It had no effect."""
 
 
 class SandboxGone(Exception):

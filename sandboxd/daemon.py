@@ -14,6 +14,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
@@ -27,24 +28,29 @@ from sandboxd.errors import SandboxdError
 from sandboxd.examination import Examiner
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
+from sandboxd.files import FileSettings
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
 from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable, ProofWithoutSpace
 from sandboxd.isolation.host import Host
+from sandboxd.isolation.layout import Layout
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
 from sandboxd.loop_watch import LoopWatch
 from sandboxd.notify import ServiceManager
+from sandboxd.policy import OPEN, STRICT, CommandChecker, InvalidPolicy, load
 from sandboxd.pool import PoolSettings, WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
 from sandboxd.reloads import Reloads
-from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from sandboxd.sandbox import Belongings, SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.file_service import FileServicer
+from sandboxd.service.keyring import Keyring, KeysUnusable
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
-from sandboxd.sessions import Adopted, Sessions, SessionSettings, disk_of
+from sandboxd.sessions import Adopted, Sessions, SessionSettings, belongings_of
 from sandboxd.spool import SpoolBudget, SpoolSettings
 from sandboxd.tasks import Tasks
 from sandboxd.watchdog import Watchdog
@@ -74,6 +80,7 @@ class Daemon:
         pool: WarmPool,
         sessions: Sessions,
         server: ApiServer,
+        keyring: Keyring,
         registry: Registry,
     ) -> None:
         self.config = config
@@ -82,6 +89,7 @@ class Daemon:
         self.server = server
         self.registry = registry
         self.reloads = Reloads()
+        self.reloads.add("keys", partial(asyncio.to_thread, keyring.reload))
 
     @property
     def status(self) -> str:
@@ -103,6 +111,8 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
     async with AsyncExitStack() as stack:
+        checker = _command_checker(config)
+        keyring = _open_keyring(config)
         instance = _claim_instance(config, stack)
         if engine is None:
             engine = DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
@@ -121,7 +131,7 @@ async def running(
         sandbox_settings = _sandbox_settings(config, instance)
         sandboxes = maker(engine, sandbox_settings, host)
         records = await registry.load()
-        await sandboxes.keep([d for r in records if (d := disk_of(r)) is not None])
+        await sandboxes.keep(_kept(records))
         adopted = await _adopt(records, sandboxes, engine)
         in_use = [one.sandbox for one in adopted.values()]
         pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config), in_use))
@@ -145,7 +155,8 @@ async def running(
         server = ApiServer(
             config,
             sessions=SessionServicer(sessions, config),
-            execs=ExecServicer(sessions, config),
+            execs=ExecServicer(sessions, config, checker),
+            files=FileServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
                 pool,
@@ -154,6 +165,7 @@ async def running(
                 image_id=lambda: sandboxes.image_id,
                 protections=protections,
             ),
+            keyring=keyring,
         )
         await server.start()
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
@@ -167,13 +179,13 @@ async def running(
             socket=str(config.api_socket),
             tcp=f"{config.host}:{server.port}" if config.host else "off",
         )
-        yield Daemon(config, pool, sessions, server, registry)
+        yield Daemon(config, pool, sessions, server, keyring, registry)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
 
 async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
-    """Run a daemon until SIGTERM or SIGINT; SIGHUP makes it read again what can be."""
+    """Run a daemon until SIGTERM or SIGINT; SIGHUP reads again what can be, tokens for example."""
     _keep_freed_memory()
     _allow_open_files()
     manager = ServiceManager.of(os.environ)
@@ -228,7 +240,9 @@ async def _adopt(
 
     async def adopt(record: SessionRecord) -> Adopted | None:
         try:
-            found = await sandboxes.adopt(record.sandbox_id, uid=record.uid, disk=disk_of(record))
+            found = await sandboxes.adopt(
+                record.sandbox_id, uid=record.uid, belongings=belongings_of(record)
+            )
         except SandboxdError as error:
             log.warning("session.not_adopted", session_id=record.session_id, error=str(error))
             return None
@@ -237,6 +251,21 @@ async def _adopt(
     results = await asyncio.gather(*map(adopt, active))
     pairs = zip(active, results, strict=True)
     return {record.session_id: one for record, one in pairs if one is not None}
+
+
+def _command_checker(config: Config) -> CommandChecker:
+    if config.command_policy_file is None:
+        return CommandChecker(OPEN if config.command_policy == OPEN.name else STRICT)
+    try:
+        return CommandChecker(load(config.command_policy_file))
+    except InvalidPolicy as error:
+        raise StartRefused(f"{config.command_policy_file}: {error}") from error
+
+
+def _kept(records: Sequence[SessionRecord]) -> Sequence[Belongings]:
+    """What sessions keep of sandboxes, and what they have to take from elsewhere yet."""
+    unmoved = [Belongings(project_id=one.unmoved_project_id) for one in records]
+    return [*map(belongings_of, records), *unmoved]
 
 
 async def _wait_for(engine: Engine) -> None:
@@ -263,6 +292,8 @@ def _exec_house(config: Config) -> ExecHouse:
         session_spool_bytes=config.session_spool_bytes,
         max_running=config.max_running_execs,
         max_running_in_all=config.max_running_execs_in_all,
+        max_running_of_user=config.max_user_running_execs,
+        user_spool_bytes=config.max_user_spool_bytes,
         memory_seconds=config.exec_memory_minutes * 60,
     )
     return ExecHouse(
@@ -317,6 +348,7 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             size_bytes=config.workspace_bytes,
             max_files=config.max_total_files,
             reserve_bytes=config.disk_reserve_mb << 20,
+            layout=Layout(config.workspace_layout),
         )
     )
     try:
@@ -335,6 +367,13 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             ) from error
         log.warning("workspaces.in_memory", why=str(error))
         return None, str(error)
+
+
+def _open_keyring(config: Config) -> Keyring:
+    try:
+        return Keyring(config)
+    except KeysUnusable as error:
+        raise StartRefused(str(error)) from error
 
 
 async def _open_registry(path: Path) -> SqliteRegistry:
@@ -423,9 +462,12 @@ def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
         runtime_dir=runtime_dir.resolve(),
         guest_dir=_install_guest(config.state_dir),
         links_dir=links_dir,
+        projects_dir=config.state_dir / "projects",
         workspace_dir=config.workspace_dir,
         workspace_bytes=config.workspace_bytes,
         workspace_files=config.max_total_files,
+        max_file_bytes=config.max_file_bytes,
+        layout=Layout(config.workspace_layout),
         write_bytes_per_second=config.workspace_write_mb << 20,
         user=config.sandbox_user,
         seccomp=seccomp.profile(),
@@ -444,14 +486,16 @@ def _install_guest(state_dir: Path) -> Path:
     the mount is read-only and every start would compile it again.
     """
     source = Path(__file__).parent / "guest"
-    files = sorted(source.glob("*.py"))
+    files = sorted(source.rglob("*.py"))
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     target = state_dir / "guest" / digest
     if not target.exists():
         staging = target.with_suffix(f".{os.getpid()}")
         staging.mkdir(parents=True, mode=0o755)
         for file in files:
-            shutil.copyfile(file, staging / file.name)
+            copy = staging / file.relative_to(source)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copy)
         compileall.compile_dir(
             staging, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
         )
@@ -474,5 +518,14 @@ def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
+        max_of_user=config.max_user_sessions,
         outlive_the_daemon=config.keep_sessions,
+        files=FileSettings(
+            workspace_dir=config.workspace_dir,
+            max_file_bytes=config.max_file_bytes,
+            workspace_bytes=config.workspace_bytes,
+            workspace_files=config.max_total_files,
+            project_bytes=config.max_project_mb << 20,
+            project_files=config.max_project_files,
+        ),
     )

@@ -29,7 +29,8 @@ class RecordCopies:
         directory.mkdir(mode=0o700, exist_ok=True)
 
     def save(self, record: SessionRecord) -> None:
-        if record.state != SessionState.ACTIVE and not record.disk_id:
+        has_files = record.disk_id or record.project_id
+        if record.state != SessionState.ACTIVE and not has_files:
             self.delete([record.session_id])
             return
         path = self._path(record.session_id)

@@ -245,19 +245,25 @@ class Sessions:
         """Take nothing new, let running commands end for a while, then end every session.
 
         Each is remembered as lost, so that its next open says so; its commands end with an exit
-        that their callers still hear. Where sessions outlive the daemon, they are left as they are.
+        that their callers still hear. Where sessions outlive the daemon, they are left as they are,
+        and only those commands are waited for that nobody could ask for by their id afterwards.
         """
         self.drain()
-        if self._settings.outlive_the_daemon:
-            await self._leave_for_the_next()
-            return
-        sessions = self._sessions.values()
-        running = [execution for one in sessions for execution in one.execs.running.values()]
+        is_kept = self._settings.outlive_the_daemon
+        running = [
+            execution
+            for session in self._sessions.values()
+            for execution in session.execs.running.values()
+            if not (is_kept and execution.facts.is_chosen)
+        ]
         if running and grace_seconds > 0:
             ends = [asyncio.ensure_future(execution.ended()) for execution in running]
             _, pending = await asyncio.wait(ends, timeout=grace_seconds)
             for end in pending:
                 end.cancel()
+        if is_kept:
+            await self._leave_for_the_next()
+            return
         being_made = self._being_made
         for task in being_made:
             task.cancel()
@@ -595,6 +601,11 @@ class Sessions:
             self._by_thread.pop(_thread_of(session), None)
         return session
 
+    async def written(self, session_id: str) -> None:
+        """Return when the end of a session is in the registry, or will be tried on and on."""
+        if session_id in self._unsaved and not await self._save_end(session_id):
+            self._save_ends()
+
     def _end(self, session: Session, state: SessionState, why: str) -> None:
         """End a session. Its files stay if its sandbox was lost: it may be opened again."""
         self._stop(session, state, why)
@@ -663,6 +674,10 @@ class Sessions:
                 log.error("session.end_not_saved", session_id=session_id, error=str(error))
                 self._unsaved.add(session_id)
                 return False
+            except asyncio.CancelledError:
+                self._unsaved.add(session_id)
+                self._save_ends()
+                raise
         self._unsaved.discard(session_id)
         return True
 

@@ -60,6 +60,7 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
         self, request: pb.CloseSessionRequest, context: Context
     ) -> pb.CloseSessionResponse:
         session = self._sessions.close(request.session_id)
+        await self._sessions.written(request.session_id)
         return pb.CloseSessionResponse(session=wire.session(session, self._config))
 
     async def ResetSession(

@@ -16,6 +16,8 @@ from pydantic_settings import (
 
 ACCOUNT_NAME = re.compile("[a-z_][a-z0-9_-]{0,31}")
 """What useradd accepts."""
+AGGRESSIVE_SECONDS = 30.0
+"""How long warm sandboxes stay that nobody needs, with AGGRESSIVE_CLEANUP."""
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -81,15 +83,21 @@ class Config(BaseSettings):
     """Where commands start and keep their files."""
 
     pool_size: int = _setting(10, "POOL_SIZE", ge=0)
-    """Warm sandboxes that the pool is filled up to."""
+    """Warm sandboxes at the start, and the most that are kept for opens to come."""
     min_pool_size: int = _setting(3, "MIN_POOL_SIZE", ge=0)
-    """Warm sandboxes there are to be at least, if POOL_SIZE is set lower."""
+    """Warm sandboxes that stay, however long nobody needs them."""
     max_pool_size: int = _setting(80, "MAX_POOL_SIZE", ge=1)
     """Sandboxes there may be in all: warm, starting and in sessions."""
-    start_concurrency: int = _own(4, "START_CONCURRENCY", ge=1)
-    """Sandboxes being started at once."""
+    pool_idle_minutes: float = _setting(5.0, "CONTAINER_IDLE_TIMEOUT_MINUTES", gt=0)
+    """How long warm sandboxes stay that no burst of opens has needed; the minimum always stays."""
+    aggressive_cleanup: bool = _setting(False, "AGGRESSIVE_CLEANUP")
+    """Whether they go after half a minute already, if the idle time is longer."""
+    start_concurrency: int = _own(8, "START_CONCURRENCY", ge=1)
+    """The most sandboxes being started at once; fewer where that makes each start slower."""
     open_wait_seconds: float = _own(30.0, "OPEN_WAIT_SECONDS", gt=0)
-    """How long OpenSession waits for a sandbox when none is warm."""
+    """How long OpenSession waits for a sandbox when none is warm, or all are in use."""
+    open_queue: int = _own(64, "OPEN_QUEUE", ge=0)
+    """Opens that wait for sessions to close when all sandboxes are in use; users take turns."""
     sweep_interval_seconds: float = _setting(300.0, "CLEANUP_INTERVAL_SECONDS", gt=0)
     """How often containers that nobody holds are looked for."""
     health_interval_seconds: float = _own(15.0, "POOL_HEALTH_SECONDS", gt=0)
@@ -189,6 +197,12 @@ class Config(BaseSettings):
     @property
     def runtime_dir(self) -> Path:
         return self.guest_runtime or self.state_dir / "runtime" / "current"
+
+    @property
+    def pool_idle_seconds(self) -> float:
+        """How long warm sandboxes stay that nobody needs."""
+        seconds = self.pool_idle_minutes * 60
+        return min(seconds, AGGRESSIVE_SECONDS) if self.aggressive_cleanup else seconds
 
     @property
     def workspace_bytes(self) -> int:

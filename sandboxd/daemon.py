@@ -33,7 +33,7 @@ from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
-from sandboxd.pool import PoolSettings, WarmPool
+from sandboxd.pool import DEFAULT_ENVIRONMENT, PoolSettings, WarmPool
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
 from sandboxd.sandbox import SandboxMaker, SandboxSettings
@@ -124,7 +124,7 @@ async def running(
             execs=ExecServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
-                pool,
+                {DEFAULT_ENVIRONMENT: pool},
                 config,
                 engine_info=engine.info,
                 image_id=lambda: sandboxes.image_id,
@@ -380,9 +380,12 @@ def _install_guest(state_dir: Path) -> Path:
 
 def _pool_settings(config: Config) -> PoolSettings:
     return PoolSettings(
-        target=max(config.pool_size, config.min_pool_size),
+        target=config.pool_size,
+        minimum=config.min_pool_size,
         maximum=config.max_pool_size,
+        idle_seconds=config.pool_idle_seconds,
         concurrency=config.start_concurrency,
+        max_queue=config.open_queue,
         wait_seconds=config.open_wait_seconds,
         health_seconds=config.health_interval_seconds,
         sweep_seconds=config.sweep_interval_seconds,

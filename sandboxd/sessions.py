@@ -276,7 +276,7 @@ class Sessions:
     async def _create(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
         earlier = self._by_thread.get(key)
         kept = disk_of(earlier.record) if earlier else None
-        sandbox = await self._pool.acquire(kept)
+        sandbox = await self._pool.acquire(kept, user_id=key[0])
         try:
             now = time.time()
             record = SessionRecord(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sandboxd import __version__
 from sandboxd.config import Config
 from sandboxd.engine.contract import EngineInfo
 from sandboxd.errors import SandboxdError
+from sandboxd.histogram import Histogram
 from sandboxd.isolation.report import Protection, State
-from sandboxd.pool import WarmPool
+from sandboxd.pool import DEFAULT_ENVIRONMENT, PoolFigures, WarmPool
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
 from sandboxd.sessions import Sessions
@@ -28,7 +29,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
     def __init__(
         self,
         sessions: Sessions,
-        pool: WarmPool,
+        pools: Mapping[str, WarmPool],
         config: Config,
         *,
         engine_info: Callable[[], Awaitable[EngineInfo]],
@@ -36,7 +37,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         protections: Callable[[EngineInfo | None], Sequence[Protection]],
     ) -> None:
         self._sessions = sessions
-        self._pool = pool
+        self._pools = pools
         self._config = config
         self._engine_info = engine_info
         self._image_id = image_id
@@ -52,7 +53,8 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             worker_id=self._config.worker_id,
             uptime=wire.duration(time.monotonic() - self._started_at),
             draining=self._sessions.is_draining,
-            pool=self._pool_status(),
+            pool=_pool_status(self._pools[DEFAULT_ENVIRONMENT].figures),
+            pools=[_pool_status(pool.figures) for pool in self._pools.values()],
             engine=self._engine_status(engine),
             protections=[
                 pb.Protection(
@@ -80,20 +82,6 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             by_guest=ladder.by_guest, by_host=ladder.by_host, by_engine=ladder.by_engine
         )
 
-    def _pool_status(self) -> pb.PoolStatus:
-        figures = self._pool.figures
-        return pb.PoolStatus(
-            warm=figures.warm,
-            starting=figures.starting,
-            in_use=figures.in_use,
-            target=figures.target,
-            max=figures.maximum,
-            hits=figures.hits,
-            misses=figures.misses,
-            failed_starts=figures.failed_starts,
-            last_error=figures.last_error,
-        )
-
     def _engine_status(self, info: EngineInfo | None) -> pb.EngineStatus:
         if info is None:
             return pb.EngineStatus(reachable=False)
@@ -105,3 +93,40 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             runtime=self._config.container_runtime or info.default_runtime,
             image_id=self._image_id() or "",
         )
+
+
+def _pool_status(figures: PoolFigures) -> pb.PoolStatus:
+    return pb.PoolStatus(
+        warm=figures.warm,
+        starting=figures.starting,
+        in_use=figures.in_use,
+        target=figures.target,
+        max=figures.maximum,
+        hits=figures.hits,
+        misses=figures.misses,
+        failed_starts=figures.failed_starts,
+        last_error=figures.last_error,
+        environment=figures.environment,
+        min=figures.minimum,
+        hit_rate=figures.hit_rate,
+        waiting=figures.waiting,
+        max_queue=figures.max_queue,
+        oldest_wait=wire.duration(figures.oldest_wait_seconds),
+        waits=_duration_figures(figures.waits),
+        gave_up=figures.gave_up,
+        refused=figures.refused,
+        concurrency=figures.concurrency,
+        starts=_duration_figures(figures.starts),
+    )
+
+
+def _duration_figures(histogram: Histogram) -> pb.DurationFigures:
+    p50, p95, p99 = (wire.duration(histogram.quantile(part)) for part in (0.5, 0.95, 0.99))
+    return pb.DurationFigures(
+        count=histogram.count,
+        mean=wire.duration(histogram.mean_seconds),
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        max=wire.duration(histogram.longest_seconds),
+    )

@@ -16,6 +16,7 @@ from sandboxd.errors import (
     ImageNotFound,
     SandboxdError,
 )
+from sandboxd.isolation.disks import Disk
 from sandboxd.pool import WarmPool
 from sandboxd.sandbox import Sandbox
 from tests.fakes import settings as settings_for_tests
@@ -26,6 +27,12 @@ from tests.fakes.waiting import eventually
 StartPool = Callable[..., Awaitable[WarmPool]]
 
 
+class ReadySandbox(Sandbox):
+    """One that needs no guest to be ready."""
+
+    is_lost = False  # type: ignore[assignment]  # a property there
+
+
 class InstantMaker:
     """Makes sandboxes without an await, so that two things can happen in one turn of the loop."""
 
@@ -33,14 +40,14 @@ class InstantMaker:
         self.live: set[str] = set()
         self.failures: list[Exception] = []
 
-    async def make(self) -> Sandbox:
+    async def make(self, kept: Disk | None = None) -> Sandbox:
         if self.failures:
             raise self.failures.pop(0)
-        sandbox = Sandbox(f"s{len(self.live)}", ContainerId("c"), 1000)
+        sandbox = ReadySandbox(f"s{len(self.live)}", ContainerId("c"), 1000, None)
         self.live.add(sandbox.id)
         return sandbox
 
-    async def destroy(self, sandbox: Sandbox) -> None:
+    async def destroy(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
         self.live.remove(sandbox.id)
 
     async def sweep(self) -> int:

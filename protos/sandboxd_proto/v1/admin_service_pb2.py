@@ -25,27 +25,29 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandboxd_proto/v1/admin_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\"\x12\n\x10GetStatusRequest\"\xcf\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12)\n\x06uptime\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12%\n\x04pool\x18\x05 \x01(\x0b\x32\x17.sandboxd.v1.PoolStatus\x12)\n\x06\x65ngine\x18\x06 \x01(\x0b\x32\x19.sandboxd.v1.EngineStatus\x12,\n\x0bprotections\x18\x07 \x03(\x0b\x32\x17.sandboxd.v1.Protection\x12\x17\n\x0f\x61\x63tive_sessions\x18\x08 \x01(\r\x12\x15\n\rrunning_execs\x18\t \x01(\r\x12)\n\x06ladder\x18\n \x01(\x0b\x32\x19.sandboxd.v1.LadderStatus\"D\n\x0cLadderStatus\x12\x10\n\x08\x62y_guest\x18\x01 \x01(\x04\x12\x0f\n\x07\x62y_host\x18\x02 \x01(\x04\x12\x11\n\tby_engine\x18\x03 \x01(\x04\"\xa2\x01\n\nPoolStatus\x12\x0c\n\x04warm\x18\x01 \x01(\r\x12\x10\n\x08starting\x18\x02 \x01(\r\x12\x0e\n\x06in_use\x18\x03 \x01(\r\x12\x0e\n\x06target\x18\x04 \x01(\r\x12\x0b\n\x03max\x18\x05 \x01(\r\x12\x0c\n\x04hits\x18\x06 \x01(\x04\x12\x0e\n\x06misses\x18\x07 \x01(\x04\x12\x15\n\rfailed_starts\x18\x08 \x01(\x04\x12\x12\n\nlast_error\x18\t \x01(\t\"x\n\x0c\x45ngineStatus\x12\x11\n\treachable\x18\x01 \x01(\x08\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x13\n\x0b\x61pi_version\x18\x04 \x01(\t\x12\x0f\n\x07runtime\x18\x05 \x01(\t\x12\x10\n\x08image_id\x18\x06 \x01(\t\"f\n\nProtection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.sandboxd.v1.ProtectionState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05proof\x18\x04 \x01(\t*\x8d\x01\n\x0fProtectionState\x12 \n\x1cPROTECTION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19PROTECTION_STATE_IN_FORCE\x10\x01\x12\x1b\n\x17PROTECTION_STATE_WEAKER\x10\x02\x12\x1c\n\x18PROTECTION_STATE_MISSING\x10\x03\x32Z\n\x0c\x41\x64minService\x12J\n\tGetStatus\x12\x1d.sandboxd.v1.GetStatusRequest\x1a\x1e.sandboxd.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandboxd_proto/v1/admin_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\"\x12\n\x10GetStatusRequest\"\xf7\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12)\n\x06uptime\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12%\n\x04pool\x18\x05 \x01(\x0b\x32\x17.sandboxd.v1.PoolStatus\x12)\n\x06\x65ngine\x18\x06 \x01(\x0b\x32\x19.sandboxd.v1.EngineStatus\x12,\n\x0bprotections\x18\x07 \x03(\x0b\x32\x17.sandboxd.v1.Protection\x12\x17\n\x0f\x61\x63tive_sessions\x18\x08 \x01(\r\x12\x15\n\rrunning_execs\x18\t \x01(\r\x12)\n\x06ladder\x18\n \x01(\x0b\x32\x19.sandboxd.v1.LadderStatus\x12&\n\x05pools\x18\x0b \x03(\x0b\x32\x17.sandboxd.v1.PoolStatus\"D\n\x0cLadderStatus\x12\x10\n\x08\x62y_guest\x18\x01 \x01(\x04\x12\x0f\n\x07\x62y_host\x18\x02 \x01(\x04\x12\x11\n\tby_engine\x18\x03 \x01(\x04\"\xbc\x03\n\nPoolStatus\x12\x0c\n\x04warm\x18\x01 \x01(\r\x12\x10\n\x08starting\x18\x02 \x01(\r\x12\x0e\n\x06in_use\x18\x03 \x01(\r\x12\x0e\n\x06target\x18\x04 \x01(\r\x12\x0b\n\x03max\x18\x05 \x01(\r\x12\x0c\n\x04hits\x18\x06 \x01(\x04\x12\x0e\n\x06misses\x18\x07 \x01(\x04\x12\x15\n\rfailed_starts\x18\x08 \x01(\x04\x12\x12\n\nlast_error\x18\t \x01(\t\x12\x13\n\x0b\x65nvironment\x18\n \x01(\t\x12\x0b\n\x03min\x18\x0b \x01(\r\x12\x10\n\x08hit_rate\x18\x0c \x01(\x01\x12\x0f\n\x07waiting\x18\r \x01(\r\x12\x11\n\tmax_queue\x18\x0e \x01(\r\x12.\n\x0boldest_wait\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x05waits\x18\x10 \x01(\x0b\x32\x1c.sandboxd.v1.DurationFigures\x12\x0f\n\x07gave_up\x18\x11 \x01(\x04\x12\x0f\n\x07refused\x18\x12 \x01(\x04\x12\x13\n\x0b\x63oncurrency\x18\x13 \x01(\r\x12,\n\x06starts\x18\x14 \x01(\x0b\x32\x1c.sandboxd.v1.DurationFigures\"\xe9\x01\n\x0f\x44urationFigures\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\x12\'\n\x04mean\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03p50\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03p95\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03p99\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03max\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"x\n\x0c\x45ngineStatus\x12\x11\n\treachable\x18\x01 \x01(\x08\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x13\n\x0b\x61pi_version\x18\x04 \x01(\t\x12\x0f\n\x07runtime\x18\x05 \x01(\t\x12\x10\n\x08image_id\x18\x06 \x01(\t\"f\n\nProtection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.sandboxd.v1.ProtectionState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05proof\x18\x04 \x01(\t*\x8d\x01\n\x0fProtectionState\x12 \n\x1cPROTECTION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19PROTECTION_STATE_IN_FORCE\x10\x01\x12\x1b\n\x17PROTECTION_STATE_WEAKER\x10\x02\x12\x1c\n\x18PROTECTION_STATE_MISSING\x10\x03\x32Z\n\x0c\x41\x64minService\x12J\n\tGetStatus\x12\x1d.sandboxd.v1.GetStatusRequest\x1a\x1e.sandboxd.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandboxd_proto.v1.admin_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROTECTIONSTATE']._serialized_start=906
-  _globals['_PROTECTIONSTATE']._serialized_end=1047
+  _globals['_PROTECTIONSTATE']._serialized_start=1464
+  _globals['_PROTECTIONSTATE']._serialized_end=1605
   _globals['_GETSTATUSREQUEST']._serialized_start=86
   _globals['_GETSTATUSREQUEST']._serialized_end=104
   _globals['_GETSTATUSRESPONSE']._serialized_start=107
-  _globals['_GETSTATUSRESPONSE']._serialized_end=442
-  _globals['_LADDERSTATUS']._serialized_start=444
-  _globals['_LADDERSTATUS']._serialized_end=512
-  _globals['_POOLSTATUS']._serialized_start=515
-  _globals['_POOLSTATUS']._serialized_end=677
-  _globals['_ENGINESTATUS']._serialized_start=679
-  _globals['_ENGINESTATUS']._serialized_end=799
-  _globals['_PROTECTION']._serialized_start=801
-  _globals['_PROTECTION']._serialized_end=903
-  _globals['_ADMINSERVICE']._serialized_start=1049
-  _globals['_ADMINSERVICE']._serialized_end=1139
+  _globals['_GETSTATUSRESPONSE']._serialized_end=482
+  _globals['_LADDERSTATUS']._serialized_start=484
+  _globals['_LADDERSTATUS']._serialized_end=552
+  _globals['_POOLSTATUS']._serialized_start=555
+  _globals['_POOLSTATUS']._serialized_end=999
+  _globals['_DURATIONFIGURES']._serialized_start=1002
+  _globals['_DURATIONFIGURES']._serialized_end=1235
+  _globals['_ENGINESTATUS']._serialized_start=1237
+  _globals['_ENGINESTATUS']._serialized_end=1357
+  _globals['_PROTECTION']._serialized_start=1359
+  _globals['_PROTECTION']._serialized_end=1461
+  _globals['_ADMINSERVICE']._serialized_start=1607
+  _globals['_ADMINSERVICE']._serialized_end=1697
 # @@protoc_insertion_point(module_scope)

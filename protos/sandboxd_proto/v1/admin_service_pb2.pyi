@@ -76,6 +76,7 @@ class GetStatusResponse(google.protobuf.message.Message):
     ACTIVE_SESSIONS_FIELD_NUMBER: builtins.int
     RUNNING_EXECS_FIELD_NUMBER: builtins.int
     LADDER_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
     version: builtins.str
     """Version of sandboxd."""
     worker_id: builtins.str
@@ -92,7 +93,7 @@ class GetStatusResponse(google.protobuf.message.Message):
 
     @property
     def pool(self) -> global___PoolStatus:
-        """The warm pool."""
+        """The warm pool of the default environment."""
 
     @property
     def engine(self) -> global___EngineStatus:
@@ -105,6 +106,10 @@ class GetStatusResponse(google.protobuf.message.Message):
     @property
     def ladder(self) -> global___LadderStatus:
         """How commands that had to be ended were ended."""
+
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolStatus]:
+        """All warm pools, one for each environment, the default one first."""
 
     def __init__(
         self,
@@ -119,9 +124,10 @@ class GetStatusResponse(google.protobuf.message.Message):
         active_sessions: builtins.int = ...,
         running_execs: builtins.int = ...,
         ladder: global___LadderStatus | None = ...,
+        pools: collections.abc.Iterable[global___PoolStatus] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["engine", b"engine", "ladder", b"ladder", "pool", b"pool", "uptime", b"uptime"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "draining", b"draining", "engine", b"engine", "ladder", b"ladder", "pool", b"pool", "protections", b"protections", "running_execs", b"running_execs", "uptime", b"uptime", "version", b"version", "worker_id", b"worker_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "draining", b"draining", "engine", b"engine", "ladder", b"ladder", "pool", b"pool", "pools", b"pools", "protections", b"protections", "running_execs", b"running_execs", "uptime", b"uptime", "version", b"version", "worker_id", b"worker_id"]) -> None: ...
 
 global___GetStatusResponse = GetStatusResponse
 
@@ -168,6 +174,17 @@ class PoolStatus(google.protobuf.message.Message):
     MISSES_FIELD_NUMBER: builtins.int
     FAILED_STARTS_FIELD_NUMBER: builtins.int
     LAST_ERROR_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    MIN_FIELD_NUMBER: builtins.int
+    HIT_RATE_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    MAX_QUEUE_FIELD_NUMBER: builtins.int
+    OLDEST_WAIT_FIELD_NUMBER: builtins.int
+    WAITS_FIELD_NUMBER: builtins.int
+    GAVE_UP_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
+    CONCURRENCY_FIELD_NUMBER: builtins.int
+    STARTS_FIELD_NUMBER: builtins.int
     warm: builtins.int
     """Sandboxes that wait for a session."""
     starting: builtins.int
@@ -175,17 +192,45 @@ class PoolStatus(google.protobuf.message.Message):
     in_use: builtins.int
     """Sandboxes that sessions hold."""
     target: builtins.int
-    """Warm sandboxes the pool aims at."""
+    """Warm sandboxes the pool aims at now: the largest burst of opens of the last while, from `min` to POOL_SIZE."""
     max: builtins.int
     """Sandboxes there may be in all."""
     hits: builtins.int
     """Sessions that got a warm sandbox at once."""
     misses: builtins.int
-    """Sessions that had to wait for one."""
+    """Sessions that had to wait for one, whether they got it or not."""
     failed_starts: builtins.int
     """Starts that failed."""
     last_error: builtins.str
     """What the pool last failed at, in words; empty when its last start went well."""
+    environment: builtins.str
+    """Name of the environment its sandboxes are for."""
+    min: builtins.int
+    """Warm sandboxes that stay, however long nobody needs them."""
+    hit_rate: builtins.float
+    """Part of all sessions that got a warm sandbox at once, 0 to 1; 1 before the first."""
+    waiting: builtins.int
+    """Openers that wait now, for a start or for another session to close."""
+    max_queue: builtins.int
+    """Openers that may wait for another session to close; one more is refused, or one of the user with the most waiting."""
+    gave_up: builtins.int
+    """Openers that waited in vain until their time was over."""
+    refused: builtins.int
+    """Openers for whom there was no place to wait."""
+    concurrency: builtins.int
+    """Sandboxes that may be started at once now, as the machine has shown so far."""
+    @property
+    def oldest_wait(self) -> google.protobuf.duration_pb2.Duration:
+        """How long the one that waits longest has waited so far; 0 if none waits."""
+
+    @property
+    def waits(self) -> global___DurationFigures:
+        """How long openers waited that had to and got one."""
+
+    @property
+    def starts(self) -> global___DurationFigures:
+        """How long warm sandboxes took to start."""
+
     def __init__(
         self,
         *,
@@ -198,10 +243,71 @@ class PoolStatus(google.protobuf.message.Message):
         misses: builtins.int = ...,
         failed_starts: builtins.int = ...,
         last_error: builtins.str = ...,
+        environment: builtins.str = ...,
+        min: builtins.int = ...,
+        hit_rate: builtins.float = ...,
+        waiting: builtins.int = ...,
+        max_queue: builtins.int = ...,
+        oldest_wait: google.protobuf.duration_pb2.Duration | None = ...,
+        waits: global___DurationFigures | None = ...,
+        gave_up: builtins.int = ...,
+        refused: builtins.int = ...,
+        concurrency: builtins.int = ...,
+        starts: global___DurationFigures | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["failed_starts", b"failed_starts", "hits", b"hits", "in_use", b"in_use", "last_error", b"last_error", "max", b"max", "misses", b"misses", "starting", b"starting", "target", b"target", "warm", b"warm"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["oldest_wait", b"oldest_wait", "starts", b"starts", "waits", b"waits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["concurrency", b"concurrency", "environment", b"environment", "failed_starts", b"failed_starts", "gave_up", b"gave_up", "hit_rate", b"hit_rate", "hits", b"hits", "in_use", b"in_use", "last_error", b"last_error", "max", b"max", "max_queue", b"max_queue", "min", b"min", "misses", b"misses", "oldest_wait", b"oldest_wait", "refused", b"refused", "starting", b"starting", "starts", b"starts", "target", b"target", "waiting", b"waiting", "waits", b"waits", "warm", b"warm"]) -> None: ...
 
 global___PoolStatus = PoolStatus
+
+@typing.final
+class DurationFigures(google.protobuf.message.Message):
+    """How long something took, since the daemon started. Percentiles are exact to about 15 %."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: builtins.int
+    MEAN_FIELD_NUMBER: builtins.int
+    P50_FIELD_NUMBER: builtins.int
+    P95_FIELD_NUMBER: builtins.int
+    P99_FIELD_NUMBER: builtins.int
+    MAX_FIELD_NUMBER: builtins.int
+    count: builtins.int
+    """How often it happened."""
+    @property
+    def mean(self) -> google.protobuf.duration_pb2.Duration:
+        """On average; 0 if it never happened, as are those below."""
+
+    @property
+    def p50(self) -> google.protobuf.duration_pb2.Duration:
+        """What half of all did not exceed."""
+
+    @property
+    def p95(self) -> google.protobuf.duration_pb2.Duration:
+        """What 95 of 100 did not exceed."""
+
+    @property
+    def p99(self) -> google.protobuf.duration_pb2.Duration:
+        """What 99 of 100 did not exceed."""
+
+    @property
+    def max(self) -> google.protobuf.duration_pb2.Duration:
+        """The longest."""
+
+    def __init__(
+        self,
+        *,
+        count: builtins.int = ...,
+        mean: google.protobuf.duration_pb2.Duration | None = ...,
+        p50: google.protobuf.duration_pb2.Duration | None = ...,
+        p95: google.protobuf.duration_pb2.Duration | None = ...,
+        p99: google.protobuf.duration_pb2.Duration | None = ...,
+        max: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["max", b"max", "mean", b"mean", "p50", b"p50", "p95", b"p95", "p99", b"p99"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "max", b"max", "mean", b"mean", "p50", b"p50", "p95", b"p95", "p99", b"p99"]) -> None: ...
+
+global___DurationFigures = DurationFigures
 
 @typing.final
 class EngineStatus(google.protobuf.message.Message):

@@ -144,6 +144,18 @@ class Config(BaseSettings):
     """Bytes of output that are kept in all, on disk."""
     max_run_output_bytes: Bytes = _own(1 << 20, "MAX_RUN_OUTPUT", ge=1024, le=4 << 20)
     """Bytes of each stream that Run returns."""
+    history_per_session: int = _own(1000, "HISTORY_PER_SESSION", ge=0)
+    """Ended commands that ListExecutions tells of, for one session."""
+    history_in_all: int = _own(100_000, "HISTORY_IN_ALL", ge=0)
+    """Ended commands that are remembered, for all sessions."""
+    audit_file_mb: int = _own(16, "AUDIT_FILE_MB", ge=1)
+    """Size at which the audit log begins its next file."""
+    audit_total_mb: int = _own(256, "AUDIT_TOTAL_MB", ge=1)
+    """Size of the whole audit log; the oldest files go first."""
+    audit_max_files: int = _own(1000, "AUDIT_MAX_FILES", ge=2)
+    """Files of the audit log."""
+    audit_days: float = _own(90.0, "AUDIT_DAYS", gt=0)
+    """Age at which a file of the audit log goes."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
     examine: bool = _own(True, "EXAMINE")
@@ -197,6 +209,10 @@ class Config(BaseSettings):
     @property
     def runtime_dir(self) -> Path:
         return self.guest_runtime or self.state_dir / "runtime" / "current"
+
+    @property
+    def audit_dir(self) -> Path:
+        return self.state_dir / "audit"
 
     @property
     def pool_idle_seconds(self) -> float:

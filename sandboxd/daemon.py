@@ -20,6 +20,8 @@ from py_compile import PycInvalidationMode
 import structlog
 
 from sandboxd import __version__
+from sandboxd.audit import AuditLog, AuditSettings
+from sandboxd.calls import DAEMON
 from sandboxd.config import Config
 from sandboxd.engine.contract import Engine, EngineInfo
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
@@ -27,12 +29,14 @@ from sandboxd.errors import SandboxdError
 from sandboxd.examination import Examiner
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
+from sandboxd.history import History
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
 from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
+from sandboxd.journal import Journal, KeptJournal
 from sandboxd.pool import DEFAULT_ENVIRONMENT, PoolSettings, WarmPool
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
@@ -43,6 +47,7 @@ from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.sessions import Adopted, Sessions, SessionSettings, disk_of
 from sandboxd.spool import SpoolBudget, SpoolSettings
+from sandboxd.statistics import Statistics
 
 log = structlog.get_logger()
 
@@ -62,12 +67,18 @@ class Daemon:
     """All parts of a running daemon."""
 
     def __init__(
-        self, config: Config, pool: WarmPool, sessions: Sessions, server: ApiServer
+        self,
+        config: Config,
+        pool: WarmPool,
+        sessions: Sessions,
+        server: ApiServer,
+        journal: KeptJournal,
     ) -> None:
         self.config = config
         self.pool = pool
         self.sessions = sessions
         self.server = server
+        self.journal = journal
 
 
 @asynccontextmanager
@@ -85,6 +96,12 @@ async def running(
         stack.push_async_callback(engine.aclose)
         registry = await _open_registry(config.state_dir / "registry.sqlite")
         stack.push_async_callback(registry.aclose)
+        history = History(
+            registry, per_session=config.history_per_session, in_all=config.history_in_all
+        )
+        stack.push_async_callback(history.aclose)
+        audit = stack.enter_context(AuditLog(_audit_settings(config)))
+        journal = KeptJournal(audit, history, Statistics())
         await _check_runtime(config, engine)
         disks, disks_say = await _open_disks(config)
         if disks is None:
@@ -101,7 +118,7 @@ async def running(
         adopted = await _adopt(records, sandboxes)
         in_use = [one.sandbox for one in adopted.values()]
         pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config), in_use))
-        house = _exec_house(config)
+        house = _exec_house(config, journal)
         sessions = await stack.enter_async_context(
             Sessions(pool, registry, _session_settings(config), house, adopted)
         )
@@ -121,7 +138,7 @@ async def running(
         server = ApiServer(
             config,
             sessions=SessionServicer(sessions, config),
-            execs=ExecServicer(sessions, config),
+            execs=ExecServicer(sessions, config, history),
             admin=AdminServicer(
                 sessions,
                 {DEFAULT_ENVIRONMENT: pool},
@@ -129,7 +146,9 @@ async def running(
                 engine_info=engine.info,
                 image_id=lambda: sandboxes.image_id,
                 protections=protections,
+                journal=journal,
             ),
+            journal=journal,
         )
         await server.start()
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
@@ -137,13 +156,15 @@ async def running(
         stack.push_async_callback(server.stop)
         stack.push_async_callback(sessions.shut_down, config.drain_seconds)
         stack.push_async_callback(server.announce_stop)
+        audit.tell(lambda: {"action": "daemon.started", "who": DAEMON, "version": __version__})
+        stack.callback(audit.tell, lambda: {"action": "daemon.stopping", "who": DAEMON})
         log.info(
             "daemon.started",
             version=__version__,
             socket=str(config.api_socket),
             tcp=f"{config.host}:{server.port}" if config.host else "off",
         )
-        yield Daemon(config, pool, sessions, server)
+        yield Daemon(config, pool, sessions, server, journal)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
@@ -180,7 +201,17 @@ async def _adopt(
     return {record.session_id: one for record, one in pairs if one is not None}
 
 
-def _exec_house(config: Config) -> ExecHouse:
+def _audit_settings(config: Config) -> AuditSettings:
+    return AuditSettings(
+        directory=config.audit_dir,
+        file_bytes=config.audit_file_mb << 20,
+        total_bytes=config.audit_total_mb << 20,
+        max_files=config.audit_max_files,
+        max_age_seconds=config.audit_days * 86400,
+    )
+
+
+def _exec_house(config: Config, journal: Journal) -> ExecHouse:
     spools = SpoolSettings(directory=config.state_dir / "spool", max_bytes=config.spool_bytes)
     (config.state_dir / "execs").mkdir(mode=0o700, exist_ok=True)
     settings = ShelfSettings(
@@ -195,6 +226,7 @@ def _exec_house(config: Config) -> ExecHouse:
         Labels.of(config.state_dir),
         ExecRecords(config.state_dir / "execs"),
         SpoolBudget(config.total_spool_bytes),
+        journal,
     )
 
 

@@ -95,7 +95,8 @@ class Session:
         self.sandbox: Sandbox | None = None
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
-        self.execs = ExecShelf(house, shelf_name(record), on_ended=self.touch)
+        self.execs = ExecShelf(house, shelf_name(record), on_ended=self._on_exec_ended)
+        self._journal = house.journal
         self._last_use = time.monotonic()
 
     def __repr__(self) -> str:
@@ -124,7 +125,14 @@ class Session:
         assert self.sandbox is not None
         if self.record.env:
             spec = replace(spec, session_env=self.record.env)
-        return self.execs.start(spec, self.sandbox)
+        execution, is_new = self.execs.start(spec, self.sandbox)
+        if is_new:
+            self._journal.on_started(self.record, execution, spec)
+        return execution, is_new
+
+    def _on_exec_ended(self, execution: Exec) -> None:
+        self.touch()
+        self._journal.on_ended(self.record, execution)
 
 
 class Sessions:
@@ -158,6 +166,7 @@ class Sessions:
             adopted = self._adopted.get(record.session_id)
             if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
+                self.house.journal.on_session_ended(record)
                 await self._registry.save(record)
             session = Session(record, self.house)
             self._sessions[session.id] = session
@@ -240,9 +249,16 @@ class Sessions:
         env: Mapping[str, str] | None = None,
     ) -> tuple[Session, Outcome]:
         """Get or create the session of a thread; racing callers share one creation."""
-        wanted = _Wanted(idle_seconds, metadata, env or {})
+        began = time.monotonic()
+        opened, outcome = await self._open(
+            (user_id, thread_id), _Wanted(idle_seconds, metadata, env or {})
+        )
+        seconds = time.monotonic() - began
+        self.house.journal.on_opened(opened.record, outcome.name, seconds)
+        return opened, outcome
+
+    async def _open(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
         self._refuse_if_draining()
-        key = (user_id, thread_id)
         session = self._by_thread.get(key)
         if session is not None and session.is_active and key not in self._opening:
             return await self._attach(session, wanted)
@@ -416,6 +432,7 @@ class Sessions:
             # Not at once: whoever reads hears the end first.
             asyncio.get_running_loop().call_later(FAREWELL_SECONDS, session.execs.delete)
         self._tasks.spawn(self._registry.save(session.record), "session-save")
+        self.house.journal.on_session_ended(session.record)
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
     def _on_sandbox_lost(self, session: Session, sandbox: Sandbox, why: str) -> None:

@@ -9,6 +9,7 @@ import uvloop
 from pydantic import ValidationError
 
 from sandboxd import __version__, logs
+from sandboxd.cli.audit import audit
 from sandboxd.cli.doctor import doctor
 from sandboxd.cli.selfcheck import selfcheck
 from sandboxd.config import Config
@@ -41,6 +42,7 @@ def serve() -> None:
         sys.exit(1)
 
 
+main.add_command(audit)
 main.add_command(doctor)
 main.add_command(selfcheck)
 

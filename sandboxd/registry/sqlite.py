@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiosqlite
 
-from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.registry.contract import ExecutionRecord, SessionRecord, SessionState
 
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -32,6 +32,30 @@ CREATE TABLE IF NOT EXISTS sessions (
   sandbox_id TEXT NOT NULL DEFAULT '',
   env TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
+CREATE TABLE IF NOT EXISTS executions (
+  place INTEGER PRIMARY KEY AUTOINCREMENT,
+  session_id TEXT NOT NULL,
+  incarnation INTEGER NOT NULL,
+  exec_id TEXT NOT NULL,
+  command TEXT NOT NULL,
+  started_at REAL NOT NULL,
+  duration_seconds REAL NOT NULL,
+  ending TEXT NOT NULL,
+  code INTEGER,
+  signal INTEGER,
+  hint TEXT NOT NULL,
+  stdin_bytes INTEGER NOT NULL,
+  stdout_bytes INTEGER NOT NULL,
+  stderr_bytes INTEGER NOT NULL,
+  stdout_dropped INTEGER NOT NULL,
+  stderr_dropped INTEGER NOT NULL,
+  cpu_seconds REAL,
+  peak_memory_bytes INTEGER,
+  peak_processes INTEGER,
+  oom_kills INTEGER,
+  refused_forks INTEGER
+) STRICT;
+CREATE INDEX IF NOT EXISTS executions_of_a_session ON executions (session_id, place);
 """
 _LATER_COLUMNS = {
     "disk_id": "TEXT NOT NULL DEFAULT ''",
@@ -47,6 +71,8 @@ _COLUMNS = (
 
 
 _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
+_EXECUTION_FIELDS = ExecutionRecord._fields[:-1]
+"""All but the place, which the database gives."""
 
 
 async def _add_missing_columns(connection: aiosqlite.Connection) -> None:
@@ -134,9 +160,42 @@ class SqliteRegistry:
         )
 
     async def forget(self, session_ids: Collection[str]) -> None:
-        await self._connection.executemany(
-            "DELETE FROM sessions WHERE session_id = ?", [(one,) for one in session_ids]
+        for table in ("sessions", "executions"):
+            await self._connection.executemany(
+                f"DELETE FROM {table} WHERE session_id = ?", [(one,) for one in session_ids]
+            )
+
+    async def add_executions(
+        self, records: Sequence[ExecutionRecord], *, per_session: int, in_all: int
+    ) -> None:
+        # One statement, so one transaction: nobody else's save waits in it for its end.
+        row = f"({', '.join('?' * len(_EXECUTION_FIELDS))})"
+        await self._connection.execute(
+            f"INSERT INTO executions ({', '.join(_EXECUTION_FIELDS)}) VALUES "
+            + ", ".join([row] * len(records)),
+            [value for record in records for value in record[:-1]],
         )
+        for session_id in {record.session_id for record in records}:
+            await self._connection.execute(
+                "DELETE FROM executions WHERE session_id = ?1 AND place <= (SELECT place FROM "
+                "executions WHERE session_id = ?1 ORDER BY place DESC LIMIT 1 OFFSET ?2)",
+                (session_id, per_session),
+            )
+        await self._connection.execute(
+            "DELETE FROM executions WHERE place <= (SELECT max(place) FROM executions) - ?",
+            (in_all,),
+        )
+
+    async def executions(
+        self, session_id: str, *, size: int, before: int | None
+    ) -> list[ExecutionRecord]:
+        query = (
+            f"SELECT {', '.join(_EXECUTION_FIELDS)}, place FROM executions "
+            "WHERE session_id = ? AND place < ? ORDER BY place DESC LIMIT ?"
+        )
+        last = before if before is not None else 1 << 62
+        async with self._connection.execute(query, (session_id, last, size)) as rows:
+            return [ExecutionRecord(*row) async for row in rows]
 
     async def aclose(self) -> None:
         await self._connection.close()

@@ -11,6 +11,7 @@ from sandboxd.engine.contract import EngineInfo
 from sandboxd.errors import SandboxdError
 from sandboxd.histogram import Histogram
 from sandboxd.isolation.report import Protection, State
+from sandboxd.journal import KeptJournal
 from sandboxd.pool import DEFAULT_ENVIRONMENT, PoolFigures, WarmPool
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
@@ -35,6 +36,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         engine_info: Callable[[], Awaitable[EngineInfo]],
         image_id: Callable[[], str | None],
         protections: Callable[[EngineInfo | None], Sequence[Protection]],
+        journal: KeptJournal,
     ) -> None:
         self._sessions = sessions
         self._pools = pools
@@ -42,6 +44,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         self._engine_info = engine_info
         self._image_id = image_id
         self._protections = protections
+        self._journal = journal
         self._started_at = time.monotonic()
 
     async def GetStatus(
@@ -68,6 +71,51 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             active_sessions=self._sessions.active_count,
             running_execs=self._sessions.running_exec_count,
             ladder=self._ladder_status(),
+        )
+
+    async def GetStatistics(
+        self, request: pb.GetStatisticsRequest, context: Context
+    ) -> pb.GetStatisticsResponse:
+        statistics, audit = self._journal.statistics, self._journal.audit
+        figures = [pool.figures for pool in self._pools.values()]
+        hits, misses = sum(one.hits for one in figures), sum(one.misses for one in figures)
+        return pb.GetStatisticsResponse(
+            uptime=wire.duration(time.monotonic() - self._started_at),
+            active_sandboxes=sum(one.in_use for one in figures),
+            running_execs=self._sessions.running_exec_count,
+            sessions=pb.SessionStatistics(
+                opens=statistics.opens,
+                ends=statistics.session_ends,
+                reuse_rate=statistics.reuse_rate,
+                open_times=_duration_figures(statistics.open_seconds),
+            ),
+            execs=pb.ExecStatistics(
+                ends=statistics.exec_ends,
+                total=statistics.execs,
+                succeeded=statistics.execs_succeeded,
+                success_rate=statistics.success_rate,
+                durations=_duration_figures(statistics.exec_seconds),
+                cpu_time=wire.duration(statistics.exec_cpu_seconds),
+                output_bytes=statistics.output_bytes,
+                input_bytes=statistics.input_bytes,
+                dropped_bytes=statistics.dropped_bytes,
+            ),
+            retries=pb.RetryStatistics(
+                attempts=statistics.retries,
+                succeeded=statistics.retries_succeeded,
+                success_rate=statistics.retry_success_rate,
+            ),
+            limit_violations=statistics.violations,
+            refused_calls=statistics.refusals,
+            calls=statistics.calls,
+            failed_calls=statistics.failed_calls,
+            pool_hit_rate=hits / (hits + misses) if hits + misses else 1.0,
+            pools=[_pool_status(one) for one in figures],
+            audit=pb.AuditStatistics(
+                head_sequence=audit.head.sequence,
+                head_hash=audit.head.hash,
+                lost_entries=audit.gaps,
+            ),
         )
 
     async def _ask_engine(self) -> EngineInfo | None:

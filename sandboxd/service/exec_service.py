@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from sandboxd.config import Config
 from sandboxd.execs import Exec as Execution  # Exec is a method here
+from sandboxd.history import History
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
 from sandboxd.sessions import Sessions
@@ -16,9 +17,10 @@ from sandboxd_proto.v1 import exec_service_pb2_grpc as pb_grpc
 
 
 class ExecServicer(pb_grpc.ExecServiceServicer):
-    def __init__(self, sessions: Sessions, config: Config) -> None:
+    def __init__(self, sessions: Sessions, config: Config, history: History) -> None:
         self._sessions = sessions
         self._config = config
+        self._history = history
 
     async def Exec(
         self, request: pb.ExecRequest, context: Context
@@ -72,6 +74,14 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
         return pb.ListExecsResponse(
             execs=[wire.execution(one) for one in page], next_page_token=token
         )
+
+    async def ListExecutions(
+        self, request: pb.ListExecutionsRequest, context: Context
+    ) -> pb.ListExecutionsResponse:
+        session = self._sessions.get(request.session_id)
+        size, before = wire.execution_page(request)
+        found = await self._history.page(session.id, size=size + 1, before=before)
+        return wire.executions(found, size)
 
     async def SignalExec(
         self, request: pb.SignalExecRequest, context: Context

@@ -7,6 +7,7 @@ costs more than all of our own code on the way of a short command.
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
@@ -17,11 +18,25 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
+from sandboxd import calls
 from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests
+from sandboxd.journal import MAX_COMMAND, Journal
 from sandboxd.service.status import internal_status, to_status
 from sandboxd.service.wire import Context
+from sandboxd.statistics import Statistics
 
 log = structlog.get_logger()
+
+RETRY_METADATA = "sandboxd-retry"
+"""Set by clients on calls that they repeat by themselves."""
+_ASKED = {
+    "user": "user_id",
+    "thread": "thread_id",
+    "session": "session_id",
+    "exec": "exec_id",
+    "command": "shell",
+    "path": "path",
+}
 
 
 class CallGuard:
@@ -30,8 +45,16 @@ class CallGuard:
     Without it grpc.aio would send the text of an unexpected exception to the caller.
     """
 
-    def __init__(self, *, max_calls: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_calls: int,
+        journal: Journal | None = None,
+        statistics: Statistics | None = None,
+    ) -> None:
         self._max_calls = max_calls
+        self._journal = journal or Journal()
+        self._statistics = statistics or Statistics()
         self._calls = 0
 
     def handler(self, service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
@@ -54,11 +77,14 @@ class CallGuard:
     def _unary(self, behaviour: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> Any:
             self._calls += 1
+            is_retry = self._begin(request, context, method)
             try:
                 self._admit(request)
-                return await behaviour(request, context)
+                response = await behaviour(request, context)
+                self._statistics.retries_succeeded += is_retry
+                return response
             except Exception as error:
-                await self._fail(error, context, method)
+                await self._fail(error, context, method, request)
             finally:
                 self._calls -= 1
 
@@ -67,16 +93,29 @@ class CallGuard:
     def _stream(self, behaviour: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             self._calls += 1
+            is_retry = self._begin(request, context, method)
             try:
                 self._admit(request)
                 async for response in behaviour(request, context):
                     yield response
+                self._statistics.retries_succeeded += is_retry
             except Exception as error:
-                await self._fail(error, context, method)
+                await self._fail(error, context, method, request)
             finally:
                 self._calls -= 1
 
         return call
+
+    def _begin(self, request: Any, context: Context, method: str) -> bool:
+        """Note the call, for logs and figures; True if its client says that it repeats it."""
+        session_id = getattr(request, "session_id", "")
+        calls.current.set(
+            calls.Call(method, session_id=session_id, exec_id=getattr(request, "exec_id", ""))
+        )
+        self._statistics.calls[method] += 1
+        is_retry = any(key == RETRY_METADATA for key, _ in context.invocation_metadata() or ())
+        self._statistics.retries += is_retry
+        return is_retry
 
     def _admit(self, request: Any) -> None:
         if self._calls > self._max_calls:
@@ -89,16 +128,28 @@ class CallGuard:
                 "request", "it is no such message, or a string in it is not UTF-8; check the stubs"
             )
 
-    async def _fail(self, error: Exception, context: Context, method: str) -> NoReturn:
+    async def _fail(
+        self, error: Exception, context: Context, method: str, request: Any = None
+    ) -> NoReturn:
+        self._statistics.failed_calls[method] += 1
         if isinstance(error, aio.AbortError):
             raise error  # the handler has answered by itself
         if isinstance(error, SandboxdError):
             log.info("call.refused", method=method, reason=error.reason, message=error.message)
+            self._journal.on_refused(error, _asked(request))
             await context.abort_with_status(to_status(error))
         error_id = secrets.token_hex(6)
         log.error("call.failed", method=method, error_id=error_id, exc_info=error)
         await context.abort_with_status(internal_status(error_id))
         raise AssertionError("abort returned")
+
+
+def _asked(request: Any) -> dict[str, Any]:
+    """What a request was about, in the words of the audit log."""
+    named = {word: getattr(request, field, "") for word, field in _ASKED.items()}
+    if words := getattr(getattr(request, "argv", None), "args", ()):
+        named["command"] = shlex.join(words)
+    return {word: value[:MAX_COMMAND] for word, value in named.items() if value}
 
 
 def _readable(request_type: type[Message]) -> Callable[[bytes], Message | None]:

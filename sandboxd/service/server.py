@@ -9,6 +9,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from sandboxd.config import Config
+from sandboxd.journal import KeptJournal
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.guard import CallGuard
@@ -39,10 +40,13 @@ class ApiServer:
         sessions: SessionServicer,
         execs: ExecServicer,
         admin: AdminServicer,
+        journal: KeptJournal,
     ) -> None:
         self._config = config
         self._server = aio.server(options=_options(config.max_calls))
-        guard = CallGuard(max_calls=config.max_calls)
+        guard = CallGuard(
+            max_calls=config.max_calls, journal=journal, statistics=journal.statistics
+        )
         self._server.add_generic_rpc_handlers(
             (
                 guard.handler(_SESSIONS, sessions),

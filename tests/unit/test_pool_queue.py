@@ -36,7 +36,8 @@ async def test_open_beyond_capacity_waits_until_another_closes(start_pool: Start
 
 async def test_open_that_waited_too_long_for_others_is_told_so(start_pool: StartPool) -> None:
     """At the deadline the error says that all are in use, what to do, and when to try again."""
-    pool = await start_pool(maximum=1, max_queue=1, wait_seconds=0.02)
+    pool = await start_pool(target=1, maximum=1, max_queue=1, wait_seconds=0.02)
+    await pool.wait_until_warm()
     await pool.acquire()
     with pytest.raises(PoolExhausted, match="MAX_POOL_SIZE") as caught:
         await pool.acquire()

@@ -11,7 +11,7 @@ from sandboxd.registry.contract import ExecutionRecord, Registry
 
 log = structlog.get_logger()
 
-FLUSH_SECONDS = 0.5
+FLUSH_SECONDS = 1.0
 BATCH = 200
 """Records that are written at once: a statement has a limited number of values."""
 MAX_PENDING = 10_000

@@ -12,16 +12,17 @@ import resource
 import secrets
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from typing import TYPE_CHECKING
 
 import structlog
 
 from sandboxd import __version__
 from sandboxd.audit import AuditLog, AuditSettings
-from sandboxd.calls import DAEMON
 from sandboxd.config import Config
 from sandboxd.engine.contract import Engine, EngineInfo
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
@@ -29,25 +30,33 @@ from sandboxd.errors import SandboxdError
 from sandboxd.examination import Examiner
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
+from sandboxd.files import FileSettings
 from sandboxd.history import History
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
 from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
 from sandboxd.isolation.host import Host
+from sandboxd.isolation.layout import Layout
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
-from sandboxd.journal import Journal, KeptJournal
+from sandboxd.journal import DAEMON, Journal, KeptJournal
+from sandboxd.metrics import Figures, MetricsServer, PortInUse
 from sandboxd.pool import DEFAULT_ENVIRONMENT, PoolSettings, WarmPool
-from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
-from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from sandboxd.sandbox import Belongings, SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.file_service import FileServicer
+from sandboxd.service.keyring import Keyring, KeysUnusable
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
-from sandboxd.sessions import Adopted, Sessions, SessionSettings, disk_of
+from sandboxd.sessions import Adopted, Sessions, SessionSettings, belongings_of
 from sandboxd.spool import SpoolBudget, SpoolSettings
 from sandboxd.statistics import Statistics
+
+if TYPE_CHECKING:
+    from sandboxd.traces import Traces
 
 log = structlog.get_logger()
 
@@ -73,12 +82,16 @@ class Daemon:
         sessions: Sessions,
         server: ApiServer,
         journal: KeptJournal,
+        metrics: MetricsServer | None,
+        keyring: Keyring,
     ) -> None:
         self.config = config
         self.pool = pool
         self.sessions = sessions
         self.server = server
         self.journal = journal
+        self.metrics = metrics
+        self.keyring = keyring
 
 
 @asynccontextmanager
@@ -90,18 +103,14 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
     async with AsyncExitStack() as stack:
+        keyring = _open_keyring(config)
         instance = _claim_instance(config, stack)
         if engine is None:
             engine = DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
         stack.push_async_callback(engine.aclose)
         registry = await _open_registry(config.state_dir / "registry.sqlite")
         stack.push_async_callback(registry.aclose)
-        history = History(
-            registry, per_session=config.history_per_session, in_all=config.history_in_all
-        )
-        stack.push_async_callback(history.aclose)
-        audit = stack.enter_context(AuditLog(_audit_settings(config)))
-        journal = KeptJournal(audit, history, Statistics())
+        journal = _open_journal(config, registry, stack)
         await _check_runtime(config, engine)
         disks, disks_say = await _open_disks(config)
         if disks is None:
@@ -114,7 +123,7 @@ async def running(
         sandbox_settings = _sandbox_settings(config, instance)
         sandboxes = maker(engine, sandbox_settings, host)
         records = await registry.load()
-        await sandboxes.keep([d for r in records if (d := disk_of(r)) is not None])
+        await sandboxes.keep(_kept(records))
         adopted = await _adopt(records, sandboxes)
         in_use = [one.sandbox for one in adopted.values()]
         pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config), in_use))
@@ -135,13 +144,15 @@ async def running(
             facts = host_facts.look(config.state_dir)
             return assess(facts, measures, engine_info, examiner.findings)
 
+        pools = {DEFAULT_ENVIRONMENT: pool}
         server = ApiServer(
             config,
             sessions=SessionServicer(sessions, config),
-            execs=ExecServicer(sessions, config, history),
+            execs=ExecServicer(sessions, config, journal.history),
+            files=FileServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
-                {DEFAULT_ENVIRONMENT: pool},
+                pools,
                 config,
                 engine_info=engine.info,
                 image_id=lambda: sandboxes.image_id,
@@ -149,28 +160,32 @@ async def running(
                 journal=journal,
             ),
             journal=journal,
+            keyring=keyring,
         )
+        figures = Figures(sessions, pools, journal, time.monotonic())
+        metrics = await _serve_metrics(config, figures, server, stack)
         await server.start()
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
         # only then the listeners close.
         stack.push_async_callback(server.stop)
         stack.push_async_callback(sessions.shut_down, config.drain_seconds)
         stack.push_async_callback(server.announce_stop)
-        audit.tell(lambda: {"action": "daemon.started", "who": DAEMON, "version": __version__})
-        stack.callback(audit.tell, lambda: {"action": "daemon.stopping", "who": DAEMON})
+        started = {"action": "daemon.started", "who": DAEMON, "version": __version__}
+        journal.audit.tell(lambda: started)
+        stack.callback(journal.audit.tell, lambda: {"action": "daemon.stopping", "who": DAEMON})
         log.info(
             "daemon.started",
             version=__version__,
             socket=str(config.api_socket),
             tcp=f"{config.host}:{server.port}" if config.host else "off",
         )
-        yield Daemon(config, pool, sessions, server, journal)
+        yield Daemon(config, pool, sessions, server, journal, metrics, keyring)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
 
 async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
-    """Run a daemon until SIGTERM or SIGINT."""
+    """Run a daemon until SIGTERM or SIGINT; SIGHUP reads tokens and certificates again."""
     _keep_freed_memory()
     _allow_open_files()
     stop = asyncio.Event()
@@ -178,6 +193,7 @@ async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with running(config) as daemon:
+        loop.add_signal_handler(signal.SIGHUP, daemon.keyring.reload)
         on_ready(daemon)
         await stop.wait()
 
@@ -190,7 +206,9 @@ async def _adopt(
 
     async def adopt(record: SessionRecord) -> Adopted | None:
         try:
-            found = await sandboxes.adopt(record.sandbox_id, uid=record.uid, disk=disk_of(record))
+            found = await sandboxes.adopt(
+                record.sandbox_id, uid=record.uid, belongings=belongings_of(record)
+            )
         except SandboxdError as error:
             log.warning("session.not_adopted", session_id=record.session_id, error=str(error))
             return None
@@ -199,6 +217,43 @@ async def _adopt(
     results = await asyncio.gather(*map(adopt, active))
     pairs = zip(active, results, strict=True)
     return {record.session_id: one for record, one in pairs if one is not None}
+
+
+async def _serve_metrics(
+    config: Config, figures: Figures, server: ApiServer, stack: AsyncExitStack
+) -> MetricsServer | None:
+    """Before the API and until after it, so that whoever asks hears when it does not serve."""
+    if not config.metrics_port:
+        return None
+    metrics = MetricsServer(figures, port=config.metrics_port, is_serving=lambda: server.is_serving)
+    try:
+        return await stack.enter_async_context(metrics)
+    except PortInUse as error:
+        raise StartRefused(str(error)) from error
+
+
+def _open_journal(config: Config, registry: Registry, stack: AsyncExitStack) -> KeptJournal:
+    history = History(
+        registry, per_session=config.history_per_session, in_all=config.history_in_all
+    )
+    stack.push_async_callback(history.aclose)
+    audit = stack.enter_context(AuditLog(_audit_settings(config)))
+    return KeptJournal(audit, history, Statistics(), _open_traces(config, stack))
+
+
+def _open_traces(config: Config, stack: AsyncExitStack) -> Traces | None:
+    if not config.traces:
+        return None
+    try:
+        from sandboxd.traces import Traces
+    except ImportError as error:
+        raise StartRefused(
+            "SANDBOXD_TRACES is on, but OpenTelemetry is not installed; install sandboxd with the "
+            "extra `otel`: pip install 'sandboxd[daemon,otel]'"
+        ) from error
+    traces = Traces(worker_id=config.worker_id)
+    stack.callback(traces.close)
+    return traces
 
 
 def _audit_settings(config: Config) -> AuditSettings:
@@ -211,6 +266,12 @@ def _audit_settings(config: Config) -> AuditSettings:
     )
 
 
+def _kept(records: Sequence[SessionRecord]) -> Sequence[Belongings]:
+    """What sessions keep of sandboxes, and what they have to take from elsewhere yet."""
+    unmoved = [Belongings(project_id=one.unmoved_project_id) for one in records]
+    return [*map(belongings_of, records), *unmoved]
+
+
 def _exec_house(config: Config, journal: Journal) -> ExecHouse:
     spools = SpoolSettings(directory=config.state_dir / "spool", max_bytes=config.spool_bytes)
     (config.state_dir / "execs").mkdir(mode=0o700, exist_ok=True)
@@ -219,6 +280,8 @@ def _exec_house(config: Config, journal: Journal) -> ExecHouse:
         session_spool_bytes=config.session_spool_bytes,
         max_running=config.max_running_execs,
         max_running_in_all=config.max_running_execs_in_all,
+        max_running_of_user=config.max_user_running_execs,
+        user_spool_bytes=config.max_user_spool_bytes,
         memory_seconds=config.exec_memory_minutes * 60,
     )
     return ExecHouse(
@@ -274,6 +337,7 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             size_bytes=config.workspace_bytes,
             max_files=config.max_total_files,
             reserve_bytes=config.disk_reserve_mb << 20,
+            layout=Layout(config.workspace_layout),
         )
     )
     try:
@@ -286,6 +350,13 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             ) from error
         log.warning("workspaces.in_memory", why=str(error))
         return None, str(error)
+
+
+def _open_keyring(config: Config) -> Keyring:
+    try:
+        return Keyring(config)
+    except KeysUnusable as error:
+        raise StartRefused(str(error)) from error
 
 
 async def _open_registry(path: Path) -> SqliteRegistry:
@@ -374,9 +445,12 @@ def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
         runtime_dir=runtime_dir.resolve(),
         guest_dir=_install_guest(config.state_dir),
         links_dir=links_dir,
+        projects_dir=config.state_dir / "projects",
         workspace_dir=config.workspace_dir,
         workspace_bytes=config.workspace_bytes,
         workspace_files=config.max_total_files,
+        max_file_bytes=config.max_file_bytes,
+        layout=Layout(config.workspace_layout),
         write_bytes_per_second=config.workspace_write_mb << 20,
         user=config.sandbox_user,
         seccomp=seccomp.profile(),
@@ -395,14 +469,16 @@ def _install_guest(state_dir: Path) -> Path:
     the mount is read-only and every start would compile it again.
     """
     source = Path(__file__).parent / "guest"
-    files = sorted(source.glob("*.py"))
+    files = sorted(source.rglob("*.py"))
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     target = state_dir / "guest" / digest
     if not target.exists():
         staging = target.with_suffix(f".{os.getpid()}")
         staging.mkdir(parents=True, mode=0o755)
         for file in files:
-            shutil.copyfile(file, staging / file.name)
+            copy = staging / file.relative_to(source)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copy)
         compileall.compile_dir(
             staging, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
         )
@@ -428,5 +504,14 @@ def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
+        max_of_user=config.max_user_sessions,
         outlive_the_daemon=config.keep_sessions,
+        files=FileSettings(
+            workspace_dir=config.workspace_dir,
+            max_file_bytes=config.max_file_bytes,
+            workspace_bytes=config.workspace_bytes,
+            workspace_files=config.max_total_files,
+            project_bytes=config.max_project_mb << 20,
+            project_files=config.max_project_files,
+        ),
     )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sandboxd.access import current_caller
 from sandboxd.audit import AuditLog, Note
-from sandboxd.calls import DAEMON, caller, current
+from sandboxd.calls import current
 from sandboxd.errors import SandboxdError
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec, Reason
@@ -18,8 +19,13 @@ from sandboxd.history import History
 from sandboxd.registry.contract import ExecutionRecord, SessionRecord, SessionState
 from sandboxd.statistics import Statistics
 
+if TYPE_CHECKING:
+    from sandboxd.traces import Traces
+
 MAX_COMMAND = 4096
 """Characters of a command in the audit log."""
+DAEMON = "daemon"
+"""Who does what nobody has asked for, such as ending idle sessions."""
 NOT_STARTED = "NOT_STARTED"
 """Ending of a command that the sandbox could not start."""
 ALLOWED = "allowed"
@@ -71,12 +77,19 @@ _EARLIER = _Running(DAEMON, None, "", None)
 
 
 class KeptJournal(Journal):
-    """Remembers in all three."""
+    """Remembers in all three, and tells traces where they are wanted."""
 
-    def __init__(self, audit: AuditLog, history: History, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        audit: AuditLog,
+        history: History,
+        statistics: Statistics,
+        traces: Traces | None = None,
+    ) -> None:
         self.audit = audit
         self.history = history
         self.statistics = statistics
+        self.traces = traces
         self._running: dict[Exec, _Running] = {}
 
     def on_opened(self, record: SessionRecord, outcome: str, seconds: float) -> None:
@@ -108,9 +121,13 @@ class KeptJournal(Journal):
             at=execution.facts.started_at,
         )
         self._running[execution] = _Running(who, spec, decision, note)
+        if self.traces is not None:
+            self.traces.begin_exec(record, execution)
 
     def on_ended(self, record: SessionRecord, execution: Exec) -> None:
         self._count(execution)
+        if self.traces is not None:
+            self.traces.end_exec(execution, _ending(execution))
         who, spec, decision, note = self._running.pop(execution, _EARLIER)
         self.history.add(lambda: _execution(record, execution))
         # Of a short command one entry is enough.
@@ -145,11 +162,12 @@ class KeptJournal(Journal):
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
         self.statistics.refusals[error.reason] += 1
         who, call = caller(), current.get()
+        named = {"method": call.method, "session": call.session_id} if call else {}
         self.audit.tell(
             lambda: {
                 "action": "call.refused",
                 "who": who,
-                "method": call.method if call else "",
+                **named,
                 **asked,
                 "reason": error.reason,
                 "message": error.message,
@@ -172,6 +190,11 @@ class KeptJournal(Journal):
         if dropped := status.stdout_dropped + status.stderr_dropped:
             statistics.violations[OUTPUT_LIMIT] += 1
             statistics.dropped_bytes += dropped
+
+
+def caller() -> str:
+    """Who asked for what is being done."""
+    return current_caller().name if current.get() is not None else DAEMON
 
 
 def _of(action: str, who: str, record: SessionRecord) -> dict[str, Any]:

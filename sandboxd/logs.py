@@ -46,7 +46,7 @@ def _add_call(_: object, __: str, event: structlog.types.EventDict) -> structlog
     """Say which call a line is about. Read when there is a line, so that a call costs nothing."""
     call = calls.current.get()
     if call is not None:
-        for name in ("method", "caller", "session_id", "exec_id"):
+        for name in ("method", "session_id", "exec_id"):
             if value := getattr(call, name):
                 event.setdefault(name, value)
     return event

@@ -26,6 +26,12 @@ class OpenQueue(Generic[Waiter]):
     def join(self, user_id: str, waiter: Waiter) -> None:
         self._by_user.setdefault(user_id, deque()).append(waiter)
 
+    def go_first(self, user_id: str, waiter: Waiter) -> None:
+        """Join before everybody else."""
+        waiting = self._by_user.pop(user_id, deque())
+        waiting.appendleft(waiter)
+        self._by_user = {user_id: waiting, **self._by_user}
+
     @property
     def next(self) -> Waiter | None:
         """Whose turn it is."""

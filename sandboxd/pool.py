@@ -8,17 +8,19 @@ import time
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
 
 import structlog
 
 from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError
 from sandboxd.histogram import Histogram
-from sandboxd.isolation.disks import Disk, DiskDamaged
+from sandboxd.isolation.disks import DiskDamaged
 from sandboxd.link import LinkClosed
 from sandboxd.open_queue import OpenQueue
 from sandboxd.pool_demand import Demand
 from sandboxd.pool_plan import plan_pool
-from sandboxd.sandbox import Sandbox, SandboxMaker
+from sandboxd.sandbox import Belongings, Sandbox, SandboxMaker
 from sandboxd.start_pace import StartPace
 from sandboxd.tasks import Tasks
 
@@ -30,6 +32,16 @@ DEFAULT_ENVIRONMENT = "default"
 """Of sessions that ask for no other."""
 FULL_RETRY_SECONDS = 5.0
 """When an opener that found no place should try again."""
+
+
+class Patience(Enum):
+    """What an opener does when all sandboxes are in use."""
+
+    QUEUES = auto()
+    NONE = auto()
+    """It hears so at once."""
+    GOES_FIRST = auto()
+    """It has just given one up, to get another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,27 +203,34 @@ class WarmPool:
         self._tasks.cancel("pool-")
         await self._tasks.finish()
         # Whoever holds one now has not said that its files may go.
-        used = [self._maker.destroy(sandbox, keep_disk=True) for sandbox in self._in_use]
+        used = [self._maker.destroy(sandbox, keep=True) for sandbox in self._in_use]
         unused = [self._maker.destroy(sandbox) for sandbox in self._warm]
         self._warm.clear()
         self._in_use.clear()
         await asyncio.gather(*used, *unused)
         await self._sweep()
 
-    async def acquire(self, kept: Disk | None = None, *, user_id: str = "") -> Sandbox:
+    async def acquire(
+        self,
+        kept: Belongings | None = None,
+        *,
+        user_id: str = "",
+        patience: Patience = Patience.QUEUES,
+    ) -> Sandbox:
         """Take a warm sandbox, or wait for one; PoolExhausted when none became free in time.
 
-        With a disk that an earlier sandbox left, one is started for it. Users who wait take turns.
+        With a disk that an earlier sandbox left, one is started for it and for its project files.
+        Users who wait take turns.
         """
         if self._closed:
             raise _draining()
         self._demand.on_open(time.monotonic())
-        if kept is not None and self._maker.has(kept):
+        if kept is not None and kept.disk is not None and self._maker.has(kept.disk):
             try:
                 return await self._start_with(kept, user_id)
             except DiskDamaged:
-                log.error("disk.damaged", disk_id=kept.id)
-                self.discard(kept)
+                log.error("disk.damaged", disk_id=kept.disk.id)
+                self.discard(Belongings(disk=kept.disk))
         if (sandbox := self._take_warm()) is not None:
             self._hits += 1
             self._act()
@@ -222,7 +241,12 @@ class WarmPool:
             # Nothing is started before the back-off is over. Raised many times over, an error would
             # collect the frames of all whom it was told.
             raise self._last_error.with_traceback(None)
-        served = await self._wait(user_id, brings_disk=False)
+        if patience is Patience.NONE and self._beyond >= 0:
+            self._refused += 1
+            raise self._full()
+        served = await self._wait(
+            user_id, brings_disk=False, goes_first=patience is Patience.GOES_FIRST
+        )
         assert served is not None
         return served
 
@@ -241,7 +265,7 @@ class WarmPool:
         taken = len(self._in_use) + self._own_starts
         return taken + len(self._queue) - self._settings.maximum
 
-    async def _start_with(self, kept: Disk, user_id: str) -> Sandbox:
+    async def _start_with(self, kept: Belongings, user_id: str) -> Sandbox:
         self._misses += 1
         if self._beyond < 0:
             self._take_place()
@@ -277,13 +301,18 @@ class WarmPool:
     def _total(self) -> int:
         return len(self._warm) + self._starting + len(self._in_use)
 
-    async def _wait(self, user_id: str, *, brings_disk: bool) -> Sandbox | None:
+    async def _wait(
+        self, user_id: str, *, brings_disk: bool, goes_first: bool = False
+    ) -> Sandbox | None:
         """Wait in the queue for a sandbox, or for a place where one can be started."""
-        if self._beyond >= self._settings.max_queue:
+        if self._beyond >= self._settings.max_queue and not goes_first:
             self._make_way(user_id)
         answer: asyncio.Future[Sandbox | None] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(user_id=user_id, brings_disk=brings_disk, answer=answer)
-        self._queue.join(user_id, waiter)
+        if goes_first:
+            self._queue.go_first(user_id, waiter)
+        else:
+            self._queue.join(user_id, waiter)
         self._act()
         try:
             # Not a timeout around it: a sandbox that comes in the same moment would be lost.
@@ -330,17 +359,25 @@ class WarmPool:
         else:
             self.release(served)
 
-    def release(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
+    def release(self, sandbox: Sandbox, *, keep: bool = False) -> None:
         """Give up a sandbox: it is destroyed, whatever it was used for; its files with it, unless
         they are to be kept."""
         if sandbox in self._in_use:
             self._in_use.remove(sandbox)
-            self._destroy(sandbox, keep_disk=keep_disk)
+            self._destroy(sandbox, keep=keep)
             self._act()
 
-    def discard(self, kept: Disk) -> None:
-        """Delete a disk that was kept."""
+    def discard(self, kept: Belongings) -> None:
+        """Delete what was kept."""
         self._tasks.spawn(self._maker.discard(kept), "discard")
+
+    def project_dir(self, sandbox: Sandbox) -> Path:
+        """The host's directory that the sandbox shows as its project files."""
+        return self._maker.projects.path(sandbox.belongings.project_id)
+
+    async def move_project_files(self, source_id: str, target_id: str) -> None:
+        """From a sandbox that is no more to another; all of them, or none."""
+        await self._maker.projects.move(source_id, target_id)
 
     async def wait_until_warm(self) -> None:
         """Return once the pool has reached its target for the first time."""
@@ -460,8 +497,8 @@ class WarmPool:
             self._pause(BACKOFF_SECONDS[0])
             self._act()
 
-    def _destroy(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
-        self._tasks.spawn(self._maker.destroy(sandbox, keep_disk=keep_disk), "destroy")
+    def _destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
+        self._tasks.spawn(self._maker.destroy(sandbox, keep=keep), "destroy")
 
     async def _keep_healthy(self) -> None:
         """Ask every warm sandbox from time to time; one that does not answer is replaced."""

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import click
 import grpc
-from pydantic import ValidationError
 
-from sandboxd.cli.doctor import summary
+from sandboxd.cli.doctor import REFUSALS, summary
+from sandboxd.cli.identity import call_metadata
+from sandboxd.cli.settings import load_or_exit
 from sandboxd.config import Config
 from sandboxd.examination import NOT_YET
 from sandboxd_proto.v1 import (
@@ -60,10 +61,7 @@ TRY_PYTHON = (
 @click.option("--no-session", is_flag=True, help="Only tell the status and how to use it.")
 def selfcheck(socket_path: Path | None, wait_seconds: float, no_session: bool) -> None:
     """Wait until the daemon is ready, run one session through its API, and tell how to use it."""
-    try:
-        config = Config()
-    except ValidationError:
-        raise click.ClickException("the settings are not valid; the daemon says why") from None
+    config = load_or_exit(None).config
     path = socket_path or config.api_socket
     with grpc.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS) as channel:
         try:
@@ -82,7 +80,9 @@ def selfcheck(socket_path: Path | None, wait_seconds: float, no_session: bool) -
 
 def get_status(channel: grpc.Channel) -> admin_service_pb2.GetStatusResponse:
     stub = admin_service_pb2_grpc.AdminServiceStub(channel)
-    return stub.GetStatus(admin_service_pb2.GetStatusRequest(), timeout=CALL_SECONDS)
+    return stub.GetStatus(
+        admin_service_pb2.GetStatusRequest(), timeout=CALL_SECONDS, metadata=call_metadata()
+    )
 
 
 def wait_until_ready(
@@ -95,9 +95,15 @@ def wait_until_ready(
     while (elapsed := time.monotonic() - started) < wait_seconds:
         try:
             status = stub.GetStatus(
-                admin_service_pb2.GetStatusRequest(), timeout=5.0, wait_for_ready=True
+                admin_service_pb2.GetStatusRequest(),
+                timeout=5.0,
+                wait_for_ready=True,
+                metadata=call_metadata(),
             )
-        except grpc.RpcError:
+        except grpc.RpcError as error:
+            call: grpc.Call = error  # type: ignore[assignment]
+            if call.code() in REFUSALS:
+                raise
             click.echo(f"[{elapsed:3.0f}s] {progress} yet")
             continue
         pool = status.pool
@@ -122,13 +128,14 @@ def run_session(channel: grpc.Channel) -> None:
         user_id="selfcheck", thread_id=secrets.token_hex(8)
     )
     started = time.perf_counter()
-    session = sessions.OpenSession(request, timeout=CALL_SECONDS).session
+    session = sessions.OpenSession(request, timeout=CALL_SECONDS, metadata=call_metadata()).session
     click.echo(f"\nself-check: session opened in {_ms_since(started):.1f} ms")
     try:
         started = time.perf_counter()
         done = execs.Run(
             exec_service_pb2.ExecRequest(session_id=session.session_id, shell=COMMAND),
             timeout=CALL_SECONDS,
+            metadata=call_metadata(),
         )
         run_ms = _ms_since(started)
         click.echo(f"  $ {COMMAND}")
@@ -141,6 +148,7 @@ def run_session(channel: grpc.Channel) -> None:
         sessions.CloseSession(
             session_service_pb2.CloseSessionRequest(session_id=session.session_id),
             timeout=CALL_SECONDS,
+            metadata=call_metadata(),
         )
 
 

@@ -14,11 +14,12 @@ from . import frames, named_shell, processes
 from .daemon_link import LINGER_SECONDS, DaemonLink
 from .ended import EndedExecs
 from .execution import Exec, Output
+from .file_workers import FileWorkers
 from .frames import Cause, Kind, Stream
 from .interaction import Interaction
 from .processes import Beginning
 from .request import command_of, label_of
-from .settings import Settings, environment_of
+from .settings import Settings, environment_of, start_dir_of
 from .shell import Refusal, Shells
 from .spawner import ALONE_SECONDS, PATIENCE_SECONDS, Spawner
 
@@ -39,8 +40,11 @@ MAX_KEPT_ALONE = 4 << 20
 """Output of all running commands together that is kept while no daemon is there to take it."""
 FIRST_VICTIM = "echo 1000 2>/dev/null >/proc/self/oom_score_adj\n"
 """Where commands share the guest's memory limit, the kernel should take them first."""
-SETTLE_SECONDS = 0.005
-"""How long a new shell gets until it has read its arguments."""
+SETTLE_SECONDS = 0.002
+SETTLE_LOOKS = 5
+"""How often, and after how long each, a new shell is looked at until it has read its arguments."""
+_parse = json.JSONDecoder().raw_decode
+"""Requests are ours, so nothing has to be found out about them."""
 
 
 class Guest:
@@ -57,7 +61,7 @@ class Guest:
         self._spawner = spawner
         self._asks_to_place = settings["asks_to_place"]
         self._grace_seconds = settings.get("grace_seconds", 0.0)
-        self._workspace = settings["workspace"]
+        self._workspace = start_dir_of(settings)
         self._shells = Shells(
             workspace=self._workspace,
             environment=environment_of(settings),
@@ -71,7 +75,8 @@ class Guest:
         self._by_fd: dict[int, tuple[Exec, Output]] = {}
         self._young: deque[Exec] = deque()
         """Commands whose pipes are not watched yet, oldest first."""
-        self._is_shell_new = False
+        self._settle_looks = 0
+        """Left for a new shell."""
         self._prepare_after = 0.0
         self._leftovers: frozenset[tuple[int, int]] = frozenset()
         """What was there when the last command had ended."""
@@ -81,6 +86,7 @@ class Guest:
         self._pipes = select.epoll()
         self._pipes_watched = True
         self._interaction = Interaction(self._poll)
+        self._workers = FileWorkers()
         self._link = DaemonLink(self._poll)
         self._is_welcome = True
         self._is_lost = False
@@ -144,17 +150,17 @@ class Guest:
         if self._shells.waiting_pid is None:
             if self._grown_up_at <= time.monotonic():
                 self._prepare_quietly()
-                self._is_shell_new = True
-        elif self._is_shell_new:
-            self._shells.settle()
-            self._is_shell_new = False
+                self._settle_looks = SETTLE_LOOKS
+        elif self._settle_looks:
+            self._settle_looks = 0 if self._shells.settle() else self._settle_looks - 1
 
     def _note_leftovers(self) -> None:
         """After the answer and before the next command, so that neither waits for it."""
         self._leftovers_known = True
         self._shells.settle_states()
         there = processes.living() if processes.are_any() else ()
-        self._leftovers = frozenset((one.pid, one.started) for one in there)
+        workers = self._workers.pids
+        self._leftovers = frozenset((p.pid, p.started) for p in there if p.pid not in workers)
 
     def _prepare_quietly(self) -> None:
         """Fails at the limit of processes, or when a command kills what it can see; then the next
@@ -179,7 +185,7 @@ class Guest:
             due.append(self._interaction.next_look_at)
         elif self._shells.waiting_pid is None:
             due.append(max(now + IDLE_SECONDS, self._prepare_after, self._grown_up_at))
-        elif self._is_shell_new:
+        elif self._settle_looks:
             due.append(now + SETTLE_SECONDS)
         if self._young:
             due.append(self._young[0].started_at + LINGER_SECONDS)
@@ -204,6 +210,7 @@ class Guest:
         self._redial_at = now if self._is_welcome else now + REDIAL_SECONDS
         self._end_at = min(self._end_at, now + self._grace_seconds)
         self._link.close()
+        self._workers.end_all()
         self._is_lost = self._is_welcome = False
         self._ended.flow_is_lost()
         self._watch_pipes(True)
@@ -234,7 +241,7 @@ class Guest:
         self._redial_at = self._end_at = float("inf")
         self._grace_seconds = settings.get("grace_seconds", self._grace_seconds)
         if "workspace" in settings and "env" in settings:
-            self._workspace = settings["workspace"]
+            self._workspace = start_dir_of(settings)
             self._shells.change(workspace=self._workspace, environment=environment_of(settings))
         for execution in self._ended.all():
             state = execution.state(has_ended=True)
@@ -332,7 +339,7 @@ class Guest:
                 raise frames.ProtocolError("something before the welcome")
             self._be_welcomed(json.loads(payload))
         elif kind == Kind.START:
-            self._start(channel, json.loads(payload))
+            self._start(channel, _parse(payload.decode(errors="surrogatepass"))[0])
         elif kind == Kind.ACK:
             self._acknowledge(channel, frames.decode_ack(payload))
         elif kind == Kind.KILL:
@@ -343,8 +350,16 @@ class Guest:
             self._link.send(frames.encode(Kind.PONG, payload=payload))
         elif kind == Kind.RESUME:
             self._resume(channel, *frames.decode_resume(payload))
+        elif kind in (Kind.FILES, Kind.FILES_END):
+            self._have_worked(kind, channel)
         else:
             self._interaction.handle(kind, self._running.get(channel), payload)
+
+    def _have_worked(self, kind: int, number: int) -> None:
+        if kind == Kind.FILES:
+            self._workers.start(number, self._link.take_descriptor(), self._workspace)
+        else:
+            self._workers.end(number)
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
         command = command_of(request, self._workspace)
@@ -385,7 +400,7 @@ class Guest:
     def _make_room(self) -> None:
         """No process is left for a command: end those that earlier commands have left behind."""
         running = {one.pid for one in self._running.values() if one.status is None}
-        processes.end_leftovers(running, self._reap)
+        processes.end_leftovers(running | self._workers.pids, self._reap)
 
     def _refuse(self, channel: int, why: str) -> None:
         text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
@@ -433,9 +448,8 @@ class Guest:
     def _is_alone(self, execution: Exec) -> bool:
         """Whether nothing but the waiting shell would have to be spared."""
         ours = {execution.pid, self._shells.waiting_pid}
-        return len(self._by_pid) == 1 and not any(
-            pid not in ours for pid, _ in execution.beginning.seen
-        )
+        is_only = len(self._by_pid) == 1 and not self._workers.pids
+        return is_only and not any(pid not in ours for pid, _ in execution.beginning.seen)
 
     def _kill(self, channel: int) -> None:
         execution = self._running.get(channel)
@@ -445,6 +459,7 @@ class Guest:
         spared = {one.pid for one in others if one.status is None}
         if self._shells.waiting_pid is not None:
             spared.add(self._shells.waiting_pid)
+        spared |= self._workers.pids
         execution.cause = Cause.KILLED
         if self._is_alone(execution):
             processes.sweep(self._reap)
@@ -478,6 +493,7 @@ class Guest:
             if pid == 0:
                 return
             self._shells.forget(pid)
+            self._workers.forget(pid)
             execution = self._by_pid.pop(pid, None)
             if execution is not None:
                 execution.has_ended(status)

@@ -366,10 +366,9 @@ class Shells:
         """Look at what was kept, so that the next command need not wait for it."""
         self._named.settle(self._environment)
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """See whether the waiting shell is ready, so that the next command need not."""
-        if self._waiting:
-            self._waiting.make_ready()
+        return self._waiting is not None and self._waiting.make_ready()
 
     def forget(self, pid: int) -> None:
         """The waiting shell ended without being used."""

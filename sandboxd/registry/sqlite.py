@@ -30,7 +30,9 @@ CREATE TABLE IF NOT EXISTS sessions (
   disk_id TEXT NOT NULL DEFAULT '',
   uid INTEGER NOT NULL DEFAULT 0,
   sandbox_id TEXT NOT NULL DEFAULT '',
-  env TEXT NOT NULL DEFAULT '{}'
+  env TEXT NOT NULL DEFAULT '{}',
+  project_id TEXT NOT NULL DEFAULT '',
+  unmoved_project_id TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE IF NOT EXISTS executions (
   place INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -62,11 +64,13 @@ _LATER_COLUMNS = {
     "uid": "INTEGER NOT NULL DEFAULT 0",
     "sandbox_id": "TEXT NOT NULL DEFAULT ''",
     "env": "TEXT NOT NULL DEFAULT '{}'",
+    "project_id": "TEXT NOT NULL DEFAULT ''",
+    "unmoved_project_id": "TEXT NOT NULL DEFAULT ''",
 }
 """What a file of an earlier release may lack."""
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
-    "metadata, end_reason, disk_id, uid, sandbox_id, env"
+    "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id"
 )
 
 
@@ -134,6 +138,8 @@ class SqliteRegistry:
                     uid=row[11],
                     sandbox_id=row[12],
                     env=json.loads(row[13]),
+                    project_id=row[14],
+                    unmoved_project_id=row[15],
                 )
                 async for row in rows
             ]
@@ -156,6 +162,8 @@ class SqliteRegistry:
                 record.uid,
                 record.sandbox_id,
                 json.dumps(dict(record.env)),
+                record.project_id,
+                record.unmoved_project_id,
             ),
         )
 

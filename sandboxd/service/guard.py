@@ -1,4 +1,4 @@
-"""What happens around every call of our services: admission and errors.
+"""What happens around every call of our services: admission, who may enter, and errors.
 
 Wrapped around the methods once, not an interceptor: grpc.aio runs those anew for every call, which
 costs more than all of our own code on the way of a short command.
@@ -6,10 +6,11 @@ costs more than all of our own code on the way of a short command.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import structlog
@@ -18,12 +19,16 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from sandboxd import calls
-from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests
+from sandboxd.calls import Call, current
+from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests, UploadStalled
 from sandboxd.journal import MAX_COMMAND, Journal
+from sandboxd.service.entrance import Entrance
 from sandboxd.service.status import internal_status, to_status
 from sandboxd.service.wire import Context
 from sandboxd.statistics import Statistics
+
+if TYPE_CHECKING:
+    from sandboxd.traces import Traces
 
 log = structlog.get_logger()
 
@@ -49,18 +54,25 @@ class CallGuard:
         self,
         *,
         max_calls: int,
+        entrance: Entrance | None = None,
+        idle_seconds: float = 60.0,
         journal: Journal | None = None,
         statistics: Statistics | None = None,
+        traces: Traces | None = None,
     ) -> None:
+        """`idle_seconds`: how long a caller that streams may send nothing."""
         self._max_calls = max_calls
+        self._entrance = entrance or Entrance()
+        self._idle_seconds = idle_seconds
         self._journal = journal or Journal()
         self._statistics = statistics or Statistics()
+        self._traces = traces
         self._calls = 0
 
     def handler(self, service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
         """How the server is to answer calls of a service."""
         handlers = {
-            method.name: self._method(method, getattr(servicer, method.name))
+            method.name: self._method(method, self._entrance.before(method, servicer))
             for method in service.methods
         }
         return grpc.method_handlers_generic_handler(service.full_name, handlers)
@@ -68,6 +80,9 @@ class CallGuard:
     def _method(self, method: MethodDescriptor, behaviour: Any) -> Any:
         read = _readable(GetMessageClass(method.input_type))
         write = GetMessageClass(method.output_type).SerializeToString
+        if method.client_streaming:
+            upload = self._upload(behaviour, method.name)
+            return grpc.stream_unary_rpc_method_handler(upload, read, write)
         if method.server_streaming:
             stream = self._stream(behaviour, method.name)
             return grpc.unary_stream_rpc_method_handler(stream, read, write)
@@ -75,63 +90,103 @@ class CallGuard:
         return grpc.unary_unary_rpc_method_handler(unary, read, write)
 
     def _unary(self, behaviour: Any, method: str) -> Any:
-        async def call(request: Any, context: Context) -> Any:
-            self._calls += 1
-            is_retry = self._begin(request, context, method)
+        async def serve(request: Any, context: Context) -> Any:
+            call = self._begin(request, context, method)
             try:
                 self._admit(request)
                 response = await behaviour(request, context)
-                self._statistics.retries_succeeded += is_retry
+                self._statistics.retries_succeeded += call.is_retry
                 return response
             except Exception as error:
-                await self._fail(error, context, method, request)
+                await self._fail(error, context, call, request)
             finally:
-                self._calls -= 1
+                self._end(call)
 
-        return call
+        return serve
 
     def _stream(self, behaviour: Any, method: str) -> Any:
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-            self._calls += 1
-            is_retry = self._begin(request, context, method)
+        async def serve(request: Any, context: Context) -> AsyncIterator[Any]:
+            call = self._begin(request, context, method)
             try:
                 self._admit(request)
                 async for response in behaviour(request, context):
                     yield response
-                self._statistics.retries_succeeded += is_retry
+                self._statistics.retries_succeeded += call.is_retry
             except Exception as error:
-                await self._fail(error, context, method, request)
+                await self._fail(error, context, call, request)
             finally:
-                self._calls -= 1
+                self._end(call)
 
+        return serve
+
+    def _upload(self, behaviour: Any, method: str) -> Any:
+        async def serve(requests: AsyncIterator[Any], context: Context) -> Any:
+            call = self._begin(None, context, method)
+            try:
+                self._check_room()
+                response = await behaviour(self._arriving(requests), context)
+                self._statistics.retries_succeeded += call.is_retry
+                return response
+            except Exception as error:
+                await self._fail(error, context, call)
+            finally:
+                self._end(call)
+
+        return serve
+
+    async def _arriving(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """The messages of a caller that does not pause for too long."""
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_seconds):
+                    request = await anext(requests)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise UploadStalled(self._idle_seconds) from None
+            _check_readable(request)
+            yield request
+
+    def _begin(self, request: Any, context: Context, method: str) -> Call:
+        """Note the call, for logs, figures and traces."""
+        self._calls += 1
+        call = Call(
+            method,
+            session_id=getattr(request, "session_id", ""),
+            exec_id=getattr(request, "exec_id", ""),
+        )
+        current.set(call)
+        self._statistics.calls[method] += 1
+        metadata = context.invocation_metadata() or ()
+        if any(key == RETRY_METADATA for key, _ in metadata):
+            call.is_retry = True
+            self._statistics.retries += 1
+        if self._traces is not None:
+            self._traces.begin_call(call, metadata)
         return call
 
-    def _begin(self, request: Any, context: Context, method: str) -> bool:
-        """Note the call, for logs and figures; True if its client says that it repeats it."""
-        session_id = getattr(request, "session_id", "")
-        calls.current.set(
-            calls.Call(method, session_id=session_id, exec_id=getattr(request, "exec_id", ""))
-        )
-        self._statistics.calls[method] += 1
-        is_retry = any(key == RETRY_METADATA for key, _ in context.invocation_metadata() or ())
-        self._statistics.retries += is_retry
-        return is_retry
+    def _end(self, call: Call) -> None:
+        self._calls -= 1
+        if self._traces is not None:
+            self._traces.end_call(call)
 
     def _admit(self, request: Any) -> None:
+        self._check_room()
+        _check_readable(request)
+
+    def _check_room(self) -> None:
         if self._calls > self._max_calls:
             raise TooManyRequests(
                 "The daemon serves as many calls as it may; try again in a moment.",
                 retry_after_seconds=1.0,
             )
-        if request is None:
-            raise InvalidRequest(
-                "request", "it is no such message, or a string in it is not UTF-8; check the stubs"
-            )
 
     async def _fail(
-        self, error: Exception, context: Context, method: str, request: Any = None
+        self, error: Exception, context: Context, call: Call, request: Any = None
     ) -> NoReturn:
+        method = call.method
         self._statistics.failed_calls[method] += 1
+        call.failure = error.reason if isinstance(error, SandboxdError) else "INTERNAL"
         if isinstance(error, aio.AbortError):
             raise error  # the handler has answered by itself
         if isinstance(error, SandboxdError):
@@ -142,6 +197,13 @@ class CallGuard:
         log.error("call.failed", method=method, error_id=error_id, exc_info=error)
         await context.abort_with_status(internal_status(error_id))
         raise AssertionError("abort returned")
+
+
+def _check_readable(request: Any) -> None:
+    if request is None:
+        raise InvalidRequest(
+            "request", "it is no such message, or a string in it is not UTF-8; check the stubs"
+        )
 
 
 def _asked(request: Any) -> dict[str, Any]:

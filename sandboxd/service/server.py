@@ -8,22 +8,32 @@ from pathlib import Path
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from sandboxd.access import RateLimit
 from sandboxd.config import Config
 from sandboxd.journal import KeptJournal
 from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.entrance import Entrance
 from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.file_service import FileServicer
 from sandboxd.service.guard import CallGuard
+from sandboxd.service.keyring import Keyring
 from sandboxd.service.reflection import add_reflection
 from sandboxd.service.session_service import SessionServicer
-from sandboxd_proto.v1 import admin_service_pb2, exec_service_pb2, session_service_pb2
+from sandboxd_proto.v1 import (
+    admin_service_pb2,
+    exec_service_pb2,
+    file_service_pb2,
+    session_service_pb2,
+)
 
 MAX_MESSAGE_BYTES = 16 << 20
 LAST_WORDS_SECONDS = 1.0
 """For calls to end by themselves once their commands have."""
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
+_FILES = file_service_pb2.DESCRIPTOR.services_by_name["FileService"]
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
-SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _ADMIN))
+SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _FILES, _ADMIN))
 
 
 class AddressInUse(Exception):
@@ -39,25 +49,36 @@ class ApiServer:
         *,
         sessions: SessionServicer,
         execs: ExecServicer,
+        files: FileServicer,
         admin: AdminServicer,
         journal: KeptJournal,
+        keyring: Keyring,
     ) -> None:
         self._config = config
+        self._keyring = keyring
         self._server = aio.server(options=_options(config.max_calls))
         guard = CallGuard(
-            max_calls=config.max_calls, journal=journal, statistics=journal.statistics
+            max_calls=config.max_calls,
+            entrance=_entrance(config, keyring),
+            idle_seconds=config.upload_idle_seconds,
+            journal=journal,
+            statistics=journal.statistics,
+            traces=journal.traces,
         )
         self._server.add_generic_rpc_handlers(
             (
                 guard.handler(_SESSIONS, sessions),
                 guard.handler(_EXECS, execs),
+                guard.handler(_FILES, files),
                 guard.handler(_ADMIN, admin),
             )
         )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
+        if config.reflection:
+            add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
         self.port = 0
+        self.is_serving = False
 
     async def start(self) -> None:
         """Open the listeners and answer calls."""
@@ -68,6 +89,7 @@ class ApiServer:
         await self._server.start()
         for service in ("", *SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self.is_serving = True
 
     def _listen_unix(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,21 +104,38 @@ class ApiServer:
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         address = f"{host}:{self._config.port}"
         try:
-            self.port = self._server.add_insecure_port(address)
+            self.port = self._add_port(address)
         except RuntimeError as error:
             raise AddressInUse(
                 f"{address} is in use by another program; set PORT to a free port, or HOST to "
                 "nothing for the unix socket only"
             ) from error
 
+    def _add_port(self, address: str) -> int:
+        certificates = self._keyring.certificates
+        if certificates is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, certificates.credentials)
+
     async def announce_stop(self) -> None:
         """Tell whoever asks for health that we are leaving."""
+        self.is_serving = False
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:
         """Let calls send their last words, end the rest, close the listeners."""
         await self._server.stop(LAST_WORDS_SECONDS)
         self._config.api_socket.unlink(missing_ok=True)
+
+
+def _entrance(config: Config, keyring: Keyring) -> Entrance:
+    return Entrance(
+        keyring.access,
+        trusts_socket=config.socket_auth != "token",
+        rate=RateLimit(
+            calls_per_second=config.user_calls_per_second, burst=config.user_calls_burst
+        ),
+    )
 
 
 def _options(max_calls: int) -> list[tuple[str, int]]:

@@ -141,12 +141,12 @@ def session_filter(request: session_service_pb2.ListSessionsRequest) -> SessionF
 
 def page_size(request: session_service_pb2.ListSessionsRequest) -> int:
     limit = MAX_PAGE_WITH_USAGE if request.with_usage else MAX_PAGE
-    return _bounded("page_size", request.page_size, default=DEFAULT_PAGE, limit=limit)
+    return bounded("page_size", request.page_size, default=DEFAULT_PAGE, limit=limit)
 
 
 def execution_page(request: exec_service_pb2.ListExecutionsRequest) -> tuple[int, int | None]:
     """How many to show, and before which place."""
-    size = _bounded("page_size", request.page_size, default=DEFAULT_PAGE, limit=MAX_PAGE)
+    size = bounded("page_size", request.page_size, default=DEFAULT_PAGE, limit=MAX_PAGE)
     if not request.page_token:
         return size, None
     if not request.page_token.isascii() or not request.page_token.isdigit():
@@ -291,7 +291,7 @@ def _stream(value: exec_pb2.OutputStream.ValueType) -> Stream:
     return Stream.STDERR if value == exec_pb2.OUTPUT_STREAM_STDERR else Stream.STDOUT
 
 
-def _bounded(field: str, value: int, *, default: int, limit: int) -> int:
+def bounded(field: str, value: int, *, default: int, limit: int) -> int:
     if value > limit:
         raise InvalidRequest(field, f"it may be at most {limit}")
     return value or default
@@ -326,6 +326,7 @@ def limits(config: Config) -> session_pb2.SessionLimits:
         default_exec_timeout=duration(config.default_exec_seconds),
         max_exec_timeout=duration(config.max_exec_seconds),
         max_run_output_bytes=config.max_run_output_bytes,
+        max_file_bytes=config.max_file_bytes,
     )
 
 
@@ -492,7 +493,7 @@ def read_output(
     one: Exec, request: exec_service_pb2.ReadOutputRequest
 ) -> exec_service_pb2.ReadOutputResponse:
     stream = _stream(request.stream)
-    limit = _bounded("max_bytes", request.max_bytes, default=DEFAULT_READ, limit=MAX_OUTPUT_BYTES)
+    limit = bounded("max_bytes", request.max_bytes, default=DEFAULT_READ, limit=MAX_OUTPUT_BYTES)
     # Beyond the end there is nothing, which is no error: more may come.
     offset = min(request.offset, one.length(stream))
     piece = spool_of(one).read(stream, offset, limit)
@@ -507,11 +508,11 @@ def read_output(
 
 def search(request: exec_service_pb2.SearchOutputRequest) -> SearchQuery:
     only = request.stream != exec_pb2.OUTPUT_STREAM_UNSPECIFIED
-    context = _bounded("context_lines", request.context_lines, default=0, limit=MAX_CONTEXT)
+    context = bounded("context_lines", request.context_lines, default=0, limit=MAX_CONTEXT)
     return SearchQuery(
         pattern=request.pattern,
         streams=[_stream(request.stream)] if only else list(Stream),
-        max_matches=_bounded(
+        max_matches=bounded(
             "max_matches", request.max_matches, default=DEFAULT_MATCHES, limit=MAX_MATCHES
         ),
         before_lines=context,
@@ -540,9 +541,7 @@ def search_response(found: SearchResult) -> exec_service_pb2.SearchOutputRespons
 def preview(
     one: Exec, request: exec_service_pb2.PreviewOutputRequest
 ) -> exec_service_pb2.PreviewOutputResponse:
-    limit = _bounded(
-        "max_bytes", request.max_bytes, default=DEFAULT_PREVIEW, limit=MAX_OUTPUT_BYTES
-    )
+    limit = bounded("max_bytes", request.max_bytes, default=DEFAULT_PREVIEW, limit=MAX_OUTPUT_BYTES)
     spool = spool_of(one)
 
     def of(stream: Stream) -> exec_pb2.OutputPreview:

@@ -125,7 +125,7 @@ async def test_short_command_is_one_entry(api: Api, daemon: Daemon) -> None:
     (entry,) = await told(daemon, action="exec")
     wanted = {
         "action": "exec",
-        "who": "local",
+        "who": "host",
         "user": "ada",
         "thread": "t1",
         "session": session_id,
@@ -175,7 +175,7 @@ async def test_sessions_and_refusals_are_told(api: Api, daemon: Daemon) -> None:
 
     opened, attached, ended = await told(daemon, action="session")
     assert (opened["outcome"], attached["outcome"]) == ("created", "attached")
-    assert (ended["who"], ended["state"], ended["why"]) == ("local", "closed", "it was closed")
+    assert (ended["who"], ended["state"], ended["why"]) == ("host", "closed", "it was closed")
     (refusal,) = await told(daemon, action="call.refused")
     assert (refusal["method"], refusal["reason"]) == ("Run", "SESSION_CLOSED")
     assert (refusal["session"], refusal["command"]) == (session_id, "rm -rf 'a b'")

@@ -61,3 +61,10 @@ def test_user_with_the_most_gives_way_to_one_with_fewer() -> None:
 def test_nobody_gives_way_in_an_empty_queue() -> None:
     """Where nobody waits there is nobody to take out."""
     assert queue().give_way("a") is None
+
+
+def test_whoever_goes_first_is_served_next() -> None:
+    """One that has just given up a sandbox to get another is before all, also of its own user."""
+    waiting = queue(("a", 1), ("b", 1))
+    waiting.go_first("b", ("b", 0))
+    assert drained(waiting) == [("b", 0), ("a", 1), ("b", 1)]

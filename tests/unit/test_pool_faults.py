@@ -16,9 +16,8 @@ from sandboxd.errors import (
     ImageNotFound,
     SandboxdError,
 )
-from sandboxd.isolation.disks import Disk
 from sandboxd.pool import WarmPool
-from sandboxd.sandbox import Sandbox
+from sandboxd.sandbox import Belongings, Sandbox
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -40,14 +39,14 @@ class InstantMaker:
         self.live: set[str] = set()
         self.failures: list[Exception] = []
 
-    async def make(self, kept: Disk | None = None) -> Sandbox:
+    async def make(self, kept: Belongings | None = None) -> Sandbox:
         if self.failures:
             raise self.failures.pop(0)
-        sandbox = ReadySandbox(f"s{len(self.live)}", ContainerId("c"), 1000, None)
+        sandbox = ReadySandbox(f"s{len(self.live)}", ContainerId("c"), 1000, Belongings())
         self.live.add(sandbox.id)
         return sandbox
 
-    async def destroy(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
+    async def destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
         self.live.remove(sandbox.id)
 
     async def sweep(self) -> int:

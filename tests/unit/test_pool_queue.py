@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sandboxd.errors import EngineFailed, PoolExhausted
-from sandboxd.pool import WarmPool
+from sandboxd.pool import Patience, WarmPool
 from sandboxd.sandbox import Sandbox
 from tests.fakes.engine import FakeEngine
 from tests.fakes.waiting import eventually
@@ -144,3 +144,26 @@ async def test_burst_beyond_the_pool_is_served(start_pool: StartPool, engine: Fa
     assert (figures.hits, figures.misses, figures.waits.count) == (5, 25, 25)
     assert figures.hit_rate == pytest.approx(5 / 30)
     await eventually(lambda: len(engine.live) == 32)
+
+
+async def test_opener_without_patience_is_told_at_once(start_pool: StartPool) -> None:
+    """Whoever has another way does not wait for others to close."""
+    pool = await start_pool(maximum=1, max_queue=5)
+    await pool.acquire()
+    with pytest.raises(PoolExhausted):
+        await pool.acquire(patience=Patience.NONE)
+    assert pool.figures.waiting == 0
+
+
+async def test_opener_that_gave_one_up_goes_first(start_pool: StartPool) -> None:
+    """A place that was given up for another sandbox is not taken by those who wait."""
+    pool = await start_pool(maximum=1, max_queue=1)
+    held = await pool.acquire(user_id="a")
+    waiting = opening(pool, "b")
+    await eventually(lambda: pool.figures.waiting == 1)
+    pool.release(held)
+    swapped = await pool.acquire(user_id="a", patience=Patience.GOES_FIRST)
+
+    assert not waiting.done()
+    pool.release(swapped)
+    assert not (await waiting).is_lost

@@ -45,9 +45,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     POOL_EXHAUSTED: _ErrorReason.ValueType  # 10
     """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     EXEC_LIMIT_REACHED: _ErrorReason.ValueType  # 11
-    """Too many commands run at once in this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """Too many commands run at once in this session, of this user, or in all. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     TOO_MANY_REQUESTS: _ErrorReason.ValueType  # 12
-    """Too many calls are being served at once. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """Too many calls are being served at once, or come from this token in a while. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     ENGINE_UNREACHABLE: _ErrorReason.ValueType  # 13
     """No container engine answers. UNAVAILABLE, with google.rpc.RetryInfo."""
     ENGINE_FAILED: _ErrorReason.ValueType  # 14
@@ -96,6 +96,14 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
     """A command ended or stopped what was at work on the files. ABORTED; try again."""
+    UNAUTHENTICATED: _ErrorReason.ValueType  # 38
+    """The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
+    NOT_PERMITTED: _ErrorReason.ValueType  # 39
+    """The token does not allow this, or not for this user. PERMISSION_DENIED."""
+    SESSION_LIMIT_REACHED: _ErrorReason.ValueType  # 40
+    """The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    UPLOAD_STALLED: _ErrorReason.ValueType  # 41
+    """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -126,9 +134,9 @@ COMMAND_NOT_STARTABLE: ErrorReason.ValueType  # 9
 POOL_EXHAUSTED: ErrorReason.ValueType  # 10
 """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 EXEC_LIMIT_REACHED: ErrorReason.ValueType  # 11
-"""Too many commands run at once in this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""Too many commands run at once in this session, of this user, or in all. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 TOO_MANY_REQUESTS: ErrorReason.ValueType  # 12
-"""Too many calls are being served at once. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""Too many calls are being served at once, or come from this token in a while. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 ENGINE_UNREACHABLE: ErrorReason.ValueType  # 13
 """No container engine answers. UNAVAILABLE, with google.rpc.RetryInfo."""
 ENGINE_FAILED: ErrorReason.ValueType  # 14
@@ -177,4 +185,12 @@ FILE_BUSY: ErrorReason.ValueType  # 35
 """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command ended or stopped what was at work on the files. ABORTED; try again."""
+UNAUTHENTICATED: ErrorReason.ValueType  # 38
+"""The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
+NOT_PERMITTED: ErrorReason.ValueType  # 39
+"""The token does not allow this, or not for this user. PERMISSION_DENIED."""
+SESSION_LIMIT_REACHED: ErrorReason.ValueType  # 40
+"""The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+UPLOAD_STALLED: ErrorReason.ValueType  # 41
+"""Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
 global___ErrorReason = ErrorReason

@@ -31,17 +31,20 @@
     │   ├── WorkspaceFull
     │   └── TextNotFound
     ├── NotPermitted                a rule of the operator's forbids it
-    │   └── CallNotPermitted
+    │   ├── CallNotPermitted
+    │   └── CommandNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
     │   ├── SessionLimitReached
     │   ├── DiskSpaceLow
+    │   ├── OpenFilesExhausted
     │   ├── TooManyRequests
     │   └── FileBusy
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
     │   ├── EngineFailed
+    │   ├── StateNotSaved
     │   └── Draining
     └── Lost                        what was under way is gone
         ├── SandboxLost             the sandbox died or misbehaved and was destroyed
@@ -361,6 +364,20 @@ class CallNotPermitted(NotPermitted):
     reason = "NOT_PERMITTED"
 
 
+class CommandNotAllowed(NotPermitted):
+    """The command policy refuses the command; nothing was started."""
+
+    reason = "COMMAND_NOT_ALLOWED"
+
+    def __init__(self, policy: str, *, rule: str, command: str, why: str) -> None:
+        super().__init__(
+            f"The policy `{policy}` refuses this command (rule {rule}): {why}",
+            policy=policy,
+            rule=rule,
+            command=command,
+        )
+
+
 class Exhausted(SandboxdError):
     """Category: a limit is reached; it frees up by itself."""
 
@@ -403,6 +420,22 @@ class DiskSpaceLow(Exhausted):
         )
 
 
+class OpenFilesExhausted(Exhausted):
+    """Another sandbox would take file descriptors that the daemon needs for those it has."""
+
+    reason = "OPEN_FILES_EXHAUSTED"
+
+    def __init__(self, used: int, limit: int) -> None:
+        super().__init__(
+            f"The daemon has {used} of {limit} files open, too many for another sandbox; close "
+            "sessions that are done, or try again later. An operator can raise the limit "
+            "(LimitNOFILE= of the service, ulimit -n).",
+            retry_after_seconds=5.0,
+            openFiles=str(used),
+            limit=str(limit),
+        )
+
+
 class TooManyRequests(Exhausted):
     reason = "TOO_MANY_REQUESTS"
 
@@ -432,6 +465,12 @@ class EngineFailed(Unavailable):
     """The engine answered with a failure, or not in time."""
 
     reason = "ENGINE_FAILED"
+
+
+class StateNotSaved(Unavailable):
+    """The registry cannot be written: the disk is full, or someone has the file locked."""
+
+    reason = "STATE_NOT_SAVED"
 
 
 class Draining(Unavailable):

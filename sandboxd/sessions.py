@@ -8,7 +8,7 @@ import binascii
 import secrets
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, NamedTuple, NewType, TypeVar
@@ -35,6 +35,7 @@ from sandboxd.execs import Exec, Reason
 from sandboxd.files import FileDesk, FileSettings, WorkspaceFiles
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation.disks import Disk
+from sandboxd.journal import ALLOWED
 from sandboxd.pool import Patience, WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.sandbox import Belongings, Sandbox
@@ -48,6 +49,8 @@ SessionId = NewType("SessionId", str)
 
 FAREWELL_SECONDS = 5.0
 """How long the output of a closed session is there for those who read it just then."""
+SAVE_AGAIN_SECONDS = 1.0
+"""How long after a failure the end of a session is written down again."""
 OPENING_SECONDS = 10.0
 """How long opens and resets get to finish when the daemon stops and sessions stay."""
 RESET = "it was reset"
@@ -113,6 +116,8 @@ class Session:
         )
         self._journal = house.journal
         self._last_use = time.monotonic()
+        # Of one that ended under an earlier daemon, only the clock on the wall can tell.
+        self._ended_at = self._last_use - max(0.0, time.time() - record.changed_at)
 
     def __repr__(self) -> str:
         record = self.record
@@ -133,17 +138,27 @@ class Session:
         idle = 0.0 if is_used else time.monotonic() - self._last_use
         return self.record.idle_seconds - idle
 
+    @property
+    def seconds_since_end(self) -> float:
+        """Only of one that has ended."""
+        return time.monotonic() - self._ended_at
+
     def touch(self) -> None:
         self._last_use = time.monotonic()
 
-    def start_exec(self, spec: ExecSpec) -> tuple[Exec, bool]:
+    def end(self, record: SessionRecord) -> None:
+        """It has ended, as the record says."""
+        self.record = record
+        self._ended_at = time.monotonic()
+
+    def start_exec(self, spec: ExecSpec, decision: str = ALLOWED) -> tuple[Exec, bool]:
         """Start a command once; False if it is there already."""
         assert self.sandbox is not None
         if self.record.env:
             spec = replace(spec, session_env=self.record.env)
         execution, is_new = self.execs.start(spec, self.sandbox)
         if is_new:
-            self._journal.on_started(self.record, execution, spec)
+            self._journal.on_started(self.record, execution, spec, decision)
         return execution, is_new
 
     def _on_exec_ended(self, execution: Exec) -> None:
@@ -176,6 +191,9 @@ class Sessions:
         """Of sessions that were closed while they were being opened or reset."""
         self._tasks = Tasks()
         self._expiry_changed = asyncio.Event()
+        self._unsaved: set[str] = set()
+        self._is_saving = False
+        self._leaving = asyncio.Event()
         self._draining = False
 
     async def __aenter__(self) -> Sessions:
@@ -187,7 +205,7 @@ class Sessions:
             if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
                 self.house.journal.on_session_ended(record)
-                await self._registry.save(record)
+                self._unsaved.add(record.session_id)
             if record.unmoved_project_id:
                 record = await self._finish_move(record)
             session = Session(record, self.house)
@@ -197,6 +215,9 @@ class Sessions:
             if adopted is not None:
                 self._adopt(session, adopted)
         self._tasks.spawn(self._keep_expiring(), "sessions-expiry")
+        for session_id in tuple(self._unsaved):
+            await self._save_end(session_id)
+        self._save_ends()
         return self
 
     async def _finish_move(self, record: SessionRecord) -> SessionRecord:
@@ -221,6 +242,7 @@ class Sessions:
     async def __aexit__(self, *_: object) -> None:
         await self.shut_down(0.0)
         self._tasks.cancel("sessions-expiry")
+        self._leaving.set()
         await self._tasks.finish()
 
     def drain(self) -> None:
@@ -275,6 +297,11 @@ class Sessions:
     @property
     def running_exec_count(self) -> int:
         return sum(len(session.execs) for session in self._sessions.values())
+
+    @property
+    def unsaved_count(self) -> int:
+        """Sessions whose end is not in the registry yet."""
+        return len(self._unsaved)
 
     # --- open ---
 
@@ -531,17 +558,17 @@ class Sessions:
         return session
 
     def start_exec(
-        self, session_id: str, spec: ExecSpec, *, incarnation: int = 0
+        self, session_id: str, spec: ExecSpec, *, incarnation: int = 0, decision: str = ALLOWED
     ) -> tuple[Exec, bool]:
         """Start a command once in an active session; False if it is there already.
 
-        An incarnation of 0 means any.
+        An incarnation of 0 means any. The decision is why it may run, for the audit log.
         """
         self._refuse_if_draining()
         session = self._active(session_id)
         _check_incarnation(session, incarnation)
         session.touch()
-        return session.start_exec(spec)
+        return session.start_exec(spec, decision)
 
     @asynccontextmanager
     async def file_work(self, session_id: str, *, incarnation: int = 0) -> AsyncIterator[FileDesk]:
@@ -588,14 +615,15 @@ class Sessions:
         self._stop(session, state, why)
         if state != SessionState.LOST:
             _say_farewell(session)
-        self._tasks.spawn(self._registry.save(session.record), "session-save")
+        self._unsaved.add(session.id)
+        self._save_ends()
         self.house.journal.on_session_ended(session.record)
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
     def _stop(self, session: Session, state: SessionState, why: str) -> None:
         """End everything that runs in it, and give its sandbox up."""
         kept = belongings_of(session.record)
-        session.record = _ended(session.record, state, why)
+        session.end(_ended(session.record, state, why))
         session.execs.end_all(Reason.SESSION_CLOSED)
         if session.files is not None:
             session.files.close()
@@ -617,6 +645,42 @@ class Sessions:
     def _discard_unwanted(self, key: tuple[str, str]) -> None:
         if (kept := self._unwanted.pop(key, None)) is not None:
             self._pool.discard(kept)
+
+    def _save_ends(self) -> None:
+        if self._unsaved and not self._is_saving:
+            self._is_saving = True
+            self._tasks.spawn(self._keep_saving_ends(), "session-save")
+
+    async def _keep_saving_ends(self) -> None:
+        """Write down how sessions ended, again and again until all are, or the daemon leaves."""
+        while True:
+            is_last = self._leaving.is_set()
+            failed = [one for one in tuple(self._unsaved) if not await self._save_end(one)]
+            if is_last or not self._unsaved:
+                break
+            if failed:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SAVE_AGAIN_SECONDS):
+                        await self._leaving.wait()
+        self._is_saving = False
+        if self._unsaved:
+            log.error("sessions.ends_not_saved", session_ids=sorted(self._unsaved))
+
+    async def _save_end(self, session_id: str) -> bool:
+        session = self._sessions.get(session_id)
+        if session is not None and not session.is_active:
+            key = _thread_of(session)
+            if key in self._opening or key in self._resetting:
+                return False  # its next incarnation may be saved right now, and must stay
+            self._unsaved.discard(session_id)
+            try:
+                await self._registry.save(session.record)
+            except Exception as error:  # whatever the registry suffers from, it may get well
+                log.error("session.end_not_saved", session_id=session_id, error=str(error))
+                self._unsaved.add(session_id)
+                return False
+        self._unsaved.discard(session_id)
+        return True
 
     def _on_sandbox_lost(self, session: Session, sandbox: Sandbox, why: str) -> None:
         if session.sandbox is sandbox:
@@ -654,7 +718,7 @@ class Sessions:
         for session in tuple(self._sessions.values()):
             record = session.record
             if record.state == SessionState.LOST and _has_files(record):
-                seconds = record.changed_at + record.idle_seconds - time.time()
+                seconds = record.idle_seconds - session.seconds_since_end
                 key = _thread_of(session)
                 if seconds > 0 or key in self._opening or key in self._resetting:
                     left.append(max(seconds, 1.0))
@@ -664,13 +728,12 @@ class Sessions:
         return left
 
     async def _forget_old(self) -> None:
-        horizon = time.time() - self._settings.memory_seconds
         old = [
             session
             for session in self._sessions.values()
             if not session.is_active
             and not _has_files(session.record)  # with files it has to expire first
-            and session.record.changed_at < horizon
+            and session.seconds_since_end > self._settings.memory_seconds
         ]
         for session in old:
             session.execs.delete()

@@ -183,6 +183,11 @@ class Config(BaseModel):
     """Commands at once in all sessions."""
     exec_memory_minutes: float = _own(10.0, "EXEC_MEMORY_MINUTES", gt=0)
     """How long output and end of a command are there for late readers."""
+    command_policy: str = _own("strict", "COMMAND_POLICY", pattern="^(strict|open|custom)$")
+    """`strict`: commands of a short allow-list; `open`: any; `custom`: as the policy file says. It
+    is advice to agents: what commands can do is up to the kernel."""
+    command_policy_file: Path | None = _own(None, "COMMAND_POLICY_FILE")
+    """TOML file of the policy `custom`."""
     spool_bytes: Bytes = _own(64 << 20, "SPOOL_BYTES", ge=64 << 10)
     """Bytes of each output stream that are kept; beyond, the middle is dropped."""
     session_spool_bytes: Bytes = _own(256 << 20, "SESSION_SPOOL_BYTES", ge=64 << 10)
@@ -271,6 +276,8 @@ class Config(BaseModel):
             yield "SANDBOXD_UID_COUNT must be more than MAX_POOL_SIZE"
         if self.default_exec_seconds > self.max_exec_seconds:
             yield "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
+        if (self.command_policy == "custom") != (self.command_policy_file is not None):
+            yield "SANDBOXD_COMMAND_POLICY=custom and SANDBOXD_COMMAND_POLICY_FILE go together"
         if self.is_on_network and not self.asks_who_calls:
             yield (
                 f"HOST={self.host} would open the API to the network without authentication; set "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sandboxd.files.paths import FilePath
 
+Chunk: TypeAlias = "bytes | memoryview"
 MAX_TEXT = 4 << 20
 MAX_PATTERN = 1000
 
@@ -35,6 +37,14 @@ class FileSettings:
     """A worker that is silent for so long, while it is waited for, is given up."""
     search_seconds: float = 10.0
     """For grep and glob, and for what a listing looks at."""
+
+    @property
+    def project_limits(self) -> tuple[int, int]:
+        """Bytes and files that fit into the project area."""
+        return (
+            self.workspace_bytes if self.project_bytes is None else self.project_bytes,
+            self.workspace_files if self.project_files is None else self.project_files,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         self._paths = wire_files.Paths(config)
 
     async def UploadFile(
-        self, requests: AsyncIterator[pb.UploadFileRequest], context: Context
+        self, requests: AsyncIterator[pb.UploadFileRequest | memoryview], context: Context
     ) -> pb.UploadFileResponse:
         header = (await wire_files.first_of(requests)).header
         calls.about(header.session_id)
@@ -45,7 +45,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
             yield pb.DownloadFileResponse(entry=wire_files.entry(download.entry))
             try:
                 async for chunk in download:
-                    yield pb.DownloadFileResponse(chunk=chunk)
+                    yield wire_files.download_chunk(chunk)
             finally:
                 self._tell("file.downloaded", request, bytes_out=download.sent_bytes)
             end = pb.DownloadEnd(sent_bytes=download.sent_bytes, sha256=download.sha256)
@@ -166,7 +166,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
                 yield wire_files.changed(told)
 
     async def UploadTar(
-        self, requests: AsyncIterator[pb.UploadTarRequest], context: Context
+        self, requests: AsyncIterator[pb.UploadTarRequest | memoryview], context: Context
     ) -> pb.UploadTarResponse:
         header = (await wire_files.first_of(requests)).header
         calls.about(header.session_id)
@@ -174,7 +174,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         async with self._sessions.file_work(
             header.session_id, incarnation=header.incarnation
         ) as desk:
-            chunks = _Counted(wire_files.chunks(desk.arriving(requests)))
+            chunks = _Counted(wire_files.whole(wire_files.chunks(desk.arriving(requests))))
             done = await desk.files.upload_tar(spec, aiter(chunks))
         self._tell("tar.uploaded", header, bytes_in=chunks.bytes)
         return wire_files.unpacked(done)
@@ -191,7 +191,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
             chunks = _Counted(aiter(download))
             try:
                 async for chunk in chunks:
-                    yield pb.DownloadTarResponse(chunk=chunk)
+                    yield wire_files.tar_chunk(chunk)
             finally:
                 self._tell("tar.downloaded", request, bytes_out=chunks.bytes)
             end = wire_files.packed(download.made)

@@ -132,7 +132,7 @@ async def test_short_command_is_one_entry(api: Api, daemon: Daemon) -> None:
         "incarnation": 1,
         "exec": "e1",
         "command": "echo hi; exit 4",
-        "decision": "allowed",
+        "decision": "allowed by policy open",
         "ending": "EXITED",
         "code": 4,
         "signal": None,

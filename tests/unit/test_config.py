@@ -25,6 +25,7 @@ def test_defaults_serve_loopback_only() -> None:
     assert config.runtime_dir == Path("/var/lib/sandboxd/runtime/current")
     assert config.default_exec_seconds == 30.0
     assert config.docker_network_mode == "none"
+    assert config.command_policy == "strict"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,7 @@ def test_setting_is_read_with_and_without_prefix(
         ("MAX_CALLS", "17", "max_calls", 17),
         ("LOG_LEVEL", "error", "log_level", "error"),
         ("MAX_RUN_OUTPUT", "64k", "max_run_output_bytes", 65536),
+        ("COMMAND_POLICY", "open", "command_policy", "open"),
     ],
 )
 def test_own_setting_needs_its_prefix(name: str, value: str, field: str, expected: object) -> None:
@@ -149,6 +151,9 @@ def test_tls_alone_does_not_open_the_network() -> None:
         ({"SESSION_TIMEOUT_MINUTES": "0"}, "greater than 0"),
         ({"SESSION_TIMEOUT_MINUTES": "inf"}, "finite number"),
         ({"SANDBOXD_LOG_LEVEL": "loud"}, "should match pattern"),
+        ({"SANDBOXD_COMMAND_POLICY": "lax"}, "should match pattern"),
+        ({"SANDBOXD_COMMAND_POLICY": "custom"}, "go together"),
+        ({"SANDBOXD_COMMAND_POLICY_FILE": "/p.toml"}, "go together"),
         ({"SANDBOXD_TLS_CERT": "/c"}, "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY go together"),
         ({"SANDBOXD_TLS_KEY": "/k"}, "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY go together"),
         ({"SANDBOXD_TLS_CLIENT_CA": "/a"}, "SANDBOXD_TLS_CLIENT_CA needs SANDBOXD_TLS_CERT"),

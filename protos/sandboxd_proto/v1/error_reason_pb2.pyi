@@ -96,6 +96,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
     """A command ended or stopped what was at work on the files. ABORTED; try again."""
+    COMMAND_NOT_ALLOWED: _ErrorReason.ValueType  # 37
+    """The daemon's command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
     UNAUTHENTICATED: _ErrorReason.ValueType  # 38
     """The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
     NOT_PERMITTED: _ErrorReason.ValueType  # 39
@@ -104,6 +106,10 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     UPLOAD_STALLED: _ErrorReason.ValueType  # 41
     """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
+    STATE_NOT_SAVED: _ErrorReason.ValueType  # 50
+    """The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+    OPEN_FILES_EXHAUSTED: _ErrorReason.ValueType  # 51
+    """The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -185,6 +191,8 @@ FILE_BUSY: ErrorReason.ValueType  # 35
 """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command ended or stopped what was at work on the files. ABORTED; try again."""
+COMMAND_NOT_ALLOWED: ErrorReason.ValueType  # 37
+"""The daemon's command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
 UNAUTHENTICATED: ErrorReason.ValueType  # 38
 """The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
 NOT_PERMITTED: ErrorReason.ValueType  # 39
@@ -193,4 +201,8 @@ SESSION_LIMIT_REACHED: ErrorReason.ValueType  # 40
 """The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 UPLOAD_STALLED: ErrorReason.ValueType  # 41
 """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
+STATE_NOT_SAVED: ErrorReason.ValueType  # 50
+"""The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+OPEN_FILES_EXHAUSTED: ErrorReason.ValueType  # 51
+"""The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

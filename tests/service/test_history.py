@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from sandboxd.access import Caller, Scope
+from sandboxd.access.token_file import hash_of, line, new_token
 from sandboxd.audit.check import check, entries
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, running
@@ -179,6 +182,36 @@ async def test_sessions_and_refusals_are_told(api: Api, daemon: Daemon) -> None:
     (refusal,) = await told(daemon, action="call.refused")
     assert (refusal["method"], refusal["reason"]) == ("Run", "SESSION_CLOSED")
     assert (refusal["session"], refusal["command"]) == (session_id, "rm -rf 'a b'")
+
+
+async def test_denied_command_is_told_with_the_rule(start_daemon: StartDaemon) -> None:
+    """A command that the policy refuses is in the log, with what it was and why."""
+    daemon = await start_daemon(command_policy="strict")
+    async with Api(daemon.config.api_socket) as api:
+        session_id = await api.open_id()
+        with refused(grpc.StatusCode.PERMISSION_DENIED, "COMMAND_NOT_ALLOWED"):
+            await api.run(session_id, "sudo reboot")
+
+    (refusal,) = await told(daemon, action="call.refused")
+    assert (refusal["reason"], refusal["command"]) == ("COMMAND_NOT_ALLOWED", "sudo reboot")
+    assert refusal["session"] == session_id
+    assert "sudo" in refusal["message"]
+
+
+async def test_caller_with_a_token_is_named(start_daemon: StartDaemon, short_dir: Path) -> None:
+    """Who did it is the name of the token, not what the request says."""
+    tokens, secret = short_dir / "tokens", new_token()
+    caller = Caller(name="adas-laptop", scope=Scope.USER, user_id="ada")
+    tokens.write_text(line(caller, hash_of(secret)))
+    tokens.chmod(0o600)
+    daemon = await start_daemon(tokens_file=tokens, socket_auth="token")
+    async with Api(daemon.config.api_socket) as api:
+        request = session_service_pb2.OpenSessionRequest(user_id="ada", thread_id="t1")
+        bearer = (("authorization", f"Bearer {secret}"),)
+        await api.sessions.OpenSession(request, metadata=bearer)
+
+    (opened,) = await told(daemon, action="session.opened")
+    assert (opened["who"], opened["user"]) == ("adas-laptop", "ada")
 
 
 async def test_session_that_expires_is_ended_by_the_daemon(api: Api, daemon: Daemon) -> None:

@@ -6,16 +6,16 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sandboxd.guest.frames import FRAME_COST, WINDOW, Ack, Stream
+from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, WINDOW, Ack, Stream
 from sandboxd.spool import Spool
 
 ACK_STEP = 128 * 1024
 """Acknowledged in few large pieces: each costs a write and wakes the guest."""
 PERSIST_AT = WINDOW // 4
 """When so much is in memory only, it goes to disk, so that the guest can forget it."""
-RECENT_BYTES = 256 * 1024
-RECENT_CHUNKS = 256
-"""What is at hand, in the order it came, for readers who keep up."""
+RECENT_COST = WINDOW
+"""What is at hand, in the order it came. The guest is never further ahead of a reader than its
+window, so those who follow what happens never have to read it back from disk."""
 
 
 class Chunk(NamedTuple):
@@ -88,15 +88,15 @@ class Output:
         self.spool = spool
         self._debts = Debts(acknowledge)
         self._recent: deque[Chunk] = deque()
-        self._recent_bytes = 0
+        self._recent_cost = 0
         self._followers: set[Follower] = set()
 
     def put(self, chunk: Chunk) -> None:
         self.spool.append(chunk.stream, chunk.data)
         self._recent.append(chunk)
-        self._recent_bytes += len(chunk.data)
-        while self._recent_bytes > RECENT_BYTES or len(self._recent) > RECENT_CHUNKS:
-            self._recent_bytes -= len(self._recent.popleft().data)
+        self._recent_cost += chunk.cost
+        while self._recent_cost > RECENT_COST + MAX_CHUNK:
+            self._recent_cost -= self._recent.popleft().cost
         self._debts.add(chunk)
         if self._debts.cost > PERSIST_AT:
             self.settle()
@@ -138,7 +138,7 @@ class Output:
     def let_go(self) -> None:
         """It has ended: nothing more needs to be at hand in its order."""
         self._recent.clear()
-        self._recent_bytes = 0
+        self._recent_cost = 0
 
 
 class Follower:

@@ -39,8 +39,11 @@ MAX_KEPT_ALONE = 4 << 20
 """Output of all running commands together that is kept while no daemon is there to take it."""
 FIRST_VICTIM = "echo 1000 2>/dev/null >/proc/self/oom_score_adj\n"
 """Where commands share the guest's memory limit, the kernel should take them first."""
-SETTLE_SECONDS = 0.005
-"""How long a new shell gets until it has read its arguments."""
+SETTLE_SECONDS = 0.002
+SETTLE_LOOKS = 5
+"""How often, and after how long each, a new shell is looked at until it has read its arguments."""
+_parse = json.JSONDecoder().raw_decode
+"""Requests are ours, so nothing has to be found out about them."""
 
 
 class Guest:
@@ -71,7 +74,8 @@ class Guest:
         self._by_fd: dict[int, tuple[Exec, Output]] = {}
         self._young: deque[Exec] = deque()
         """Commands whose pipes are not watched yet, oldest first."""
-        self._is_shell_new = False
+        self._settle_looks = 0
+        """Left for a new shell."""
         self._prepare_after = 0.0
         self._leftovers: frozenset[tuple[int, int]] = frozenset()
         """What was there when the last command had ended."""
@@ -142,11 +146,11 @@ class Guest:
         if self._interaction.next_look_at != float("inf"):
             return  # a command is about to end
         if self._shells.waiting_pid is None:
-            self._prepare_quietly()
-            self._is_shell_new = True
-        elif self._is_shell_new:
-            self._shells.settle()
-            self._is_shell_new = False
+            if self._grown_up_at <= time.monotonic():
+                self._prepare_quietly()
+                self._settle_looks = SETTLE_LOOKS
+        elif self._settle_looks:
+            self._settle_looks = 0 if self._shells.settle() else self._settle_looks - 1
 
     def _note_leftovers(self) -> None:
         """After the answer and before the next command, so that neither waits for it."""
@@ -177,14 +181,22 @@ class Guest:
         elif self._interaction.next_look_at != float("inf"):
             due.append(self._interaction.next_look_at)
         elif self._shells.waiting_pid is None:
-            due.append(max(now + IDLE_SECONDS, self._prepare_after))
-        elif self._is_shell_new:
+            due.append(max(now + IDLE_SECONDS, self._prepare_after, self._grown_up_at))
+        elif self._settle_looks:
             due.append(now + SETTLE_SECONDS)
         if self._young:
             due.append(self._young[0].started_at + LINGER_SECONDS)
         due.append(self._redial_at)
         soonest = min(due)
         return -1 if soonest == float("inf") else max(0.0, soonest - now)
+
+    @property
+    def _grown_up_at(self) -> float:
+        """When a command that runs alone is no longer a short one. Until then the next shell would
+        only be in its way: starting one costs as much as most commands do."""
+        if len(self._running) != 1:
+            return 0.0
+        return next(iter(self._running.values())).started_at + YOUNG_SECONDS
 
     # --- the daemon goes and comes ---
 
@@ -323,7 +335,7 @@ class Guest:
                 raise frames.ProtocolError("something before the welcome")
             self._be_welcomed(json.loads(payload))
         elif kind == Kind.START:
-            self._start(channel, json.loads(payload))
+            self._start(channel, _parse(payload.decode(errors="surrogatepass"))[0])
         elif kind == Kind.ACK:
             self._acknowledge(channel, frames.decode_ack(payload))
         elif kind == Kind.KILL:

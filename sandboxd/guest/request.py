@@ -15,7 +15,7 @@ def command_of(request: Mapping[str, object], workspace: str) -> Command:
     return Command(
         shell=shell if isinstance(shell, str) else None,
         argv=argv if isinstance(argv, list) else [],
-        cwd=os.path.normpath(os.path.join(workspace, cwd)),
+        cwd=os.path.normpath(os.path.join(workspace, cwd)) if cwd else workspace,
         env=env,
         has_cwd=bool(cwd),
         has_stdin=request.get("stdin") is True,

@@ -222,14 +222,16 @@ class Waiting:
         if not is_whole:
             raise OSError(errno.EPIPE, "somebody has written to the waiting shell")
         gate, self._gate = self._gate, -1
-        # A command may have stopped it while it waited.
-        os.kill(self.pid, signal.SIGCONT)
+        feed = None
         if len(lines) > GATE_BYTES:
             feed = Feed(gate)
             feed.add(lines[GATE_BYTES:])
-            return feed
-        os.close(gate)
-        return None
+        else:
+            # At once: bash reads up to the end, and should find it there when it wakes up.
+            os.close(gate)
+        # A command may have stopped it while it waited.
+        os.kill(self.pid, signal.SIGCONT)
+        return feed
 
     def discard(self) -> None:
         """End a shell that cannot be used, before it sees the end of its lines."""
@@ -364,10 +366,9 @@ class Shells:
         """Look at what was kept, so that the next command need not wait for it."""
         self._named.settle(self._environment)
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """See whether the waiting shell is ready, so that the next command need not."""
-        if self._waiting:
-            self._waiting.make_ready()
+        return self._waiting is not None and self._waiting.make_ready()
 
     def forget(self, pid: int) -> None:
         """The waiting shell ended without being used."""

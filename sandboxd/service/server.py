@@ -30,7 +30,7 @@ class AddressInUse(Exception):
 
 
 class ApiServer:
-    """Serves the API until it is stopped. Without a start its handlers can be called in the process."""
+    """Serves the API until it is stopped. Its handlers can also be called without a server."""
 
     def __init__(
         self,

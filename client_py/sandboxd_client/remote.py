@@ -38,8 +38,6 @@ _LONGEST_LOOK = 0.05
 class RemoteTransport:
     """A channel to a daemon. It belongs to the event loop that starts it."""
 
-    can_come_back = True
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._metadata = (
@@ -62,6 +60,10 @@ class RemoteTransport:
             return grpc.ssl_channel_credentials(Path(self._settings.ca_file).read_bytes())
         except OSError as error:
             raise InvalidRequestError(f"SANDBOXD_CA_FILE cannot be read: {error}") from error
+
+    @property
+    def can_come_back(self) -> bool:
+        return self._was_reached
 
     async def ready(self, timeout: float) -> None:
         if not self._was_reached:

@@ -171,7 +171,7 @@ async def test_stream_of_a_background_command(face: Face, thread: str) -> None:
             seen = [event async for event in events]
         assert all(isinstance(event, OutputChunk) for event in seen)
         assert "".join(event.text for event in seen) == "1\n2\n3\n4\n5\n"
-        assert [event.offset for event in seen][0] == 0
+        assert seen[0].offset == 0
         assert (events.result.exit_code, command.result.exit_code) == (7, 7)
 
         again = await sandbox.commands.connect(command.exec_id)

@@ -152,7 +152,16 @@ class Config(BaseModel):
     workspace_write_mb: int = _own(200, "WORKSPACE_WRITE_MB", ge=0)
     """Megabytes per second that a workspace on disk takes; 0 means no limit."""
     max_total_files: int = _setting(1000, "MAX_TOTAL_FILES", ge=16)
-    """Files and directories in a workspace."""
+    """Files and directories that a workspace holds."""
+    max_file_mb: int = _setting(100, "MAX_FILE_SIZE_MB", ge=1)
+    """Size of a single file."""
+    max_project_mb: int = _own(500, "MAX_PROJECT_SIZE_MB", ge=1)
+    """Size of the project files of a session, which are no part of its workspace's size."""
+    max_project_files: int = _own(1000, "MAX_PROJECT_FILES", ge=1)
+    """Project files and directories of a session."""
+    workspace_layout: str = _own("shared", "WORKSPACE_LAYOUT", pattern="^(shared|separate)$")
+    """`shared`: agent_workspace is another name of the workspace itself; `separate`: a directory of
+    its own in it, where commands and relative paths start."""
 
     default_exec_seconds: float = _own(30.0, "EXEC_TIMEOUT_SECONDS", gt=0)
     """Time limit of a command that names none."""
@@ -172,6 +181,8 @@ class Config(BaseModel):
     """Bytes of output that are kept in all, on disk."""
     max_run_output_bytes: Bytes = _own(1 << 20, "MAX_RUN_OUTPUT", ge=1024, le=4 << 20)
     """Bytes of each stream that Run returns."""
+    upload_idle_seconds: float = _own(60.0, "UPLOAD_IDLE_SECONDS", gt=0)
+    """How long an upload may pause before it is given up."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
     examine: bool = _own(True, "EXAMINE")
@@ -219,6 +230,16 @@ class Config(BaseModel):
     @property
     def workspace_bytes(self) -> int:
         return self.max_workspace_mb << 20
+
+    @property
+    def max_file_bytes(self) -> int:
+        return self.max_file_mb << 20
+
+    @property
+    def start_dir(self) -> str:
+        """Where commands and relative paths of requests start."""
+        is_separate = self.workspace_layout == "separate"
+        return f"{self.workspace_dir}/agent_workspace" if is_separate else self.workspace_dir
 
     def with_workspace_in_memory(self) -> Config:
         """What holds where workspaces are a part of the memory limit."""

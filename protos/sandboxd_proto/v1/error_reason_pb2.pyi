@@ -98,6 +98,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
     """A command ended or stopped what was at work on the files. ABORTED; try again."""
+    UPLOAD_STALLED: _ErrorReason.ValueType  # 37
+    """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -181,4 +183,6 @@ FILE_BUSY: ErrorReason.ValueType  # 35
 """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command ended or stopped what was at work on the files. ABORTED; try again."""
+UPLOAD_STALLED: ErrorReason.ValueType  # 37
+"""Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
 global___ErrorReason = ErrorReason

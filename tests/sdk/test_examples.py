@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -118,6 +119,17 @@ async def test_async_example_runs(example: str, place: Path, async_names: dict[s
     answer = eval(code, dict(async_names))
     if inspect.iscoroutine(answer):
         await answer
+
+
+async def test_page_shows_what_runs() -> None:
+    """Every piece of Python on the SDK's page is one of the examples, as it stands in the code."""
+    page = (ROOT / "docs" / "sdk.md").read_text()
+    shown = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    assert len(shown) > len(SYNC) / 2
+
+    for example in shown:
+        compile(example, "docs/sdk.md", "exec")
+    assert {str(one.values[0]).strip() for one in SYNC} <= {one.strip() for one in shown}
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)

@@ -122,8 +122,12 @@ async def running(
     *,
     engine: Engine | None = None,
     maker: Callable[[Engine, SandboxSettings, Host], SandboxMaker] = SandboxMaker,
+    listen: bool = True,
 ) -> AsyncIterator[Daemon]:
-    """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
+    """A daemon that serves until the block ends. Leaving the block is the shutdown order.
+
+    One that does not listen has neither server nor socket; whoever runs it calls its handlers.
+    """
     async with AsyncExitStack() as stack:
         checker = _command_checker(config)
         keyring = _open_keyring(config)
@@ -186,21 +190,23 @@ async def running(
             keyring=keyring,
         )
         figures = Figures(sessions, pools, journal, time.monotonic())
-        metrics = await _serve_metrics(config, figures, server, stack)
-        await server.start()
+        metrics = await _serve_metrics(config, figures, server, stack) if listen else None
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
         # only then the listeners close.
-        stack.push_async_callback(server.stop)
+        if listen:
+            await server.start()
+            stack.push_async_callback(server.stop)
         stack.push_async_callback(sessions.shut_down, config.drain_seconds)
-        stack.push_async_callback(server.announce_stop)
+        if listen:
+            stack.push_async_callback(server.announce_stop)
         started = {"action": "daemon.started", "who": DAEMON, "version": __version__}
         journal.audit.tell(lambda: started)
         stack.callback(journal.audit.tell, lambda: {"action": "daemon.stopping", "who": DAEMON})
         log.info(
             "daemon.started",
             version=__version__,
-            socket=str(config.api_socket),
-            tcp=f"{config.host}:{server.port}" if config.host else "off",
+            socket=str(config.api_socket) if listen else "off",
+            tcp=f"{config.host}:{server.port}" if listen and config.host else "off",
         )
         yield Daemon(config, pool, sessions, server, journal, metrics, keyring, registry)
         log.info("daemon.stopping")

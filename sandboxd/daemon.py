@@ -76,8 +76,12 @@ async def running(
     *,
     engine: Engine | None = None,
     maker: Callable[[Engine, SandboxSettings, Host], SandboxMaker] = SandboxMaker,
+    listen: bool = True,
 ) -> AsyncIterator[Daemon]:
-    """A daemon that serves until the block ends. Leaving the block is the shutdown order."""
+    """A daemon that serves until the block ends. Leaving the block is the shutdown order.
+
+    One that does not listen has neither server nor socket; whoever runs it calls its handlers.
+    """
     async with AsyncExitStack() as stack:
         instance = _claim_instance(config, stack)
         if engine is None:
@@ -131,17 +135,19 @@ async def running(
                 protections=protections,
             ),
         )
-        await server.start()
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
         # only then the listeners close.
-        stack.push_async_callback(server.stop)
+        if listen:
+            await server.start()
+            stack.push_async_callback(server.stop)
         stack.push_async_callback(sessions.shut_down, config.drain_seconds)
-        stack.push_async_callback(server.announce_stop)
+        if listen:
+            stack.push_async_callback(server.announce_stop)
         log.info(
             "daemon.started",
             version=__version__,
-            socket=str(config.api_socket),
-            tcp=f"{config.host}:{server.port}" if config.host else "off",
+            socket=str(config.api_socket) if listen else "off",
+            tcp=f"{config.host}:{server.port}" if listen and config.host else "off",
         )
         yield Daemon(config, pool, sessions, server)
         log.info("daemon.stopping")

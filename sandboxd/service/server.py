@@ -30,7 +30,7 @@ class AddressInUse(Exception):
 
 
 class ApiServer:
-    """Serves the API until it is stopped."""
+    """Serves the API until it is stopped. Without a start its handlers can be called in the process."""
 
     def __init__(
         self,
@@ -41,22 +41,21 @@ class ApiServer:
         admin: AdminServicer,
     ) -> None:
         self._config = config
-        self._server = aio.server(options=_options(config.max_calls))
         guard = CallGuard(max_calls=config.max_calls)
-        self._server.add_generic_rpc_handlers(
-            (
-                guard.handler(_SESSIONS, sessions),
-                guard.handler(_EXECS, execs),
-                guard.handler(_ADMIN, admin),
-            )
+        self.handlers = (
+            guard.handler(_SESSIONS, sessions),
+            guard.handler(_EXECS, execs),
+            guard.handler(_ADMIN, admin),
         )
-        self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
         self.port = 0
 
     async def start(self) -> None:
         """Open the listeners and answer calls."""
+        self._server = aio.server(options=_options(self._config.max_calls))
+        self._server.add_generic_rpc_handlers(self.handlers)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
         socket_path = self._config.api_socket
         self._listen_unix(socket_path)
         if self._config.host:

@@ -27,21 +27,24 @@ from sandboxd.errors import SandboxdError
 from sandboxd.examination import Examiner
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
+from sandboxd.files import FileSettings
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
 from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
 from sandboxd.isolation.host import Host
+from sandboxd.isolation.layout import Layout
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool import PoolSettings, WarmPool
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
-from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from sandboxd.sandbox import Belongings, SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.file_service import FileServicer
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
-from sandboxd.sessions import Adopted, Sessions, SessionSettings, disk_of
+from sandboxd.sessions import Adopted, Sessions, SessionSettings, belongings_of
 from sandboxd.spool import SpoolBudget, SpoolSettings
 
 log = structlog.get_logger()
@@ -101,7 +104,7 @@ async def running(
         sandbox_settings = _sandbox_settings(config, instance)
         sandboxes = maker(engine, sandbox_settings, host)
         records = await registry.load()
-        await sandboxes.keep([d for r in records if (d := disk_of(r)) is not None])
+        await sandboxes.keep(_kept(records))
         adopted = await _adopt(records, sandboxes)
         in_use = [one.sandbox for one in adopted.values()]
         pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config), in_use))
@@ -126,6 +129,7 @@ async def running(
             config,
             sessions=SessionServicer(sessions, config),
             execs=ExecServicer(sessions, config),
+            files=FileServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
                 pool,
@@ -175,7 +179,9 @@ async def _adopt(
 
     async def adopt(record: SessionRecord) -> Adopted | None:
         try:
-            found = await sandboxes.adopt(record.sandbox_id, uid=record.uid, disk=disk_of(record))
+            found = await sandboxes.adopt(
+                record.sandbox_id, uid=record.uid, belongings=belongings_of(record)
+            )
         except SandboxdError as error:
             log.warning("session.not_adopted", session_id=record.session_id, error=str(error))
             return None
@@ -184,6 +190,12 @@ async def _adopt(
     results = await asyncio.gather(*map(adopt, active))
     pairs = zip(active, results, strict=True)
     return {record.session_id: one for record, one in pairs if one is not None}
+
+
+def _kept(records: Sequence[SessionRecord]) -> Sequence[Belongings]:
+    """What sessions keep of sandboxes, and what they have to take from elsewhere yet."""
+    unmoved = [Belongings(project_id=one.unmoved_project_id) for one in records]
+    return [*map(belongings_of, records), *unmoved]
 
 
 def _exec_house(config: Config) -> ExecHouse:
@@ -248,6 +260,7 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             size_bytes=config.workspace_bytes,
             max_files=config.max_total_files,
             reserve_bytes=config.disk_reserve_mb << 20,
+            layout=Layout(config.workspace_layout),
         )
     )
     try:
@@ -348,9 +361,12 @@ def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
         runtime_dir=runtime_dir.resolve(),
         guest_dir=_install_guest(config.state_dir),
         links_dir=links_dir,
+        projects_dir=config.state_dir / "projects",
         workspace_dir=config.workspace_dir,
         workspace_bytes=config.workspace_bytes,
         workspace_files=config.max_total_files,
+        max_file_bytes=config.max_file_bytes,
+        layout=Layout(config.workspace_layout),
         write_bytes_per_second=config.workspace_write_mb << 20,
         user=config.sandbox_user,
         seccomp=seccomp.profile(),
@@ -369,14 +385,16 @@ def _install_guest(state_dir: Path) -> Path:
     the mount is read-only and every start would compile it again.
     """
     source = Path(__file__).parent / "guest"
-    files = sorted(source.glob("*.py"))
+    files = sorted(source.rglob("*.py"))
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     target = state_dir / "guest" / digest
     if not target.exists():
         staging = target.with_suffix(f".{os.getpid()}")
         staging.mkdir(parents=True, mode=0o755)
         for file in files:
-            shutil.copyfile(file, staging / file.name)
+            copy = staging / file.relative_to(source)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copy)
         compileall.compile_dir(
             staging, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
         )
@@ -400,4 +418,12 @@ def _session_settings(config: Config) -> SessionSettings:
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
         outlive_the_daemon=config.keep_sessions,
+        files=FileSettings(
+            workspace_dir=config.workspace_dir,
+            max_file_bytes=config.max_file_bytes,
+            workspace_bytes=config.workspace_bytes,
+            workspace_files=config.max_total_files,
+            project_bytes=config.max_project_mb << 20,
+            project_files=config.max_project_files,
+        ),
     )

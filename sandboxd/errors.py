@@ -4,30 +4,47 @@
 
     SandboxdError
     ├── InvalidRequest              the request can never succeed as it is
-    │   └── RequestTooLarge
+    │   ├── RequestTooLarge
+    │   └── InvalidArchive
     ├── NotFound
     │   ├── SessionNotFound
     │   ├── ExecNotFound
-    │   └── ImageNotFound
+    │   ├── ImageNotFound
+    │   └── FileNotFound
     ├── AlreadyExists
-    │   └── ExecConflict
+    │   ├── ExecConflict
+    │   └── FileExists
     ├── WrongState                  something else has to happen first
     │   ├── SessionExpired
     │   ├── SessionClosed
     │   ├── SessionRecreated
     │   ├── ExecEnded
-    │   └── CommandNotStartable
+    │   ├── CommandNotStartable
+    │   ├── NotAFile
+    │   ├── NotADirectory
+    │   ├── DirectoryNotEmpty
+    │   ├── OutsideWorkspace
+    │   ├── ProtectedPath
+    │   ├── FileNotPermitted
+    │   ├── FileTooLarge
+    │   ├── WorkspaceFull
+    │   └── TextNotFound
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
     │   ├── DiskSpaceLow
-    │   └── TooManyRequests
+    │   ├── TooManyRequests
+    │   └── FileBusy
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
     │   ├── EngineFailed
     │   └── Draining
-    └── Lost
-        └── SandboxLost             the sandbox died or misbehaved and was destroyed
+    └── Lost                        what was under way is gone
+        ├── SandboxLost             the sandbox died or misbehaved and was destroyed
+        ├── ChecksumMismatch
+        ├── FileChanged
+        ├── FileWorkInterrupted
+        └── UploadStalled
 
 Categories decide the gRPC status (service/status.py), leaves carry the reason, which names
 a value of ErrorReason in error_reason.proto. A message is a sentence that says what to do next; it
@@ -84,6 +101,15 @@ class RequestTooLarge(InvalidRequest):
     reason = "REQUEST_TOO_LARGE"
 
 
+class InvalidArchive(InvalidRequest):
+    """It is no archive that can be read."""
+
+    reason = "INVALID_ARCHIVE"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("chunk", problem)
+
+
 class NotFound(SandboxdError):
     """Category: the thing named does not exist."""
 
@@ -120,6 +146,16 @@ class ImageNotFound(NotFound):
         )
 
 
+class FileNotFound(NotFound):
+    reason = "FILE_NOT_FOUND"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"There is no {quoted(path)} in the workspace; ListFiles tells what there is.",
+            path=path,
+        )
+
+
 class AlreadyExists(SandboxdError):
     """Category: the name is taken."""
 
@@ -132,6 +168,16 @@ class ExecConflict(AlreadyExists):
             f"Exec {quoted(exec_id)} is there already, with another command or other settings; use "
             "a new exec_id for a new command.",
             execId=exec_id,
+        )
+
+
+class FileExists(AlreadyExists):
+    reason = "FILE_EXISTS"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"There is something at {quoted(path)} already; remove it, or ask to replace it.",
+            path=path,
         )
 
 
@@ -183,12 +229,119 @@ class ExecEnded(WrongState):
 
 
 class CommandNotStartable(WrongState):
-    """The guest could not start the command: no such directory, program or shell."""
+    """The guest could not start the command: no such directory, program or shell; or no process for
+    it just then, and another try may help."""
 
     reason = "COMMAND_NOT_STARTABLE"
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"The command was not started: {problem}.")
+    def __init__(self, problem: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(
+            f"The command was not started: {problem}.", retry_after_seconds=retry_after_seconds
+        )
+
+
+class NotAFile(WrongState):
+    reason = "NOT_A_FILE"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{quoted(path)} is not a regular file; StatFile tells what it is.", path=path
+        )
+
+
+class NotADirectory(WrongState):
+    reason = "NOT_A_DIRECTORY"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{quoted(path)}, or something above it, is not a directory; StatFile tells what it "
+            "is.",
+            path=path,
+        )
+
+
+class DirectoryNotEmpty(WrongState):
+    reason = "DIRECTORY_NOT_EMPTY"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The directory {quoted(path)} is not empty; remove it with `recursive`, and stop what "
+            "writes to it.",
+            path=path,
+        )
+
+
+class OutsideWorkspace(WrongState):
+    reason = "OUTSIDE_WORKSPACE"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{quoted(path)} leads out of the workspace, or in circles, through a symbolic link; "
+            "copy what it points to into the workspace with a command.",
+            path=path,
+        )
+
+
+class ProtectedPath(WrongState):
+    reason = "PROTECTED_PATH"
+
+    def __init__(self, path: str, problem: str = "is part of the layout of the workspace") -> None:
+        super().__init__(
+            f"{quoted(path)} {problem}; only what is below it can be removed or moved, within the "
+            "same area.",
+            path=path,
+        )
+
+
+class FileNotPermitted(WrongState):
+    reason = "FILE_NOT_PERMITTED"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The permissions of {quoted(path)}, or of a directory above it, forbid this; change "
+            "them with a command (chmod).",
+            path=path,
+        )
+
+
+class FileTooLarge(WrongState):
+    reason = "FILE_TOO_LARGE"
+
+    def __init__(self, path: str, *, limit_bytes: int, size_bytes: int | None = None) -> None:
+        has = "would be larger" if size_bytes is None else f"has {size_bytes} bytes, more"
+        super().__init__(
+            f"{quoted(path)} {has} than the {limit_bytes} bytes that are allowed here; split it.",
+            path=path,
+            limitBytes=str(limit_bytes),
+        )
+        if size_bytes is not None:
+            self.metadata["sizeBytes"] = str(size_bytes)
+
+
+class WorkspaceFull(WrongState):
+    """In bytes or in files; the figures are those of the area that it was meant for."""
+
+    reason = "WORKSPACE_FULL"
+
+    def __init__(self, path: str, **figures: int) -> None:
+        super().__init__(
+            f"The workspace has no room for {quoted(path)}; remove files that are done with.",
+            path=path,
+        )
+        self.metadata |= {name: str(value) for name, value in figures.items()}
+
+
+class TextNotFound(WrongState):
+    reason = "TEXT_NOT_FOUND"
+
+    def __init__(self, path: str, *, count: int, expected: int | None) -> None:
+        wanted = "at least once" if expected is None else f"{expected} times"
+        super().__init__(
+            f"The text is {count} times in {quoted(path)}, not {wanted}; read the file and give "
+            "the text exactly, with enough around it.",
+            path=path,
+            count=str(count),
+        )
 
 
 class Exhausted(SandboxdError):
@@ -223,6 +376,17 @@ class TooManyRequests(Exhausted):
     reason = "TOO_MANY_REQUESTS"
 
 
+class FileBusy(Exhausted):
+    reason = "FILE_BUSY"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"{limit} calls are at work on the files of this session already; wait for one to end.",
+            retry_after_seconds=1.0,
+            limit=str(limit),
+        )
+
+
 class Unavailable(SandboxdError):
     """Category: the daemon cannot serve this now, whoever asks."""
 
@@ -246,7 +410,7 @@ class Draining(Unavailable):
 
 
 class Lost(SandboxdError):
-    """Category: what the caller was using is gone."""
+    """Category: what the caller was using, or what was under way, is gone."""
 
 
 class SandboxLost(Lost):
@@ -259,3 +423,50 @@ class SandboxLost(Lost):
             why=why,
         )
         self.why = why
+
+
+class ChecksumMismatch(Lost):
+    """What arrived is not what was announced; nothing was written."""
+
+    reason = "CHECKSUM_MISMATCH"
+
+    def __init__(self, path: str, *, what: str, announced: str, arrived: str) -> None:
+        super().__init__(
+            f"What arrived for {quoted(path)} has another {what} than announced, and was not "
+            "written; send it again.",
+            path=path,
+            announced=announced,
+            arrived=arrived,
+        )
+
+
+class FileChanged(Lost):
+    reason = "FILE_CHANGED"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{quoted(path)} became shorter while it was read; read it again.", path=path
+        )
+
+
+class FileWorkInterrupted(Lost):
+    """The worker in the sandbox was ended, stopped, or says what cannot be."""
+
+    reason = "FILE_WORK_INTERRUPTED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "What was at work on the files was ended or stopped by a command of this session; "
+            "try again."
+        )
+
+
+class UploadStalled(Lost):
+    """Its caller is connected and sends nothing."""
+
+    reason = "UPLOAD_STALLED"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"Nothing arrived of this upload for {seconds:g} s, so it was given up; send it again."
+        )

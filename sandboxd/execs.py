@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from signal import SIGXFSZ
 
 import structlog
 
@@ -15,6 +16,7 @@ from sandboxd.errors import CommandNotStartable, ExecEnded, InvalidRequest, Sand
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.guest.frames import (
     MAX_INPUT,
+    NO_PROCESS,
     WINDOW,
     Ack,
     Cause,
@@ -37,6 +39,8 @@ HOST_KILL_SECONDS = 0.25
 FIRST_BATCH_SECONDS = 0.01
 """How long `started` waits for company."""
 MAX_BATCH_BYTES = 256 * 1024
+RETRY_SECONDS = 0.5
+"""When there may be a process for a command again."""
 REATTACH_SECONDS = 30.0
 """After a restart of the daemon, how long a command waits for the caller it should not outlive."""
 
@@ -397,7 +401,10 @@ class Exec:
 
     def raise_if_never_ran(self) -> None:
         if self._refusal is not None:
-            raise CommandNotStartable(self._refusal)
+            is_for_now = self._refusal.startswith(NO_PROCESS)
+            raise CommandNotStartable(
+                self._refusal, retry_after_seconds=RETRY_SECONDS if is_for_now else None
+            )
 
     def _acknowledge(self, ack: Ack) -> None:
         self._sandbox.link.acknowledge(self.number, ack)
@@ -525,7 +532,16 @@ class Exec:
             duration_seconds=time.monotonic() - self._began,
             stdout_bytes=self._counts[Stream.STDOUT],
             stderr_bytes=self._counts[Stream.STDERR],
-            hint=" ".join(filter(None, (self._hint(reason, signal), _aside(reason, usage)))),
+            hint=" ".join(
+                filter(
+                    None,
+                    (
+                        self._hint(reason, signal),
+                        _file_limit(code, signal),
+                        _aside(reason, usage),
+                    ),
+                )
+            ),
             usage=usage,
             stdout_dropped=self._dropped(Stream.STDOUT),
             stderr_dropped=self._dropped(Stream.STDERR),
@@ -552,6 +568,8 @@ class Exec:
         if self._refusal is not None:
             return f"The command was not started: {self._refusal}."
         template = _HINTS.get(reason, "")
+        if signal == SIGXFSZ:
+            template = ""  # said better by itself
         if reason == Reason.OUT_OF_MEMORY and self._lost:
             template += " The sandbox was lost; open the session again."
         return template.format(
@@ -623,6 +641,20 @@ _HINTS = {
         "needed any more."
     ),
 }
+
+
+def _file_limit(code: int | None, signal: int | None) -> str:
+    if signal == SIGXFSZ:
+        return (
+            "The kernel ended the command when it wrote more to a file than a single file may have "
+            "(SIGXFSZ); write several smaller files."
+        )
+    if code == 128 + SIGXFSZ:
+        return (
+            f"Exit code {code} is how a shell tells that a program wrote more to a file than a "
+            "single file may have (SIGXFSZ); write several smaller files."
+        )
+    return ""
 
 
 def _aside(reason: Reason, usage: Usage | None) -> str:

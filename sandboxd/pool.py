@@ -7,14 +7,15 @@ import time
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
 from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError
-from sandboxd.isolation.disks import Disk, DiskDamaged
+from sandboxd.isolation.disks import DiskDamaged
 from sandboxd.link import LinkClosed
 from sandboxd.pool_plan import plan_pool
-from sandboxd.sandbox import Sandbox, SandboxMaker
+from sandboxd.sandbox import Belongings, Sandbox, SandboxMaker
 from sandboxd.tasks import Tasks
 
 log = structlog.get_logger()
@@ -113,26 +114,26 @@ class WarmPool:
         self._tasks.cancel("pool-")
         await self._tasks.finish()
         # Whoever holds one now has not said that its files may go.
-        used = [self._maker.destroy(sandbox, keep_disk=True) for sandbox in self._in_use]
+        used = [self._maker.destroy(sandbox, keep=True) for sandbox in self._in_use]
         unused = [self._maker.destroy(sandbox) for sandbox in self._warm]
         self._warm.clear()
         self._in_use.clear()
         await asyncio.gather(*used, *unused)
         await self._sweep()
 
-    async def acquire(self, kept: Disk | None = None) -> Sandbox:
+    async def acquire(self, kept: Belongings | None = None) -> Sandbox:
         """Take a warm sandbox, or wait for one; PoolExhausted when there may be no more.
 
-        With a disk that an earlier sandbox left, one is started for it.
+        With a disk that an earlier sandbox left, one is started for it and for its project files.
         """
         if self._closed:
             raise _draining()
-        if kept is not None and self._maker.has(kept):
+        if kept is not None and kept.disk is not None and self._maker.has(kept.disk):
             try:
                 return await self._start_with(kept)
             except DiskDamaged:
-                log.error("disk.damaged", disk_id=kept.id)
-                self.discard(kept)
+                log.error("disk.damaged", disk_id=kept.disk.id)
+                self.discard(Belongings(disk=kept.disk))
         while self._warm:
             sandbox = self._warm.pop()
             if not sandbox.is_lost:
@@ -157,7 +158,7 @@ class WarmPool:
                 retry_after_seconds=5.0,
             )
 
-    async def _start_with(self, kept: Disk) -> Sandbox:
+    async def _start_with(self, kept: Belongings) -> Sandbox:
         self._misses += 1
         self._check_room()
         self._starting += 1
@@ -195,17 +196,25 @@ class WarmPool:
                 self._waiting.remove(waiter)
             self._act()
 
-    def release(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
+    def release(self, sandbox: Sandbox, *, keep: bool = False) -> None:
         """Give up a sandbox: it is destroyed, whatever it was used for; its files with it, unless
         they are to be kept."""
         if sandbox in self._in_use:
             self._in_use.remove(sandbox)
-            self._destroy(sandbox, keep_disk=keep_disk)
+            self._destroy(sandbox, keep=keep)
             self._act()
 
-    def discard(self, kept: Disk) -> None:
-        """Delete a disk that was kept."""
+    def discard(self, kept: Belongings) -> None:
+        """Delete what was kept."""
         self._tasks.spawn(self._maker.discard(kept), "discard")
+
+    def project_dir(self, sandbox: Sandbox) -> Path:
+        """The host's directory that the sandbox shows as its project files."""
+        return self._maker.projects.path(sandbox.belongings.project_id)
+
+    async def move_project_files(self, source_id: str, target_id: str) -> None:
+        """From a sandbox that is no more to another; all of them, or none."""
+        await self._maker.projects.move(source_id, target_id)
 
     async def wait_until_warm(self) -> None:
         """Return once the pool has reached its target for the first time."""
@@ -306,8 +315,8 @@ class WarmPool:
             self._pause(BACKOFF_SECONDS[0])
             self._act()
 
-    def _destroy(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
-        self._tasks.spawn(self._maker.destroy(sandbox, keep_disk=keep_disk), "destroy")
+    def _destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
+        self._tasks.spawn(self._maker.destroy(sandbox, keep=keep), "destroy")
 
     async def _keep_healthy(self) -> None:
         """Ask every warm sandbox from time to time; one that does not answer is replaced."""

@@ -7,7 +7,7 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -27,7 +27,9 @@ from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
 from sandboxd.isolation.disks import AttachedDisk, Disk, DiskDamaged
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.host_process import Pinned
+from sandboxd.isolation.layout import AGENT_WORKSPACE, OUTPUTS, PROJECT_FILES, Layout
 from sandboxd.isolation.meter import Meter, WorkspaceGauge
+from sandboxd.isolation.project_directories import ProjectDirectories
 from sandboxd.isolation.quota import Quota
 from sandboxd.isolation.visibility import MASKED_PATHS, READONLY_PATHS
 from sandboxd.link import GuestLink, GuestListener, LinkClosed, peer_pid
@@ -46,8 +48,6 @@ HOSTNAME = "sandbox"
 GUEST_MEMORY = 24 << 20
 """What the container may use beyond its commands."""
 GUEST_PROCESSES = 16
-LAYOUT = ("project_files", "agent_workspace", "outputs")
-"""Directories of a workspace."""
 ADOPT_SECONDS = 3.0
 """How long the guest of an earlier daemon gets to dial again, which it tries all the time."""
 GONE_SECONDS = 5.0
@@ -66,11 +66,14 @@ class SandboxSettings:
     runtime_dir: Path
     guest_dir: Path
     links_dir: Path
+    projects_dir: Path
     user: str
     """Name that commands see themselves under."""
     workspace_dir: str
     workspace_bytes: int
     workspace_files: int
+    max_file_bytes: int
+    """Of a single file, in the workspace or elsewhere."""
     write_bytes_per_second: int
     """To the workspace's disk; 0 means no limit."""
     memory_bytes: int
@@ -80,6 +83,7 @@ class SandboxSettings:
     max_open_files: int
     seccomp: str
     """Filter of system calls, as JSON."""
+    layout: Layout = Layout.SHARED
     grace_seconds: float = 0.0
     """How long a guest goes on without its daemon."""
     start_seconds: float = 30.0
@@ -95,17 +99,34 @@ class SandboxSettings:
             cpu_quota_us=self.cpu_quota_us,
         )
 
+    @property
+    def start_dir(self) -> str:
+        """Where commands start."""
+        if self.layout == Layout.SEPARATE:
+            return f"{self.workspace_dir}/{AGENT_WORKSPACE}"
+        return self.workspace_dir
+
+
+@dataclass(frozen=True, kw_only=True)
+class Belongings:
+    """What outlives a sandbox for the next one of its session; without files, nothing."""
+
+    disk: Disk | None = None
+    """With its workspace."""
+    project_id: str = ""
+    """Directory of its project files; empty if there is none."""
+
 
 class Sandbox:
     """A running sandbox. Lost at the first sign that its guest is gone or lies."""
 
     def __init__(
-        self, sandbox_id: str, container_id: ContainerId, uid: int, disk: Disk | None
+        self, sandbox_id: str, container_id: ContainerId, uid: int, belongings: Belongings
     ) -> None:
         self.id = sandbox_id
         self.container_id = container_id
         self.uid = uid
-        self.disk = disk
+        self.belongings = belongings
         self.link = GuestLink(on_closed=self._on_link_closed, on_place=self._on_place)
         self.process: Pinned | None = None
         self.meter: Meter | None = None
@@ -115,6 +136,10 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} {'lost' if self.is_lost else 'ready'}>"
+
+    @property
+    def disk(self) -> Disk | None:
+        return self.belongings.disk
 
     @property
     def is_lost(self) -> bool:
@@ -187,6 +212,7 @@ class SandboxMaker:
         self._engine = engine
         self._settings = settings
         self._host = host
+        self.projects = ProjectDirectories(settings.projects_dir)
         self._image: _Image | None = None
         self._looking = asyncio.Lock()
         self._held: set[ContainerId] = set()
@@ -194,19 +220,22 @@ class SandboxMaker:
         self._making: set[str] = set()
         """Names of containers that are being made, or looked into."""
         self._lingering: list[tuple[Sandbox, bool]] = []
-        """Destroyed, but not seen to be gone; and whether the disk is kept."""
+        """Destroyed, but not seen to be gone; and whether its belongings are kept."""
         self._busy_disks: dict[str, asyncio.Event] = {}
         """Disks that a sandbox uses; the event is set when it is gone."""
+        self._unwanted_disks: set[str] = set()
+        """Of those, the ones that are not to outlive it any more."""
 
     @property
     def image_id(self) -> ImageId | None:
         """Pinned at the first start, so that a retag does not change what sessions get."""
         return self._image.id if self._image else None
 
-    async def make(self, kept: Disk | None = None) -> Sandbox:
+    async def make(self, kept: Belongings | None = None) -> Sandbox:
         """Start a sandbox and wait until its guest takes commands.
 
-        On a disk of its own, or on one that an earlier sandbox left, which stays if this fails.
+        With a disk and project files of its own, or with those that an earlier sandbox left, which
+        stay if this fails.
         """
         sandbox_id = secrets.token_hex(8)
         with self._being_made(self._name(sandbox_id)):
@@ -221,22 +250,23 @@ class SandboxMaker:
         finally:
             self._making.discard(name)
 
-    async def _make(self, sandbox_id: str, kept: Disk | None) -> Sandbox:
+    async def _make(self, sandbox_id: str, kept: Belongings | None) -> Sandbox:
         image = await self._look_at_image()
         directory = self._settings.links_dir / sandbox_id
-        uid = kept.uid if kept else self._host.uids.take()
+        uid = kept.disk.uid if kept and kept.disk else self._host.uids.take()
         sandbox: Sandbox | None = None
-        disk: Disk | None = None
+        owned = Belongings()
         try:
-            disk = await self._disk(uid, kept)
-            async with self._attached(disk) as attached:
+            owned = Belongings(project_id=self.projects.make(kept.project_id if kept else ""))
+            owned = replace(owned, disk=await self._disk(uid, kept))
+            async with self._attached(owned.disk) as attached:
                 with GuestListener(directory, uid) as listener:
-                    spec = self._spec(sandbox_id, directory, uid, image, attached)
+                    spec = self._spec(_Place(sandbox_id, directory, uid, owned), image, attached)
                     container_id = await self._create(spec)
-                    sandbox = Sandbox(sandbox_id, container_id, uid, disk)
+                    sandbox = Sandbox(sandbox_id, container_id, uid, owned)
                     self._held.add(container_id)
-                    if disk is not None:
-                        self._busy_disks[disk.id] = asyncio.Event()
+                    if owned.disk is not None:
+                        self._busy_disks[owned.disk.id] = asyncio.Event()
                     async with asyncio.timeout(self._settings.start_seconds):
                         await self._engine.start(container_id)
                         await self._connect(sandbox, listener)
@@ -244,11 +274,11 @@ class SandboxMaker:
         except BaseException as error:
             # Shielded: a cancel must not stop the clean-up of what it interrupted.
             if sandbox is not None:
-                await asyncio.shield(self.destroy(sandbox, keep_disk=kept is not None))
+                await asyncio.shield(self.destroy(sandbox, keep=kept is not None))
             else:
                 shutil.rmtree(directory, ignore_errors=True)
                 if kept is None:
-                    await asyncio.shield(self._discard(uid, disk.id if disk else None))
+                    await asyncio.shield(self._discard(uid, owned))
             if isinstance(error, DiskDamaged):
                 raise
             if isinstance(error, OSError | LinkClosed):  # a TimeoutError is an OSError
@@ -258,10 +288,10 @@ class SandboxMaker:
                 ) from error
             raise
 
-    async def _disk(self, uid: int, kept: Disk | None) -> Disk | None:
+    async def _disk(self, uid: int, kept: Belongings | None) -> Disk | None:
         if self._host.disks is None:
             return None
-        return kept or await self._host.disks.make(uid)
+        return (kept.disk if kept else None) or await self._host.disks.make(uid)
 
     @asynccontextmanager
     async def _attached(self, disk: Disk | None) -> AsyncIterator[AttachedDisk | None]:
@@ -328,7 +358,7 @@ class SandboxMaker:
         return await sandbox.link.greet(lambda: self._set_up(sandbox, expected))
 
     async def adopt(
-        self, sandbox_id: str, *, uid: int, disk: Disk | None
+        self, sandbox_id: str, *, uid: int, belongings: Belongings
     ) -> tuple[Sandbox, Mapping[int, ExecState]] | None:
         """Go on with a sandbox that an earlier daemon started: its guest dials again.
 
@@ -340,9 +370,9 @@ class SandboxMaker:
         if container is None:
             return None
         self._host.uids.reserve(uid)
-        sandbox = Sandbox(sandbox_id, container.id, uid, disk)
-        if disk is not None:
-            self._busy_disks[disk.id] = asyncio.Event()
+        sandbox = Sandbox(sandbox_id, container.id, uid, belongings)
+        if belongings.disk is not None:
+            self._busy_disks[belongings.disk.id] = asyncio.Event()
         try:
             with GuestListener(self._settings.links_dir / sandbox_id, uid) as listener:
                 async with asyncio.timeout(ADOPT_SECONDS):
@@ -371,12 +401,21 @@ class SandboxMaker:
         home = settings.workspace_dir
         return {
             "workspace": home,
-            "directories": [] if sandbox.disk else list(LAYOUT),
+            "start_dir": settings.start_dir,
+            **self._layout(sandbox),
             "env": {"HOME": home, "USER": settings.user, "LOGNAME": settings.user},
             "asks_to_place": group is not None and group.asks,
             "is_first_victim": cgroups is not None and not cgroups.separates,
             "grace_seconds": settings.grace_seconds,
         }
+
+    def _layout(self, sandbox: Sandbox) -> Mapping[str, object]:
+        """What the guest has to make: a workspace on a disk has it all."""
+        if sandbox.disk is not None:
+            return {"directories": [], "links": {}}
+        if self._settings.layout == Layout.SEPARATE:
+            return {"directories": [AGENT_WORKSPACE, OUTPUTS], "links": {}}
+        return {"directories": [OUTPUTS], "links": {AGENT_WORKSPACE: "."}}
 
     def _limit_terminals(self, pid: int) -> None:
         try:
@@ -392,14 +431,15 @@ class SandboxMaker:
 
     # --- ends ---
 
-    async def destroy(self, sandbox: Sandbox, *, keep_disk: bool = False) -> None:
-        """Remove the container; what the engine does not remove now, the sweep does later."""
+    async def destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
+        """Remove the container, and its belongings unless they are to be kept; what the engine does
+        not remove now, the sweep does later."""
         sandbox.cut_off("the sandbox was destroyed")
         if sandbox.meter is not None:
             sandbox.meter.close()  # it holds the workspace's filesystem
         is_removed = await self._remove(sandbox)
         self._held.discard(sandbox.container_id)
-        await self._settle(sandbox, keep_disk, is_removed)
+        await self._settle(sandbox, keep, is_removed)
 
     async def _remove(self, sandbox: Sandbox) -> bool:
         try:
@@ -409,53 +449,60 @@ class SandboxMaker:
             return False
         return True
 
-    async def _settle(self, sandbox: Sandbox, keep_disk: bool, is_removed: bool) -> None:
+    async def _settle(self, sandbox: Sandbox, keep: bool, is_removed: bool) -> None:
         """Free its uid and its disk once no process of it is left: another would be mistaken for
         it, or share its limits."""
         if sandbox.process is not None:
             is_removed = await sandbox.process.gone(GONE_SECONDS)
         if not is_removed:
-            self._lingering.append((sandbox, keep_disk))
+            self._lingering.append((sandbox, keep))
             return
         sandbox.close()
         shutil.rmtree(self._settings.links_dir / sandbox.id, ignore_errors=True)
         if sandbox.disk is not None:
             self._busy_disks.pop(sandbox.disk.id).set()
-        if sandbox.disk is None:
-            await self._discard(sandbox.uid, None)
-        elif not keep_disk:
-            await self._discard(sandbox.uid, sandbox.disk.id)
+            keep = keep and sandbox.disk.id not in self._unwanted_disks
+            self._unwanted_disks.discard(sandbox.disk.id)
+        if not keep:
+            await self._discard(sandbox.uid, sandbox.belongings)
+        elif sandbox.disk is None:
+            self._host.uids.give_back(sandbox.uid)  # project files belong to no uid of a sandbox
 
-    def has(self, kept: Disk) -> bool:
+    def has(self, disk: Disk) -> bool:
         """Whether there is still such a disk."""
-        return self._host.disks is not None and self._host.disks.has(kept.id)
+        return self._host.disks is not None and self._host.disks.has(disk.id)
 
-    async def discard(self, kept: Disk) -> None:
-        """Delete a disk that was kept; one that cannot be freed now goes at the next start."""
-        try:
-            async with asyncio.timeout(2 * GONE_SECONDS):
-                await self._until_free(kept.id)
-        except TimeoutError:
-            log.warning("disk.left_behind", disk_id=kept.id)
+    async def discard(self, kept: Belongings) -> None:
+        """Delete what was kept; a disk that a sandbox still has goes with that."""
+        if kept.project_id:
+            await self.projects.delete(kept.project_id)
+        if kept.disk is None:
             return
-        await self._discard(kept.uid, kept.id)
+        if kept.disk.id in self._busy_disks:
+            self._unwanted_disks.add(kept.disk.id)
+        else:
+            await self._discard(kept.disk.uid, Belongings(disk=kept.disk))
 
     async def _until_free(self, disk_id: str) -> None:
         """Wait until the last sandbox on this disk is gone."""
         if (busy := self._busy_disks.get(disk_id)) is not None:
             await busy.wait()
 
-    async def _discard(self, uid: int, disk_id: str | None) -> None:
-        if disk_id is not None and self._host.disks is not None:
-            await self._host.disks.delete(disk_id)
+    async def _discard(self, uid: int, owned: Belongings) -> None:
+        if owned.disk is not None and self._host.disks is not None:
+            await self._host.disks.delete(owned.disk.id)
+        if owned.project_id:
+            await self.projects.delete(owned.project_id)
         self._host.uids.give_back(uid)
 
-    async def keep(self, kept: Sequence[Disk]) -> None:
-        """At the start of the daemon: these disks of earlier sandboxes stay, all others go."""
-        for one in kept:
-            self._host.uids.reserve(one.uid)
+    async def keep(self, kept: Sequence[Belongings]) -> None:
+        """At the start of the daemon: this of earlier sandboxes stays, all else goes."""
+        disks = [one.disk for one in kept if one.disk is not None]
+        for disk in disks:
+            self._host.uids.reserve(disk.uid)
         if self._host.disks is not None:
-            await self._host.disks.sweep([one.id for one in kept])
+            await self._host.disks.sweep([disk.id for disk in disks])
+        await self.projects.sweep([one.project_id for one in kept])
 
     async def sweep(self) -> int:
         """Remove containers of this daemon that nobody holds; returns how many."""
@@ -468,20 +515,13 @@ class SandboxMaker:
         for orphan in orphans:
             await self._engine.remove(orphan.id)
         lingering, self._lingering = self._lingering, []
-        for sandbox, keep_disk in lingering:
-            await self._settle(sandbox, keep_disk, is_removed=True)
+        for sandbox, keep in lingering:
+            await self._settle(sandbox, keep, is_removed=True)
         return len(orphans)
 
     # --- what it looks like ---
 
-    def _spec(
-        self,
-        sandbox_id: str,
-        directory: Path,
-        uid: int,
-        image: _Image,
-        attached: AttachedDisk | None,
-    ) -> ContainerSpec:
+    def _spec(self, place: _Place, image: _Image, attached: AttachedDisk | None) -> ContainerSpec:
         settings = self._settings
         cgroups = self._host.cgroups
         is_separate = cgroups is not None and cgroups.separates
@@ -492,17 +532,18 @@ class SandboxMaker:
         )
         is_limited = attached is not None and settings.write_bytes_per_second > 0
         return ContainerSpec(
-            name=self._name(sandbox_id),
+            name=self._name(place.sandbox_id),
             image=image.id,
             argv=GUEST_ARGV,
             labels=self._labels,
-            uid=uid,
+            uid=place.uid,
             hostname=HOSTNAME,
             memory_bytes=settings.memory_bytes + GUEST_MEMORY,
             pids=settings.max_processes + GUEST_PROCESSES,
             # On the container it would slow the guest down as well, so only where it has to be.
             cpu_quota_us=0 if is_separate else settings.cpu_quota_us,
             nofile=settings.max_open_files,
+            max_file_bytes=settings.max_file_bytes,
             network_mode=settings.network_mode,
             runtime=settings.runtime,
             seccomp=settings.seccomp,
@@ -514,11 +555,15 @@ class SandboxMaker:
             binds=(
                 BindMount(source=settings.runtime_dir, target="/.sandboxd"),
                 BindMount(source=settings.guest_dir, target="/.sandboxd/guest"),
-                BindMount(source=directory, target="/.sandboxd/link"),
-                *self._write_etc(directory, uid, image),
+                BindMount(source=place.directory, target="/.sandboxd/link"),
+                *self._write_etc(place.directory, place.uid, image),
                 *workspace,
+                BindMount(
+                    source=self.projects.path(place.owned.project_id),
+                    target=f"{settings.workspace_dir}/{PROJECT_FILES}",
+                ),
             ),
-            tmpfs=self._tmpfs(uid, image, has_workspace=attached is None),
+            tmpfs=self._tmpfs(place.uid, image, has_workspace=attached is None),
             masked_paths=MASKED_PATHS,
             readonly_paths=READONLY_PATHS,
         )
@@ -557,6 +602,17 @@ class SandboxMaker:
             )
             for target, size_bytes, max_files, mode in areas
         ]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a sandbox has of its own before there is a container."""
+
+    sandbox_id: str
+    directory: Path
+    """Of its link."""
+    uid: int
+    owned: Belongings
 
 
 @dataclass(frozen=True)

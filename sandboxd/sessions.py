@@ -7,17 +7,20 @@ import base64
 import binascii
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import NamedTuple, NewType
+from typing import Any, NamedTuple, NewType, TypeVar
 
 import structlog
 
 from sandboxd.errors import (
     Draining,
     ExecNotFound,
+    FileWorkInterrupted,
     InvalidRequest,
+    PoolExhausted,
     SandboxLost,
     SessionClosed,
     SessionExpired,
@@ -27,22 +30,25 @@ from sandboxd.errors import (
 from sandboxd.exec_shelf import ExecHouse, ExecShelf, shelves_on_disk
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec, Reason
+from sandboxd.files import FileDesk, FileSettings, WorkspaceFiles
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation.disks import Disk
 from sandboxd.pool import WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
-from sandboxd.sandbox import Sandbox
+from sandboxd.sandbox import Belongings, Sandbox
 from sandboxd.tasks import Tasks
 
 log = structlog.get_logger()
 
-SessionId = NewType("SessionId", str)
+T = TypeVar("T")
 
+SessionId = NewType("SessionId", str)
 
 FAREWELL_SECONDS = 5.0
 """How long the output of a closed session is there for those who read it just then."""
 OPENING_SECONDS = 10.0
-"""How long an open gets to finish when the daemon stops and sessions stay."""
+"""How long opens and resets get to finish when the daemon stops and sessions stay."""
+RESET = "it was reset"
 
 
 class Outcome(Enum):
@@ -60,6 +66,7 @@ class SessionSettings:
     """How long an ended session is remembered."""
     outlive_the_daemon: bool = False
     """Whether a stop leaves them, with what runs in them, to the next daemon."""
+    files: FileSettings
 
 
 class Adopted(NamedTuple):
@@ -93,6 +100,8 @@ class Session:
     def __init__(self, record: SessionRecord, house: ExecHouse) -> None:
         self.record = record
         self.sandbox: Sandbox | None = None
+        self.files: FileDesk | None = None
+        """There while it is active."""
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
         self.execs = ExecShelf(house, shelf_name(record), on_ended=self.touch)
@@ -112,8 +121,9 @@ class Session:
 
     @property
     def seconds_left(self) -> float:
-        """Until it expires, if it is not used. A running command is use."""
-        idle = 0.0 if self.execs else time.monotonic() - self._last_use
+        """Until it expires, if it is not used. A running command is use, as is work on files."""
+        is_used = self.execs or self.files
+        idle = 0.0 if is_used else time.monotonic() - self._last_use
         return self.record.idle_seconds - idle
 
     def touch(self) -> None:
@@ -146,6 +156,10 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._by_thread: dict[tuple[str, str], Session] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[tuple[Session, Outcome]]] = {}
+        self._resetting: dict[tuple[str, str], asyncio.Task[Session]] = {}
+        """Never of a thread that is being opened, nor the other way round."""
+        self._unwanted: dict[tuple[str, str], Belongings] = {}
+        """Of sessions that were closed while they were being opened or reset."""
         self._tasks = Tasks()
         self._expiry_changed = asyncio.Event()
         self._draining = False
@@ -159,6 +173,8 @@ class Sessions:
             if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
                 await self._registry.save(record)
+            if record.unmoved_project_id:
+                record = await self._finish_move(record)
             session = Session(record, self.house)
             self._sessions[session.id] = session
             if record.state != SessionState.CLOSED:
@@ -168,9 +184,21 @@ class Sessions:
         self._tasks.spawn(self._keep_expiring(), "sessions-expiry")
         return self
 
+    async def _finish_move(self, record: SessionRecord) -> SessionRecord:
+        """Do what an earlier daemon had begun."""
+        try:
+            await self._pool.move_project_files(record.unmoved_project_id, record.project_id)
+        except OSError as error:
+            log.error("project_files.not_moved", session_id=record.session_id, error=str(error))
+            return record
+        self._pool.discard(Belongings(project_id=record.unmoved_project_id))
+        moved = replace(record, unmoved_project_id="")
+        await self._registry.save(moved)
+        return moved
+
     def _adopt(self, session: Session, adopted: Adopted) -> None:
         sandbox = adopted.sandbox
-        session.sandbox = sandbox
+        self._put_on(session, sandbox)
         session.execs.adopt(sandbox, adopted.states)
         sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
         log.info("session.adopted", session_id=session.id, execs=len(session.execs))
@@ -201,20 +229,25 @@ class Sessions:
             _, pending = await asyncio.wait(ends, timeout=grace_seconds)
             for end in pending:
                 end.cancel()
-        for opening in self._opening.values():
-            opening.cancel()
-        if self._opening:
-            await asyncio.wait(self._opening.values())
+        being_made = self._being_made
+        for task in being_made:
+            task.cancel()
+        if being_made:
+            await asyncio.wait(being_made)
         for session in tuple(self._sessions.values()):
             if session.is_active:
                 self._end(session, SessionState.LOST, "the daemon was stopped")
 
     async def _leave_for_the_next(self) -> None:
         """What is being opened is finished; what is open is written down."""
-        if self._opening:
-            await asyncio.wait(self._opening.values(), timeout=OPENING_SECONDS)
+        if self._being_made:
+            await asyncio.wait(self._being_made, timeout=OPENING_SECONDS)
         for session in self._sessions.values():
             session.execs.close()
+
+    @property
+    def _being_made(self) -> Sequence[asyncio.Task[Any]]:
+        return [*self._opening.values(), *self._resetting.values()]
 
     @property
     def is_draining(self) -> bool:
@@ -243,75 +276,109 @@ class Sessions:
         wanted = _Wanted(idle_seconds, metadata, env or {})
         self._refuse_if_draining()
         key = (user_id, thread_id)
+        while (resetting := self._resetting.get(key)) is not None:
+            await asyncio.wait([resetting])
         session = self._by_thread.get(key)
         if session is not None and session.is_active and key not in self._opening:
             return await self._attach(session, wanted)
         opening = self._opening.get(key)
         if opening is not None:
-            opened, _ = await self._opened_by(opening)
+            opened, _ = await self._made_by(opening)
             return await self._attach(opened, wanted)
         opening = asyncio.get_running_loop().create_task(
             self._create(key, wanted), name="session-open"
         )
         self._opening[key] = opening
         opening.add_done_callback(lambda task: self._on_opened(key, task))
-        return await self._opened_by(opening)
+        return await self._made_by(opening)
 
-    async def _opened_by(
-        self, opening: asyncio.Task[tuple[Session, Outcome]]
-    ) -> tuple[Session, Outcome]:
+    async def _made_by(self, task: asyncio.Task[T]) -> T:
         try:
             # Shielded: a caller that gives up must not take the session away from the others.
-            return await asyncio.shield(opening)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if opening.cancelled():  # by the shutdown, not by our caller
+            if task.cancelled():  # by the shutdown, not by our caller
                 self._refuse_if_draining()
             raise
 
     def _on_opened(self, key: tuple[str, str], task: asyncio.Task[tuple[Session, Outcome]]) -> None:
         del self._opening[key]
-        if not task.cancelled():
-            task.exception()  # every caller may have given up
+        self._discard_unwanted(key)
+        _look_at(task)
 
     async def _create(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
         earlier = self._by_thread.get(key)
-        kept = disk_of(earlier.record) if earlier else None
+        kept = belongings_of(earlier.record) if earlier else Belongings()
         sandbox = await self._pool.acquire(kept)
+        is_kept = _is_on(sandbox, kept)
         try:
             now = time.time()
+            before = earlier.record if earlier else None
             record = SessionRecord(
-                session_id=earlier.id if earlier else f"ses_{secrets.token_hex(12)}",
+                session_id=before.session_id if before else f"ses_{secrets.token_hex(12)}",
                 user_id=key[0],
                 thread_id=key[1],
                 state=SessionState.ACTIVE,
-                incarnation=earlier.record.incarnation + 1 if earlier else 1,
-                created_at=earlier.record.created_at if earlier else now,
+                incarnation=before.incarnation + 1 if before else 1,
+                created_at=before.created_at if before else now,
                 changed_at=now,
                 idle_seconds=wanted.idle_seconds or self._settings.idle_seconds,
-                metadata={**(earlier.record.metadata if earlier else {}), **wanted.metadata},
-                disk_id=sandbox.disk.id if sandbox.disk else "",
-                uid=sandbox.uid,
-                sandbox_id=sandbox.id,
-                env={**(earlier.record.env if earlier else {}), **wanted.env},
+                metadata={**(before.metadata if before else {}), **wanted.metadata},
+                env={**(before.env if before else {}), **wanted.env},
             )
-            await self._registry.save(record)
+            record = await self._move_in(record, sandbox, kept)
         except BaseException:
-            self._pool.release(sandbox, keep_disk=_is_on(sandbox, kept))
+            self._pool.release(sandbox, keep=is_kept)
             raise
+        if earlier is not None and earlier.record.state == SessionState.CLOSED:
+            self._pool.release(sandbox, keep=is_kept)
+            self._tasks.spawn(self._registry.save(earlier.record), "session-save")
+            return await self._create(key, wanted)
         if earlier is not None:
             earlier.execs.delete()  # of another incarnation
+        session = self._install(record, sandbox)
+        session.has_earlier_files = is_kept
+        outcome = Outcome.RECREATED if earlier else Outcome.CREATED
+        log.info("session.opened", session_id=session.id, outcome=outcome.name.lower())
+        return session, outcome
+
+    async def _move_in(
+        self, record: SessionRecord, sandbox: Sandbox, kept: Belongings
+    ) -> SessionRecord:
+        """Write down that a session is on this sandbox, which gets the project files from before.
+
+        Written down first: a daemon that starts after a crash finishes the move.
+        """
+        owned = sandbox.belongings
+        is_moving = kept.project_id not in ("", owned.project_id)
+        record = replace(
+            record,
+            disk_id=owned.disk.id if owned.disk else "",
+            uid=sandbox.uid,
+            sandbox_id=sandbox.id,
+            project_id=owned.project_id,
+            unmoved_project_id=kept.project_id if is_moving else "",
+        )
+        await self._registry.save(record)
+        if not is_moving:
+            return record
+        await self._pool.move_project_files(kept.project_id, owned.project_id)
+        self._pool.discard(Belongings(project_id=kept.project_id))
+        moved = replace(record, unmoved_project_id="")
+        self._tasks.spawn(self._registry.save(moved), "session-save")
+        return moved
+
+    def _install(self, record: SessionRecord, sandbox: Sandbox) -> Session:
+        """From here on the session is on this sandbox; SandboxLost if it is lost by now."""
         session = Session(record, self.house)
-        session.sandbox = sandbox
-        session.has_earlier_files = _is_on(sandbox, kept)
+        self._put_on(session, sandbox)
         self._sessions[session.id] = session
-        self._by_thread[key] = session
+        self._by_thread[record.user_id, record.thread_id] = session
         sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
         if not session.is_active:
             raise SandboxLost(session.record.end_reason)
         self._expiry_changed.set()
-        outcome = Outcome.RECREATED if earlier else Outcome.CREATED
-        log.info("session.opened", session_id=session.id, outcome=outcome.name.lower())
-        return session, outcome
+        return session
 
     async def _attach(self, session: Session, wanted: _Wanted) -> tuple[Session, Outcome]:
         session.touch()
@@ -327,6 +394,81 @@ class Sessions:
             self._expiry_changed.set()
             await self._registry.save(changed)
         return session, Outcome.ATTACHED
+
+    def _put_on(self, session: Session, sandbox: Sandbox) -> None:
+        session.sandbox = sandbox
+        project_dir = self._pool.project_dir(sandbox)
+        files = WorkspaceFiles(sandbox, self._settings.files, project_dir)
+        session.files = FileDesk(files, on_use=session.touch)
+
+    # --- reset ---
+
+    async def reset(self, session_id: str, *, incarnation: int = 0) -> Session:
+        """Give a session a fresh sandbox, of which only the project files are not new.
+
+        Racing callers share one reset. An incarnation of 0 means any.
+        """
+        self._refuse_if_draining()
+        key = _thread_of(self.get(session_id))
+        while (opening := self._opening.get(key)) is not None:
+            await asyncio.wait([opening])
+        session = self.get(session_id)
+        _check_incarnation(session, incarnation)
+        _check_open(session)
+        resetting = self._resetting.get(key)
+        if resetting is None:
+            resetting = asyncio.get_running_loop().create_task(
+                self._reset(session), name="session-reset"
+            )
+            self._resetting[key] = resetting
+            resetting.add_done_callback(_look_at)
+        return await self._made_by(resetting)
+
+    async def _reset(self, session: Session) -> Session:
+        try:
+            sandbox = await self._acquire_instead(session)
+            return await _to_its_end(self._swap(session, sandbox))
+        finally:
+            # Here and not in a callback: whoever comes next has seen the new sandbox.
+            key = _thread_of(session)
+            del self._resetting[key]
+            self._discard_unwanted(key)
+
+    async def _acquire_instead(self, session: Session) -> Sandbox:
+        """A sandbox to replace that of a session, which goes first if there may be no more."""
+        try:
+            return await self._pool.acquire()
+        except PoolExhausted:
+            if session.sandbox is None:
+                raise
+        self._stop(session, SessionState.LOST, RESET)
+        await self._registry.save(session.record)
+        return await self._pool.acquire()
+
+    async def _swap(self, session: Session, sandbox: Sandbox) -> Session:
+        if session.is_active:
+            self._stop(session, SessionState.LOST, RESET)
+        kept = belongings_of(session.record)
+        try:
+            _check_open(session)
+            record = replace(
+                session.record,
+                state=SessionState.ACTIVE,
+                incarnation=session.record.incarnation + 1,
+                changed_at=time.time(),
+                end_reason="",
+            )
+            record = await self._move_in(record, sandbox, kept)
+            _check_open(session)
+        except BaseException:
+            self._pool.release(sandbox)
+            self._tasks.spawn(self._registry.save(session.record), "session-save")
+            raise
+        self._pool.discard(Belongings(disk=kept.disk))
+        _say_farewell(session)
+        fresh = self._install(record, sandbox)
+        log.info("session.reset", session_id=session.id, incarnation=record.incarnation)
+        return fresh
 
     # --- use ---
 
@@ -364,11 +506,25 @@ class Sessions:
         """
         self._refuse_if_draining()
         session = self._active(session_id)
-        current = session.record.incarnation
-        if incarnation and incarnation != current:
-            raise SessionRecreated(session_id, asked=incarnation, current=current)
+        _check_incarnation(session, incarnation)
         session.touch()
         return session.start_exec(spec)
+
+    @asynccontextmanager
+    async def file_work(self, session_id: str, *, incarnation: int = 0) -> AsyncIterator[FileDesk]:
+        """Work on the files of an active session. What the session does not live to see the end of
+        has failed, whatever came of it."""
+        self._refuse_if_draining()
+        session = self._active(session_id)
+        _check_incarnation(session, incarnation)
+        assert session.files is not None
+        try:
+            with session.files.at_work():
+                yield session.files
+        except (FileWorkInterrupted, SandboxLost):
+            _check_active(session)
+            raise
+        _check_active(session)
 
     def find_exec(self, session_id: str, exec_id: str) -> Exec:
         """An exec, running or ended, also of a session that was lost meanwhile."""
@@ -381,15 +537,8 @@ class Sessions:
 
     def _active(self, session_id: str) -> Session:
         session = self.get(session_id)
-        match session.record.state:
-            case SessionState.ACTIVE:
-                return session
-            case SessionState.CLOSED:
-                raise SessionClosed(session_id)
-            case SessionState.EXPIRED:
-                raise SessionExpired(session_id, session.record.end_reason)
-            case SessionState.LOST:
-                raise SandboxLost(session.record.end_reason)
+        _check_active(session)
+        return session
 
     # --- ends ---
 
@@ -398,25 +547,42 @@ class Sessions:
         session = self.get(session_id)
         if session.record.state != SessionState.CLOSED:
             self._end(session, SessionState.CLOSED, "it was closed")
-            self._by_thread.pop((session.record.user_id, session.record.thread_id), None)
+            self._by_thread.pop(_thread_of(session), None)
         return session
 
     def _end(self, session: Session, state: SessionState, why: str) -> None:
         """End a session. Its files stay if its sandbox was lost: it may be opened again."""
-        kept = disk_of(session.record)
+        self._stop(session, state, why)
+        if state != SessionState.LOST:
+            _say_farewell(session)
+        self._tasks.spawn(self._registry.save(session.record), "session-save")
+        log.info("session.ended", session_id=session.id, state=state.value, why=why)
+
+    def _stop(self, session: Session, state: SessionState, why: str) -> None:
+        """End everything that runs in it, and give its sandbox up."""
+        kept = belongings_of(session.record)
         session.record = _ended(session.record, state, why)
         session.execs.end_all(Reason.SESSION_CLOSED)
+        if session.files is not None:
+            session.files.close()
+            session.files = None
         sandbox, session.sandbox = session.sandbox, None
         if sandbox is not None:
             sandbox.cut_off(why)
-            self._pool.release(sandbox, keep_disk=state == SessionState.LOST)
-        elif kept is not None and state != SessionState.LOST:
+            self._pool.release(sandbox, keep=state == SessionState.LOST)
+        elif state != SessionState.LOST:
+            self._discard(_thread_of(session), kept)
+
+    def _discard(self, key: tuple[str, str], kept: Belongings) -> None:
+        """Delete files of an ended session, when whoever is about to take them over has."""
+        if key in self._opening or key in self._resetting:
+            self._unwanted[key] = kept
+        else:
             self._pool.discard(kept)
-        if state != SessionState.LOST:
-            # Not at once: whoever reads hears the end first.
-            asyncio.get_running_loop().call_later(FAREWELL_SECONDS, session.execs.delete)
-        self._tasks.spawn(self._registry.save(session.record), "session-save")
-        log.info("session.ended", session_id=session.id, state=state.value, why=why)
+
+    def _discard_unwanted(self, key: tuple[str, str]) -> None:
+        if (kept := self._unwanted.pop(key, None)) is not None:
+            self._pool.discard(kept)
 
     def _on_sandbox_lost(self, session: Session, sandbox: Sandbox, why: str) -> None:
         if session.sandbox is sandbox:
@@ -453,9 +619,10 @@ class Sessions:
         left = []
         for session in tuple(self._sessions.values()):
             record = session.record
-            if record.state == SessionState.LOST and record.disk_id:
+            if record.state == SessionState.LOST and _has_files(record):
                 seconds = record.changed_at + record.idle_seconds - time.time()
-                if seconds > 0 or (record.user_id, record.thread_id) in self._opening:
+                key = _thread_of(session)
+                if seconds > 0 or key in self._opening or key in self._resetting:
                     left.append(max(seconds, 1.0))
                 else:
                     why = f"was lost and not opened again for {record.idle_seconds:g} s"
@@ -468,13 +635,13 @@ class Sessions:
             session
             for session in self._sessions.values()
             if not session.is_active
-            and not session.record.disk_id  # with files it has to expire first
+            and not _has_files(session.record)  # with files it has to expire first
             and session.record.changed_at < horizon
         ]
         for session in old:
             session.execs.delete()
             del self._sessions[session.id]
-            key = (session.record.user_id, session.record.thread_id)
+            key = _thread_of(session)
             if self._by_thread.get(key) is session:
                 del self._by_thread[key]
         if old:
@@ -498,19 +665,74 @@ def shelf_name(record: SessionRecord) -> str:
     return f"{record.session_id}.{record.incarnation}"
 
 
-def disk_of(record: SessionRecord) -> Disk | None:
-    """The disk that holds the files of a session."""
-    # Without an owner there is nobody it could be given to.
-    return Disk(id=record.disk_id, uid=record.uid) if record.disk_id and record.uid else None
+def belongings_of(record: SessionRecord) -> Belongings:
+    """What holds the files of a session."""
+    # Without an owner there is nobody a disk could be given to.
+    has_disk = record.disk_id and record.uid
+    disk = Disk(id=record.disk_id, uid=record.uid) if has_disk else None
+    return Belongings(disk=disk, project_id=record.project_id)
 
 
-def _is_on(sandbox: Sandbox, kept: Disk | None) -> bool:
-    return kept is not None and sandbox.disk == kept
+def _has_files(record: SessionRecord) -> bool:
+    return bool(record.disk_id or record.project_id)
+
+
+def _is_on(sandbox: Sandbox, kept: Belongings) -> bool:
+    return kept.disk is not None and sandbox.disk == kept.disk
+
+
+def _thread_of(session: Session) -> tuple[str, str]:
+    return session.record.user_id, session.record.thread_id
+
+
+def _check_incarnation(session: Session, asked: int) -> None:
+    current = session.record.incarnation
+    if asked and asked != current:
+        raise SessionRecreated(session.id, asked=asked, current=current)
+
+
+def _check_active(session: Session) -> None:
+    match session.record.state:
+        case SessionState.ACTIVE:
+            pass
+        case SessionState.CLOSED:
+            raise SessionClosed(session.id)
+        case SessionState.EXPIRED:
+            raise SessionExpired(session.id, session.record.end_reason)
+        case SessionState.LOST:
+            raise SandboxLost(session.record.end_reason)
+
+
+def _check_open(session: Session) -> None:
+    if session.record.state == SessionState.CLOSED:
+        raise SessionClosed(session.id)
+
+
+def _say_farewell(session: Session) -> None:
+    """Forget the execs of an ended session. Not at once: whoever reads hears the end first."""
+    asyncio.get_running_loop().call_later(FAREWELL_SECONDS, session.execs.delete)
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """See its error: every caller may have given up."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _to_its_end(work: Coroutine[None, None, T]) -> T:
+    """Finish work that must not be left half done; a cancel is raised after it."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        _look_at(task)
+        raise
 
 
 def _ended(record: SessionRecord, state: SessionState, why: str) -> SessionRecord:
     ended = replace(record, state=state, changed_at=time.time(), end_reason=why)
-    return ended if state == SessionState.LOST else replace(ended, disk_id="")
+    return ended if state == SessionState.LOST else replace(ended, disk_id="", project_id="")
 
 
 def _order(session: Session) -> tuple[float, str]:

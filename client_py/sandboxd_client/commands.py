@@ -10,7 +10,12 @@ from typing import Literal, overload
 
 from sandboxd_client import methods
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback, send_signal
-from sandboxd_client.errors import ConnectionLostError, ExecEndedError
+from sandboxd_client.connection import BackOff
+from sandboxd_client.errors import (
+    CommandNotStartableError,
+    ConnectionLostError,
+    ExecEndedError,
+)
 from sandboxd_client.results import CommandInfo, CommandResult
 from sandboxd_client.session import SessionHold, duration
 from sandboxd_proto.v1 import exec_pb2
@@ -105,17 +110,30 @@ class AsyncCommands:
             no_output_timeout=no_output_timeout,
             shell=shell,
         )
-        if not background and stdin is None and on_stdout is None and on_stderr is None:
-            result = await self._run(request)
-            return result.check() if check else result
         request.stdin = background or stdin is not None
-        handle = await start_exec(self._hold, request, on_stdout=on_stdout, on_stderr=on_stderr)
         if background:
+            handle = await start_exec(self._hold, request, on_stdout=on_stdout, on_stderr=on_stderr)
             if stdin is not None:
                 await handle.send_stdin(stdin)
             return handle
-        result = await _finished(handle, stdin)
-        return result.check() if check else result
+
+        async def once() -> CommandResult:
+            if stdin is None and on_stdout is None and on_stderr is None:
+                return await self._run(request)
+            handle = await start_exec(self._hold, request, on_stdout=on_stdout, on_stderr=on_stderr)
+            return await _finished(handle, stdin)
+
+        back_off = BackOff(self._hold.connection.timeouts.call)
+        while True:
+            try:
+                result = await once()
+                return result.check() if check else result
+            except CommandNotStartableError as error:
+                # There was no process for it just then. It never ran, so another one is safe.
+                if error.retry_after_seconds is None or exec_id is not None:
+                    raise
+                await back_off.pause(error)
+                request.exec_id = new_exec_id()
 
     async def list(self, *, running: bool = False) -> Sequence[CommandInfo]:
         """The commands of the session, newest first: those that run and those that ended lately.
@@ -198,6 +216,10 @@ async def start_exec(
     )
 
 
+def new_exec_id() -> str:
+    return f"exe_{secrets.token_hex(10)}"
+
+
 def exec_request(
     hold: SessionHold,
     command: str | Sequence[str],
@@ -213,7 +235,7 @@ def exec_request(
         session_id=hold.id,
         incarnation=hold.incarnation,
         # Always one of ours: it is what makes a repeated call run the command once.
-        exec_id=exec_id or f"exe_{secrets.token_hex(10)}",
+        exec_id=exec_id or new_exec_id(),
         cwd=cwd or "",
         env=env or {},
         shell_name=shell or "",

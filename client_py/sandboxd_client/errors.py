@@ -217,7 +217,10 @@ class CommandError(SandboxError):
 
 
 class CommandNotStartableError(CommandError):
-    """Directory, program or shell of the command does not exist."""
+    """Directory, program or shell of the command does not exist.
+
+    Or, with `retry_after_seconds`, there was no process for it just then, after some tries.
+    """
 
     reason = "COMMAND_NOT_STARTABLE"
 

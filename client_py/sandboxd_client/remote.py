@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +38,20 @@ _LONGEST_LOOK = 0.05
 class RemoteTransport:
     """A channel to a daemon. It belongs to the event loop that starts it."""
 
-    can_come_back = True
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._metadata = (
             (("authorization", f"Bearer {settings.token}"),) if settings.token else None
         )
         self._was_reached = False
-        self._callable = cache(self._make_callable)
+        self._callables: dict[str, Any] = {}
 
     async def start(self) -> None:
-        _ = self._channel
-
-    @cached_property
-    def _channel(self) -> aio.Channel:
         if self._settings.is_secure:
-            return aio.secure_channel(self._settings.target, self._credentials(), _OPTIONS)
-        return aio.insecure_channel(self._settings.target, _OPTIONS)
+            credentials = self._credentials()
+            self._channel = aio.secure_channel(self._settings.target, credentials, _OPTIONS)
+        else:
+            self._channel = aio.insecure_channel(self._settings.target, _OPTIONS)
 
     def _credentials(self) -> grpc.ChannelCredentials:
         if self._settings.ca_file is None:
@@ -65,6 +60,10 @@ class RemoteTransport:
             return grpc.ssl_channel_credentials(Path(self._settings.ca_file).read_bytes())
         except OSError as error:
             raise InvalidRequestError(f"SANDBOXD_CA_FILE cannot be read: {error}") from error
+
+    @property
+    def can_come_back(self) -> bool:
+        return self._was_reached
 
     async def ready(self, timeout: float) -> None:
         if not self._was_reached:
@@ -136,12 +135,15 @@ class RemoteTransport:
     async def aclose(self) -> None:
         await self._channel.close()
 
-    def _make_callable(self, method: Method[Any, Any], kind: str) -> Any:
-        return getattr(self._channel, kind)(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
-        )
+    def _callable(self, method: Method[Any, Any], kind: str) -> Any:
+        found = self._callables.get(method.name)
+        if found is None:
+            found = self._callables[method.name] = getattr(self._channel, kind)(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+        return found
 
     def _translated(self, error: aio.AioRpcError) -> SandboxError:
         packed = next((v for k, v in error.trailing_metadata() if k == TRAILER), None)

@@ -11,8 +11,9 @@ from sandboxd_client.methods import Method, Request, Response
 class Transport(Protocol):
     """Carries single calls. Every failure comes out as a SandboxError; nothing is tried twice."""
 
-    can_come_back: bool
-    """Whether a daemon that is gone may be there again a little later."""
+    @property
+    def can_come_back(self) -> bool:
+        """Whether a daemon that is not there may be there a little later."""
 
     async def start(self) -> None:
         """Get ready for calls."""

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import click
 import grpc
-from pydantic import ValidationError
 
-from sandboxd.config import Config
+from sandboxd.cli.settings import load_or_exit
 from sandboxd_proto.v1 import admin_service_pb2 as pb
 from sandboxd_proto.v1 import admin_service_pb2_grpc
 
@@ -46,7 +45,7 @@ def doctor(socket_path: Path | None, as_json: bool) -> None:
 
     Exit code 0 if none is missing, 1 if one is, 2 if no daemon answers.
     """
-    path = socket_path or _configured_socket()
+    path = socket_path or load_or_exit(None).config.api_socket
     try:
         protections = ask(path)
     except grpc.RpcError:
@@ -118,13 +117,6 @@ def as_document(protections: Sequence[pb.Protection]) -> str:
 
 def _width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _configured_socket() -> Path:
-    try:
-        return Config().api_socket
-    except ValidationError:
-        raise click.ClickException("the settings are not valid; the daemon says why") from None
 
 
 if __name__ == "__main__":

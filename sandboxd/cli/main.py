@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
+import structlog
 import uvloop
-from pydantic import ValidationError
 
 from sandboxd import __version__, logs
+from sandboxd.cli.config import config
 from sandboxd.cli.doctor import doctor
 from sandboxd.cli.selfcheck import selfcheck
-from sandboxd.config import Config
+from sandboxd.cli.settings import SettingsCommand, config_option, load_or_exit
 from sandboxd.daemon import Daemon, StartRefused
 from sandboxd.daemon import serve as serve_daemon
 from sandboxd.service.server import AddressInUse
+
+log = structlog.get_logger()
 
 
 @click.group()
@@ -23,35 +28,28 @@ def main() -> None:
     """Sandboxes for AI agents."""
 
 
-@main.command()
-def serve() -> None:
+@main.command(cls=SettingsCommand)
+@config_option
+def serve(config_file: Path | None, **flags: Any) -> None:
     """Run the daemon in the foreground until Ctrl-C or SIGTERM.
 
-    Settings come from the environment; see sandboxd/config.py.
+    A setting comes from its flag, else from its environment variable, else from the settings file.
     """
+    loaded = load_or_exit(config_file, flags)
+    logs.configure(loaded.config.log_level)
+    for warning in loaded.warnings:
+        log.warning("setting.ignored", name=warning.origin.name, why=warning.text)
     try:
-        config = Config()
-    except ValidationError as error:
-        raise click.ClickException(_explain(error)) from None
-    logs.configure(config.log_level)
-    try:
-        uvloop.run(serve_daemon(config, on_ready=_say_ready))
+        uvloop.run(serve_daemon(loaded.config, on_ready=_say_ready))
     except (StartRefused, AddressInUse) as error:
         click.echo(f"sandboxd: {error}", err=True)
         sys.exit(1)
 
 
+main.add_command(config)
 main.add_command(doctor)
 main.add_command(selfcheck)
 
 
 def _say_ready(daemon: Daemon) -> None:
     click.echo(f"sandboxd: listening on unix:{daemon.config.api_socket}", err=True)
-
-
-def _explain(error: ValidationError) -> str:
-    problems = [
-        f"{'.'.join(map(str, problem['loc'])) or 'settings'}: {problem['msg']}"
-        for problem in error.errors()
-    ]
-    return "; ".join(problems)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 import grpc
-from pydantic import ValidationError
 
 from sandboxd.cli.doctor import summary
+from sandboxd.cli.settings import load_or_exit
 from sandboxd.config import Config
 from sandboxd.examination import NOT_YET
 from sandboxd_proto.v1 import (
@@ -60,10 +60,7 @@ TRY_PYTHON = (
 @click.option("--no-session", is_flag=True, help="Only tell the status and how to use it.")
 def selfcheck(socket_path: Path | None, wait_seconds: float, no_session: bool) -> None:
     """Wait until the daemon is ready, run one session through its API, and tell how to use it."""
-    try:
-        config = Config()
-    except ValidationError:
-        raise click.ClickException("the settings are not valid; the daemon says why") from None
+    config = load_or_exit(None).config
     path = socket_path or config.api_socket
     with grpc.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS) as channel:
         try:

@@ -51,6 +51,8 @@ class ContainerSpec:
     cpu_quota_us: int
     """CPU time per 100 ms period, in microseconds; 0 means no quota."""
     nofile: int
+    max_file_bytes: int
+    """Largest file that a process may write."""
     network_mode: str
     runtime: str | None
     """Name of an OCI runtime the engine knows, or None for its default."""

@@ -447,6 +447,7 @@ def _limits(spec: ContainerSpec) -> dict[str, Any]:
         "PidsLimit": spec.pids,
         "Ulimits": [
             {"Name": "nofile", "Soft": spec.nofile, "Hard": spec.nofile},
+            {"Name": "fsize", "Soft": spec.max_file_bytes, "Hard": spec.max_file_bytes},
             {"Name": "core", "Soft": 0, "Hard": 0},
         ],
     }

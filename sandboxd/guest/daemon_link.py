@@ -1,5 +1,7 @@
 """The guest's end of the link: what is on its way to the daemon, and what came from it."""
 
+import array
+import os
 import select
 import socket
 import time
@@ -14,6 +16,9 @@ LINGER_SECONDS = 0.001
 """How long a little output of a young command waits for the exit, to leave in one piece with it."""
 
 
+_RIGHTS_SPACE = socket.CMSG_SPACE(4 * array.array("i").itemsize)
+
+
 class DaemonLink:
     """One connection after the other. Without one, what is sent is dropped."""
 
@@ -22,6 +27,8 @@ class DaemonLink:
         self._connection: socket.socket | None = None
         self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
         self.inbox: deque[tuple[int, int, bytes]] = deque()
+        self._descriptors: deque[int] = deque()
+        """Those that came along, in the order of the frames that they belong to."""
         self.outgoing: deque[bytes | memoryview] = deque()
         self.outgoing_bytes = 0
         self.queued = 0
@@ -44,6 +51,8 @@ class DaemonLink:
         self.descriptor = -1
         self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
         self.inbox.clear()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
         self.outgoing.clear()
         self.outgoing_bytes = self.queued = 0
         self.linger_until = 0.0
@@ -107,11 +116,28 @@ class DaemonLink:
         if self._connection is None:
             return False
         try:
-            data = self._connection.recv(1 << 16)
+            data, rights, _, _ = self._connection.recvmsg(1 << 16, _RIGHTS_SPACE)
         except BlockingIOError:
             return True
         except ConnectionResetError:
             return False
+        if rights:
+            self._take_descriptors(rights)
         for frame in self._decoder.feed(data):
             self.inbox.append((frame.kind, frame.channel, bytes(frame.payload)))
         return bool(data)
+
+    def _take_descriptors(self, rights: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in rights:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+                self._descriptors.extend(numbers)
+                for number in numbers:
+                    os.set_inheritable(number, False)
+
+    def take_descriptor(self) -> int:
+        """The one that belongs to the frame just taken from the inbox."""
+        if not self._descriptors:
+            raise frames.ProtocolError("no descriptor came along")
+        return self._descriptors.popleft()

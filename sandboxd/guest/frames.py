@@ -14,6 +14,9 @@ commands go on, up to their windows. After a second hello, with is_resumed set, 
 execs with one STATE each, ended ones that were not released included, and then says READY. The
 daemon answers each with RESUME, which says up to where it has the output; from there on the guest
 sends it again, with a fresh window less what is sent. An ended exec is sent its EXITED again.
+
+Work on files has no place on the link: each FILES comes with a descriptor, the socket to a worker
+that the guest forks for it.
 """
 
 import struct
@@ -21,7 +24,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 HEADER = struct.Struct("!IBI")
 WINDOW = 512 << 10
 FRAME_COST = 1024
@@ -29,6 +32,8 @@ FRAME_COST = 1024
 bounds how many of them a hostile guest can make the daemon handle in one turn."""
 MAX_CHUNK = 1 << 16
 MAX_REFUSAL = 256
+NO_PROCESS = "no process could be started"
+"""How a refusal begins that another try a moment later may not meet."""
 MAX_GUEST_PAYLOAD = MAX_CHUNK + 64
 """Largest payload the daemon accepts."""
 MAX_DAEMON_PAYLOAD = 1 << 20
@@ -77,6 +82,8 @@ class Kind(IntEnum):
     INPUT_TAKEN = 19  # guest: bytes of standard input taken in all; the next may be sent
     SIGNAL = 20  # daemon: signal number, target
     RESIZE = 21  # daemon: rows, columns of the terminal
+    FILES = 22  # daemon: the channel is the number of a worker; a socket to it comes along
+    FILES_END = 23  # daemon: the worker of this number is not needed any more
 
 
 class Stream(IntEnum):

@@ -14,11 +14,12 @@ from . import frames, named_shell, processes
 from .daemon_link import LINGER_SECONDS, DaemonLink
 from .ended import EndedExecs
 from .execution import Exec, Output
+from .file_workers import FileWorkers
 from .frames import Cause, Kind, Stream
 from .interaction import Interaction
 from .processes import Beginning
 from .request import command_of, label_of
-from .settings import Settings, environment_of
+from .settings import Settings, environment_of, start_dir_of
 from .shell import Refusal, Shells
 from .spawner import ALONE_SECONDS, PATIENCE_SECONDS, Spawner
 
@@ -60,7 +61,7 @@ class Guest:
         self._spawner = spawner
         self._asks_to_place = settings["asks_to_place"]
         self._grace_seconds = settings.get("grace_seconds", 0.0)
-        self._workspace = settings["workspace"]
+        self._workspace = start_dir_of(settings)
         self._shells = Shells(
             workspace=self._workspace,
             environment=environment_of(settings),
@@ -85,6 +86,7 @@ class Guest:
         self._pipes = select.epoll()
         self._pipes_watched = True
         self._interaction = Interaction(self._poll)
+        self._workers = FileWorkers()
         self._link = DaemonLink(self._poll)
         self._is_welcome = True
         self._is_lost = False
@@ -157,7 +159,8 @@ class Guest:
         self._leftovers_known = True
         self._shells.settle_states()
         there = processes.living() if processes.are_any() else ()
-        self._leftovers = frozenset((one.pid, one.started) for one in there)
+        workers = self._workers.pids
+        self._leftovers = frozenset((p.pid, p.started) for p in there if p.pid not in workers)
 
     def _prepare_quietly(self) -> None:
         """Fails at the limit of processes, or when a command kills what it can see; then the next
@@ -207,6 +210,7 @@ class Guest:
         self._redial_at = now if self._is_welcome else now + REDIAL_SECONDS
         self._end_at = min(self._end_at, now + self._grace_seconds)
         self._link.close()
+        self._workers.end_all()
         self._is_lost = self._is_welcome = False
         self._ended.flow_is_lost()
         self._watch_pipes(True)
@@ -237,7 +241,7 @@ class Guest:
         self._redial_at = self._end_at = float("inf")
         self._grace_seconds = settings.get("grace_seconds", self._grace_seconds)
         if "workspace" in settings and "env" in settings:
-            self._workspace = settings["workspace"]
+            self._workspace = start_dir_of(settings)
             self._shells.change(workspace=self._workspace, environment=environment_of(settings))
         for execution in self._ended.all():
             state = execution.state(has_ended=True)
@@ -346,8 +350,16 @@ class Guest:
             self._link.send(frames.encode(Kind.PONG, payload=payload))
         elif kind == Kind.RESUME:
             self._resume(channel, *frames.decode_resume(payload))
+        elif kind in (Kind.FILES, Kind.FILES_END):
+            self._have_worked(kind, channel)
         else:
             self._interaction.handle(kind, self._running.get(channel), payload)
+
+    def _have_worked(self, kind: int, number: int) -> None:
+        if kind == Kind.FILES:
+            self._workers.start(number, self._link.take_descriptor(), self._workspace)
+        else:
+            self._workers.end(number)
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
         command = command_of(request, self._workspace)
@@ -363,7 +375,7 @@ class Guest:
             self._refuse(channel, str(refusal))
             return
         except OSError as error:
-            self._refuse(channel, f"no process could be started ({error.strerror})")
+            self._refuse(channel, f"{frames.NO_PROCESS} ({error.strerror})")
             return
         streams = started.shell.streams
         execution = Exec(
@@ -388,7 +400,7 @@ class Guest:
     def _make_room(self) -> None:
         """No process is left for a command: end those that earlier commands have left behind."""
         running = {one.pid for one in self._running.values() if one.status is None}
-        processes.end_leftovers(running, self._reap)
+        processes.end_leftovers(running | self._workers.pids, self._reap)
 
     def _refuse(self, channel: int, why: str) -> None:
         text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
@@ -436,9 +448,8 @@ class Guest:
     def _is_alone(self, execution: Exec) -> bool:
         """Whether nothing but the waiting shell would have to be spared."""
         ours = {execution.pid, self._shells.waiting_pid}
-        return len(self._by_pid) == 1 and not any(
-            pid not in ours for pid, _ in execution.beginning.seen
-        )
+        is_only = len(self._by_pid) == 1 and not self._workers.pids
+        return is_only and not any(pid not in ours for pid, _ in execution.beginning.seen)
 
     def _kill(self, channel: int) -> None:
         execution = self._running.get(channel)
@@ -448,6 +459,7 @@ class Guest:
         spared = {one.pid for one in others if one.status is None}
         if self._shells.waiting_pid is not None:
             spared.add(self._shells.waiting_pid)
+        spared |= self._workers.pids
         execution.cause = Cause.KILLED
         if self._is_alone(execution):
             processes.sweep(self._reap)
@@ -481,6 +493,7 @@ class Guest:
             if pid == 0:
                 return
             self._shells.forget(pid)
+            self._workers.forget(pid)
             execution = self._by_pid.pop(pid, None)
             if execution is not None:
                 execution.has_ended(status)

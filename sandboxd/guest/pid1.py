@@ -31,6 +31,8 @@ def main() -> None:
     settings = _welcome(connection)
     for name in settings["directories"]:
         os.makedirs(os.path.join(settings["workspace"], name), exist_ok=True)
+    for name, target in settings.get("links", {}).items():
+        os.symlink(target, os.path.join(settings["workspace"], name))
     # Nothing that lives now will ever be garbage; collections should not look at it again.
     gc.collect()
     gc.freeze()

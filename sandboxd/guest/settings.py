@@ -6,8 +6,12 @@ from typing import NotRequired, TypedDict
 
 class Settings(TypedDict):
     workspace: str
+    start_dir: NotRequired[str]
+    """Where commands start; without it, in the workspace."""
     directories: list[str]
     """To be made in the workspace."""
+    links: NotRequired[dict[str, str]]
+    """Likewise, with their targets."""
     env: dict[str, str]
     asks_to_place: bool
     """Whether each new shell has to be moved by the daemon to where commands belong."""
@@ -20,3 +24,7 @@ class Settings(TypedDict):
 def environment_of(settings: Settings) -> dict[str, str]:
     """The image's own variables are what its author meant commands to see."""
     return {**os.environ, **settings["env"]}
+
+
+def start_dir_of(settings: Settings) -> str:
+    return settings.get("start_dir", settings["workspace"])

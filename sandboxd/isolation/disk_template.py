@@ -8,18 +8,18 @@ import subprocess
 from pathlib import Path
 
 from sandboxd.isolation import loop_mount
+from sandboxd.isolation.layout import AGENT_WORKSPACE, OUTPUTS, PROJECT_FILES, Layout
 
 SLACK_BYTES = 32 << 10
 """Free beyond the size, for what the filesystem itself needs to keep one file of that size."""
 
 WORKSPACE = "workspace"
 """What of a disk is bound into a sandbox."""
-PROJECT_FILES = "project_files"
-"""Root's: commands read it, and because of the sticky bit above it cannot rename it away."""
-OWNED_BY_SANDBOX = ("agent_workspace", "outputs")
+OWNED_BY_SANDBOX = (OUTPUTS,)
+"""The rest is root's: because of the sticky bit above it, commands cannot rename it away."""
 
 _RESERVE = ".reserve"  # outside of what is bound: holds what must not be free
-_FORMAT = 1  # raise it when disks made from here on are to look different
+_FORMAT = 2  # raise it when disks made from here on are to look different
 _BLOCK = 4096
 _BLOCKS_PER_GROUP = 32768
 _INODES_PER_BLOCK = 16
@@ -37,17 +37,19 @@ class TemplateFailed(Exception):
     """No template can be made; the text says why."""
 
 
-def file_name(*, size_bytes: int, max_files: int) -> str:
+def file_name(*, size_bytes: int, max_files: int, layout: Layout) -> str:
     # How much an empty filesystem has free is for the kernel to say, so each makes its own.
-    return f"template-{_FORMAT}-{size_bytes}-{max_files}-{platform.release()}"
+    return f"template-{_FORMAT}-{layout}-{size_bytes}-{max_files}-{platform.release()}"
 
 
-def build(image: Path, mount_point: Path, *, size_bytes: int, max_files: int) -> None:
+def build(
+    image: Path, mount_point: Path, *, size_bytes: int, max_files: int, layout: Layout
+) -> None:
     """Make a template, sparse. After an error the file is the caller's to remove."""
     free_blocks = _blocks(size_bytes + SLACK_BYTES)
     _make_filesystem(image, blocks=_room_for(free_blocks, max_files), inodes=max_files)
     with loop_mount.attached(image, mount_point):
-        _lay_out(mount_point)
+        _lay_out(mount_point, layout)
         _leave_free(mount_point, blocks=free_blocks, files=max_files)
     with image.open("rb") as file:
         os.fsync(file.fileno())  # its name is to stand for whole templates only
@@ -99,12 +101,16 @@ def _make_filesystem(image: Path, *, blocks: int, inodes: int) -> None:
         raise TemplateFailed(f"mke2fs failed: {said}") from None
 
 
-def _lay_out(root: Path) -> None:
+def _lay_out(root: Path, layout: Layout) -> None:
     root.chmod(0o700)  # while it is mounted on the host, its users are kept out here
     _make_directory(root / _RESERVE, 0o700)
     _make_directory(root / WORKSPACE, 0o1777)
-    for name in (PROJECT_FILES, *OWNED_BY_SANDBOX):
+    for name in (PROJECT_FILES, OUTPUTS):
         _make_directory(root / WORKSPACE / name, 0o755)
+    if layout == Layout.SHARED:
+        (root / WORKSPACE / AGENT_WORKSPACE).symlink_to(".")
+    else:
+        _make_directory(root / WORKSPACE / AGENT_WORKSPACE, 0o1777)
 
 
 def _make_directory(path: Path, mode: int) -> None:

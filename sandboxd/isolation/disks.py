@@ -35,6 +35,7 @@ from sandboxd.isolation.image_file import (
     half_made,
     is_fully_allocated,
 )
+from sandboxd.isolation.layout import Layout
 
 log = structlog.get_logger()
 
@@ -72,6 +73,7 @@ class DiskSettings:
     """Files, directories and symbolic links there can be, beyond those of a new disk."""
     reserve_bytes: int
     """Free space of the host's filesystem that no disk is made of."""
+    layout: Layout = Layout.SHARED
     deadline_seconds: float = 60.0
     """For one operation of the host's filesystem."""
     busy_seconds: float = 10.0
@@ -103,7 +105,7 @@ class Disks:
     def __init__(self, settings: DiskSettings) -> None:
         self._settings = settings
         self._template = settings.directory / disk_template.file_name(
-            size_bytes=settings.size_bytes, max_files=settings.max_files
+            size_bytes=settings.size_bytes, max_files=settings.max_files, layout=settings.layout
         )
         self._building_template = asyncio.Lock()
         self._allocating = threading.Lock()
@@ -210,6 +212,7 @@ class Disks:
                 self._mount_point(),
                 size_bytes=settings.size_bytes,
                 max_files=settings.max_files,
+                layout=settings.layout,
             )
 
     def _make(self, image: Path, uid: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import json
+import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Protocol, cast
@@ -25,6 +28,9 @@ MAX_UNSENT_BYTES = 8 << 20
 """A guest that leaves more than this unread does not serve any more."""
 MAX_CHANNEL = 1 << 31
 """Far more than there can have been; numbers after it still fit a frame."""
+HAND_OVER_SECONDS = 5.0
+"""For what is on its way to leave, before a socket can be handed over."""
+HAND_OVER_LOOK_SECONDS = 0.001
 FRAME_SECONDS = 5.0
 """A frame that has begun must be whole after this time."""
 
@@ -89,6 +95,7 @@ class GuestLink(asyncio.Protocol):
         self._pongs: dict[bytes, asyncio.Future[None]] = {}
         self._pings = 0
         self._frame_timer: asyncio.TimerHandle | None = None
+        self._last_worker = 0
         self.closed_because: str | None = None
 
     @property
@@ -185,6 +192,49 @@ class GuestLink(asyncio.Protocol):
     def end_input(self, number: int) -> None:
         if number in self._open:
             self._send(frames.encode(Kind.INPUT_END, number))
+
+    async def start_worker(self, its_end: socket.socket) -> int:
+        """Have the guest fork a worker for files, with this end of a pair of sockets; returns its
+        number. LinkClosed, or TimeoutError while the guest reads nothing."""
+        async with asyncio.timeout(HAND_OVER_SECONDS):
+            while True:
+                number = self._hand_over(its_end)
+                if number is not None:
+                    return number
+                await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
+
+    def end_worker(self, number: int) -> None:
+        """Let the guest end it, if it lives yet."""
+        if self.is_open:
+            with suppress(LinkClosed):  # then it has ended
+                self._send(frames.encode(Kind.FILES_END, number))
+
+    def _hand_over(self, its_end: socket.socket) -> int | None:
+        """None while something else has to leave first: a transport cannot send descriptors, and
+        what goes past it must not overtake."""
+        if self._transport is None or self.closed_because is not None:
+            raise LinkClosed(self.closed_because or "not connected")
+        if self._transport.get_write_buffer_size():
+            return None
+        number = self._last_worker % MAX_CHANNEL + 1
+        data = frames.encode(Kind.FILES, number)
+        rights = array.array("i", [its_end.fileno()])
+        descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
+        try:
+            with socket.socket(fileno=descriptor) as beside:
+                sent = beside.sendmsg(
+                    [data],
+                    [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
+                    socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,
+                )
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise LinkClosed("the guest went away") from error
+        self._last_worker = number
+        if sent < len(data):
+            self._send(data[sent:])
+        return number
 
     def close(self, why: str) -> None:
         """Cut the guest off; every open channel hears why. Later calls change nothing."""

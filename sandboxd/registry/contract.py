@@ -39,6 +39,10 @@ class SessionRecord:
     """The sandbox it has, or had last."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of all its commands."""
+    project_id: str = ""
+    """Directory of its project files; empty when there is none."""
+    unmoved_project_id: str = ""
+    """Where project files are still to be moved from, if the daemon died while it did that."""
 
 
 class Registry(Protocol):

@@ -30,7 +30,9 @@ CREATE TABLE IF NOT EXISTS sessions (
   disk_id TEXT NOT NULL DEFAULT '',
   uid INTEGER NOT NULL DEFAULT 0,
   sandbox_id TEXT NOT NULL DEFAULT '',
-  env TEXT NOT NULL DEFAULT '{}'
+  env TEXT NOT NULL DEFAULT '{}',
+  project_id TEXT NOT NULL DEFAULT '',
+  unmoved_project_id TEXT NOT NULL DEFAULT ''
 ) STRICT;
 """
 _LATER_COLUMNS = {
@@ -38,11 +40,13 @@ _LATER_COLUMNS = {
     "uid": "INTEGER NOT NULL DEFAULT 0",
     "sandbox_id": "TEXT NOT NULL DEFAULT ''",
     "env": "TEXT NOT NULL DEFAULT '{}'",
+    "project_id": "TEXT NOT NULL DEFAULT ''",
+    "unmoved_project_id": "TEXT NOT NULL DEFAULT ''",
 }
 """What a file of an earlier release may lack."""
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
-    "metadata, end_reason, disk_id, uid, sandbox_id, env"
+    "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id"
 )
 
 
@@ -108,6 +112,8 @@ class SqliteRegistry:
                     uid=row[11],
                     sandbox_id=row[12],
                     env=json.loads(row[13]),
+                    project_id=row[14],
+                    unmoved_project_id=row[15],
                 )
                 async for row in rows
             ]
@@ -130,6 +136,8 @@ class SqliteRegistry:
                 record.uid,
                 record.sandbox_id,
                 json.dumps(dict(record.env)),
+                record.project_id,
+                record.unmoved_project_id,
             ),
         )
 

@@ -6,6 +6,7 @@ costs more than all of our own code on the way of a short command.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests
+from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests, UploadStalled
 from sandboxd.service.status import internal_status, to_status
 from sandboxd.service.wire import Context
 
@@ -30,8 +31,10 @@ class CallGuard:
     Without it grpc.aio would send the text of an unexpected exception to the caller.
     """
 
-    def __init__(self, *, max_calls: int) -> None:
+    def __init__(self, *, max_calls: int, idle_seconds: float = 60.0) -> None:
+        """`idle_seconds`: how long a caller that streams may send nothing."""
         self._max_calls = max_calls
+        self._idle_seconds = idle_seconds
         self._calls = 0
 
     def handler(self, service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
@@ -45,6 +48,9 @@ class CallGuard:
     def _method(self, method: MethodDescriptor, behaviour: Any) -> Any:
         read = _readable(GetMessageClass(method.input_type))
         write = GetMessageClass(method.output_type).SerializeToString
+        if method.client_streaming:
+            upload = self._upload(behaviour, method.name)
+            return grpc.stream_unary_rpc_method_handler(upload, read, write)
         if method.server_streaming:
             stream = self._stream(behaviour, method.name)
             return grpc.unary_stream_rpc_method_handler(stream, read, write)
@@ -78,15 +84,41 @@ class CallGuard:
 
         return call
 
+    def _upload(self, behaviour: Any, method: str) -> Any:
+        async def call(requests: AsyncIterator[Any], context: Context) -> Any:
+            self._calls += 1
+            try:
+                self._check_room()
+                return await behaviour(self._arriving(requests), context)
+            except Exception as error:
+                await self._fail(error, context, method)
+            finally:
+                self._calls -= 1
+
+        return call
+
+    async def _arriving(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """The messages of a caller that does not pause for too long."""
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_seconds):
+                    request = await anext(requests)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise UploadStalled(self._idle_seconds) from None
+            _check_readable(request)
+            yield request
+
     def _admit(self, request: Any) -> None:
+        self._check_room()
+        _check_readable(request)
+
+    def _check_room(self) -> None:
         if self._calls > self._max_calls:
             raise TooManyRequests(
                 "The daemon serves as many calls as it may; try again in a moment.",
                 retry_after_seconds=1.0,
-            )
-        if request is None:
-            raise InvalidRequest(
-                "request", "it is no such message, or a string in it is not UTF-8; check the stubs"
             )
 
     async def _fail(self, error: Exception, context: Context, method: str) -> NoReturn:
@@ -99,6 +131,13 @@ class CallGuard:
         log.error("call.failed", method=method, error_id=error_id, exc_info=error)
         await context.abort_with_status(internal_status(error_id))
         raise AssertionError("abort returned")
+
+
+def _check_readable(request: Any) -> None:
+    if request is None:
+        raise InvalidRequest(
+            "request", "it is no such message, or a string in it is not UTF-8; check the stubs"
+        )
 
 
 def _readable(request_type: type[Message]) -> Callable[[bytes], Message | None]:

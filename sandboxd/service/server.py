@@ -11,18 +11,25 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from sandboxd.config import Config
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.file_service import FileServicer
 from sandboxd.service.guard import CallGuard
 from sandboxd.service.reflection import add_reflection
 from sandboxd.service.session_service import SessionServicer
-from sandboxd_proto.v1 import admin_service_pb2, exec_service_pb2, session_service_pb2
+from sandboxd_proto.v1 import (
+    admin_service_pb2,
+    exec_service_pb2,
+    file_service_pb2,
+    session_service_pb2,
+)
 
 MAX_MESSAGE_BYTES = 16 << 20
 LAST_WORDS_SECONDS = 1.0
 """For calls to end by themselves once their commands have."""
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
+_FILES = file_service_pb2.DESCRIPTOR.services_by_name["FileService"]
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
-SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _ADMIN))
+SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _FILES, _ADMIN))
 
 
 class AddressInUse(Exception):
@@ -30,7 +37,7 @@ class AddressInUse(Exception):
 
 
 class ApiServer:
-    """Serves the API until it is stopped. Without a start its handlers can be called in the process."""
+    """Serves the API until it is stopped. Its handlers can also be called without a server."""
 
     def __init__(
         self,
@@ -38,13 +45,15 @@ class ApiServer:
         *,
         sessions: SessionServicer,
         execs: ExecServicer,
+        files: FileServicer,
         admin: AdminServicer,
     ) -> None:
         self._config = config
-        guard = CallGuard(max_calls=config.max_calls)
+        guard = CallGuard(max_calls=config.max_calls, idle_seconds=config.upload_idle_seconds)
         self.handlers = (
             guard.handler(_SESSIONS, sessions),
             guard.handler(_EXECS, execs),
+            guard.handler(_FILES, files),
             guard.handler(_ADMIN, admin),
         )
         self.port = 0

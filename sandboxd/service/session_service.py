@@ -61,3 +61,9 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
     ) -> pb.CloseSessionResponse:
         session = self._sessions.close(request.session_id)
         return pb.CloseSessionResponse(session=wire.session(session, self._config))
+
+    async def ResetSession(
+        self, request: pb.ResetSessionRequest, context: Context
+    ) -> pb.ResetSessionResponse:
+        session = await self._sessions.reset(request.session_id, incarnation=request.incarnation)
+        return pb.ResetSessionResponse(session=wire.session(session, self._config))

@@ -267,7 +267,7 @@ def _stream(value: exec_pb2.OutputStream.ValueType) -> Stream:
     return Stream.STDERR if value == exec_pb2.OUTPUT_STREAM_STDERR else Stream.STDOUT
 
 
-def _bounded(field: str, value: int, *, default: int, limit: int) -> int:
+def bounded(field: str, value: int, *, default: int, limit: int) -> int:
     if value > limit:
         raise InvalidRequest(field, f"it may be at most {limit}")
     return value or default
@@ -302,6 +302,7 @@ def limits(config: Config) -> session_pb2.SessionLimits:
         default_exec_timeout=duration(config.default_exec_seconds),
         max_exec_timeout=duration(config.max_exec_seconds),
         max_run_output_bytes=config.max_run_output_bytes,
+        max_file_bytes=config.max_file_bytes,
     )
 
 
@@ -418,7 +419,7 @@ def read_output(
     one: Exec, request: exec_service_pb2.ReadOutputRequest
 ) -> exec_service_pb2.ReadOutputResponse:
     stream = _stream(request.stream)
-    limit = _bounded("max_bytes", request.max_bytes, default=DEFAULT_READ, limit=MAX_OUTPUT_BYTES)
+    limit = bounded("max_bytes", request.max_bytes, default=DEFAULT_READ, limit=MAX_OUTPUT_BYTES)
     # Beyond the end there is nothing, which is no error: more may come.
     offset = min(request.offset, one.length(stream))
     piece = spool_of(one).read(stream, offset, limit)
@@ -433,11 +434,11 @@ def read_output(
 
 def search(request: exec_service_pb2.SearchOutputRequest) -> SearchQuery:
     only = request.stream != exec_pb2.OUTPUT_STREAM_UNSPECIFIED
-    context = _bounded("context_lines", request.context_lines, default=0, limit=MAX_CONTEXT)
+    context = bounded("context_lines", request.context_lines, default=0, limit=MAX_CONTEXT)
     return SearchQuery(
         pattern=request.pattern,
         streams=[_stream(request.stream)] if only else list(Stream),
-        max_matches=_bounded(
+        max_matches=bounded(
             "max_matches", request.max_matches, default=DEFAULT_MATCHES, limit=MAX_MATCHES
         ),
         before_lines=context,
@@ -466,9 +467,7 @@ def search_response(found: SearchResult) -> exec_service_pb2.SearchOutputRespons
 def preview(
     one: Exec, request: exec_service_pb2.PreviewOutputRequest
 ) -> exec_service_pb2.PreviewOutputResponse:
-    limit = _bounded(
-        "max_bytes", request.max_bytes, default=DEFAULT_PREVIEW, limit=MAX_OUTPUT_BYTES
-    )
+    limit = bounded("max_bytes", request.max_bytes, default=DEFAULT_PREVIEW, limit=MAX_OUTPUT_BYTES)
     spool = spool_of(one)
 
     def of(stream: Stream) -> exec_pb2.OutputPreview:

@@ -8,6 +8,7 @@ from typing import Any
 from sandboxd.config import Config
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
+from sandboxd.files import FileSettings
 from sandboxd.pool import PoolSettings
 from sandboxd.sandbox import SandboxSettings
 from sandboxd.sessions import SessionSettings
@@ -27,12 +28,14 @@ def of_sandboxes(directory: Path) -> SandboxSettings:
         runtime_dir=directory,
         guest_dir=directory,
         links_dir=directory / "links",
+        projects_dir=directory / "projects",
         user="sandboxuser",
         seccomp="{}",
         write_bytes_per_second=0,
         workspace_dir="/workspace",
         workspace_bytes=MIB,
         workspace_files=16,
+        max_file_bytes=MIB,
         memory_bytes=64 * MIB,
         cpu_quota_us=0,
         max_processes=16,
@@ -47,7 +50,11 @@ def of_pool(**settings: Any) -> PoolSettings:
 
 
 def of_sessions(**settings: Any) -> SessionSettings:
-    return SessionSettings(**{"idle_seconds": NEVER, "memory_seconds": NEVER, **settings})
+    files = FileSettings(
+        workspace_dir="/workspace", max_file_bytes=MIB, workspace_bytes=MIB, workspace_files=16
+    )
+    patient = {"idle_seconds": NEVER, "memory_seconds": NEVER, "files": files}
+    return SessionSettings(**{**patient, **settings})
 
 
 def of_execs(directory: Path, **settings: Any) -> ExecHouse:

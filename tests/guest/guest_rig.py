@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0
 """Seconds after which a guest that does not answer hangs."""
 
-_PROGRAM = """
+PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from guest import pid1, shell
@@ -189,7 +189,7 @@ class Rig:
         unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
         if os.geteuid() != 0:
             unshare.append("--map-root-user")
-        program = [sys.executable, "-I", "-S", "-c", _PROGRAM]
+        program = [sys.executable, "-I", "-S", "-c", PROGRAM]
         package = str(ROOT / "sandboxd")
         self.process = subprocess.Popen(
             [*unshare, *program, package, str(self._socket), self._mode],

@@ -21,6 +21,7 @@ from sandboxd_proto.v1 import (
     exec_pb2,
     exec_service_pb2,
     exec_service_pb2_grpc,
+    file_service_pb2_grpc,
     session_pb2,
     session_service_pb2,
     session_service_pb2_grpc,
@@ -62,6 +63,7 @@ class Api:
         )
         self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
+        self.files = file_service_pb2_grpc.FileServiceStub(self.channel)
         self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
 
     async def __aenter__(self) -> Api:
@@ -93,6 +95,10 @@ class Api:
     async def close(self, session_id: str) -> session_pb2.Session:
         request = session_service_pb2.CloseSessionRequest(session_id=session_id)
         return (await self.sessions.CloseSession(request)).session
+
+    async def reset(self, session_id: str, **fields: Any) -> session_pb2.Session:
+        request = session_service_pb2.ResetSessionRequest(session_id=session_id, **fields)
+        return (await self.sessions.ResetSession(request)).session
 
     async def list(self, **fields: Any) -> session_service_pb2.ListSessionsResponse:
         return await self.sessions.ListSessions(session_service_pb2.ListSessionsRequest(**fields))

@@ -1,4 +1,4 @@
-"""Settings: where they are read from, what they mean, what is refused."""
+"""Settings: what they are called, what they mean, what is refused."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from sandboxd.config import Config
+from sandboxd.config import Config, load
 
 
-@pytest.fixture(autouse=True)
-def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tuple(os.environ):
-        monkeypatch.delenv(name)
+def read(environment: dict[str, str]) -> Config:
+    """The settings of this environment and no file."""
+    return load(environment=environment, file=Path(os.devnull)).config
 
 
 def test_defaults_serve_loopback_only() -> None:
@@ -50,14 +49,11 @@ def test_defaults_serve_loopback_only() -> None:
     ],
 )
 def test_setting_is_read_with_and_without_prefix(
-    name: str, value: str, field: str, expected: object, monkeypatch: pytest.MonkeyPatch
+    name: str, value: str, field: str, expected: object
 ) -> None:
     """Both names work, and the one with the prefix wins."""
-    monkeypatch.setenv(name, value)
-    assert getattr(Config(), field) == expected
-    monkeypatch.setenv(name, "nonsense")
-    monkeypatch.setenv(f"SANDBOXD_{name}", value)
-    assert getattr(Config(), field) == expected
+    assert getattr(read({name: value}), field) == expected
+    assert getattr(read({name: "nonsense", f"SANDBOXD_{name}": value}), field) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,14 +68,10 @@ def test_setting_is_read_with_and_without_prefix(
         ("MAX_RUN_OUTPUT", "64k", "max_run_output_bytes", 65536),
     ],
 )
-def test_own_setting_needs_its_prefix(
-    name: str, value: str, field: str, expected: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_setting_needs_its_prefix(name: str, value: str, field: str, expected: object) -> None:
     """A common word in the environment does not change the daemon by accident."""
-    monkeypatch.setenv(name, value)
-    assert getattr(Config(), field) != expected
-    monkeypatch.setenv(f"SANDBOXD_{name}", value)
-    assert getattr(Config(), field) == expected
+    assert getattr(read({name: value}), field) != expected
+    assert getattr(read({f"SANDBOXD_{name}": value}), field) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,29 +86,23 @@ def test_own_setting_needs_its_prefix(
         ("1073741824b", 1 << 30),
     ],
 )
-def test_size_is_read_as_docker_writes_it(
-    written: str, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_size_is_read_as_docker_writes_it(written: str, size: int) -> None:
     """Bytes, or a number with k, m or g."""
-    monkeypatch.setenv("MEMORY_LIMIT", written)
-
-    assert Config().memory_limit_bytes == size
+    assert read({"MEMORY_LIMIT": written}).memory_limit_bytes == size
 
 
 @pytest.mark.parametrize("written", ["", "m", "1.5g", "-1m", "256x", "0x10", "256 m b", "1t"])
-def test_size_that_is_none_is_refused(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_that_is_none_is_refused(written: str) -> None:
     """A size that is not understood is not guessed."""
-    monkeypatch.setenv("MEMORY_LIMIT", written)
     with pytest.raises(ValidationError, match="for example 256m"):
-        Config()
+        Config.model_validate({"MEMORY_LIMIT": written})
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org", "127.0.0.1.evil"])
-def test_host_beyond_loopback_is_refused(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_beyond_loopback_is_refused(host: str) -> None:
     """Without authentication the API does not open to the network."""
-    monkeypatch.setenv("HOST", host)
     with pytest.raises(ValidationError, match=r"without authentication.*unix socket"):
-        Config()
+        Config(host=host)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +121,7 @@ def test_host_beyond_loopback_is_refused(host: str, monkeypatch: pytest.MonkeyPa
         ({"WORKSPACE_DIR": "/a:b"}, "should match pattern"),
         ({"MEMORY_LIMIT": "16m"}, "greater than or equal to"),
         ({"SESSION_TIMEOUT_MINUTES": "0"}, "greater than 0"),
+        ({"SESSION_TIMEOUT_MINUTES": "inf"}, "finite number"),
         ({"SANDBOXD_LOG_LEVEL": "loud"}, "should match pattern"),
         (
             {"SANDBOXD_EXEC_TIMEOUT_SECONDS": "10", "SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS": "5"},
@@ -142,14 +129,10 @@ def test_host_beyond_loopback_is_refused(host: str, monkeypatch: pytest.MonkeyPa
         ),
     ],
 )
-def test_impossible_settings_are_refused(
-    settings: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, str], told: str) -> None:
     """A contradiction is told at the start and not at the first session."""
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
     with pytest.raises(ValidationError, match=told):
-        Config()
+        Config.model_validate(settings)
 
 
 def test_workspace_in_memory_takes_at_most_a_quarter_of_it() -> None:
@@ -160,6 +143,12 @@ def test_workspace_in_memory_takes_at_most_a_quarter_of_it() -> None:
     assert large.workspace_bytes == 500 << 20
     assert large.with_workspace_in_memory().workspace_bytes == 16 << 20
     assert small.with_workspace_in_memory().workspace_bytes == 10 << 20
+
+
+def test_setting_that_is_not_there_is_refused() -> None:
+    """A misspelt name in code is an error and not a setting that does nothing."""
+    with pytest.raises(ValidationError, match="pol_size"):
+        Config(pol_size=1)  # type: ignore[call-arg]
 
 
 def test_settings_do_not_change() -> None:

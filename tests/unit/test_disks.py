@@ -15,6 +15,7 @@ from sandboxd.isolation import disk_template, loop_mount
 from sandboxd.isolation.blocking import to_the_end
 from sandboxd.isolation.disks import Disks, DiskSettings
 from sandboxd.isolation.image_file import copy_data, created, half_made, is_fully_allocated
+from sandboxd.isolation.layout import Layout
 from tests.fakes.waiting import eventually
 
 MIB = 1 << 20
@@ -37,7 +38,7 @@ def template(settings: DiskSettings) -> Path:
     """A file where the template should be."""
     settings.directory.mkdir()
     path = settings.directory / disk_template.file_name(
-        size_bytes=settings.size_bytes, max_files=settings.max_files
+        size_bytes=settings.size_bytes, max_files=settings.max_files, layout=settings.layout
     )
     path.write_bytes(b"template")
     return path
@@ -170,12 +171,13 @@ def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_a_template_is_known_by_all_that_it_depends_on() -> None:
     names = {
-        disk_template.file_name(size_bytes=size, max_files=files)
+        disk_template.file_name(size_bytes=size, max_files=files, layout=layout)
         for size in (MIB, 2 * MIB)
         for files in (10, 11)
+        for layout in Layout
     }
 
-    assert len(names) == 4
+    assert len(names) == 8
     assert all(os.uname().release in name for name in names)
 
 

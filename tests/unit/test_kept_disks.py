@@ -14,7 +14,7 @@ from sandboxd.isolation.host import Host
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool import WarmPool
 from sandboxd.registry.contract import Registry, SessionState
-from sandboxd.sandbox import Sandbox, SandboxMaker, SandboxSettings
+from sandboxd.sandbox import Belongings, Sandbox, SandboxMaker, SandboxSettings
 from sandboxd.sessions import Outcome, Session, Sessions
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.disks import FakeDisks
@@ -209,7 +209,7 @@ async def test_start_keeps_only_disks_of_sessions(
     """After a crash the files of sessions stay, with their uid; all others go."""
     kept = Disk(id="a" * 16, uid=200_001)
     disks.owners = {kept.id: kept.uid, "b" * 16: 200_002}
-    await maker.keep([kept])
+    await maker.keep([Belongings(disk=kept)])
 
     assert list(disks.owners) == [kept.id]
     assert 200_001 not in [uids.take() for _ in range(63)]

@@ -17,7 +17,7 @@ from sandboxd.errors import (
     SandboxdError,
 )
 from sandboxd.pool import WarmPool
-from sandboxd.sandbox import Sandbox
+from sandboxd.sandbox import Belongings, Sandbox
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -36,11 +36,11 @@ class InstantMaker:
     async def make(self) -> Sandbox:
         if self.failures:
             raise self.failures.pop(0)
-        sandbox = Sandbox(f"s{len(self.live)}", ContainerId("c"), 1000)
+        sandbox = Sandbox(f"s{len(self.live)}", ContainerId("c"), 1000, Belongings())
         self.live.add(sandbox.id)
         return sandbox
 
-    async def destroy(self, sandbox: Sandbox) -> None:
+    async def destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
         self.live.remove(sandbox.id)
 
     async def sweep(self) -> int:

@@ -29,6 +29,8 @@ def a_record(number: int = 1, state: SessionState = SessionState.ACTIVE) -> Sess
         idle_seconds=60.125,
         metadata={"key": ODD_TEXT, "empty": ""},
         end_reason="it ended" if state != SessionState.ACTIVE else "",
+        project_id=f"project {number}",
+        unmoved_project_id=f"another {number}",
     )
 
 

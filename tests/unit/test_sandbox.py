@@ -55,7 +55,9 @@ async def test_made_sandbox_answers_and_knows_its_workspace(
 
     assert guest.settings == {
         "workspace": "/workspace",
-        "directories": ["project_files", "agent_workspace", "outputs"],
+        "start_dir": "/workspace",
+        "directories": ["outputs"],
+        "links": {"agent_workspace": "."},
         "env": {"HOME": "/workspace", "USER": "sandboxuser", "LOGNAME": "sandboxuser"},
         "asks_to_place": False,
         "is_first_victim": False,
@@ -74,7 +76,7 @@ async def test_container_is_asked_for_hardened(maker: SandboxMaker, engine: Fake
     assert one.uid != two.uid
     assert one.name != two.name
     assert (one.memory_bytes, one.pids) == ((64 << 20) + GUEST_MEMORY, 16 + GUEST_PROCESSES)
-    assert (one.nofile, one.seccomp) == (64, "{}")
+    assert (one.nofile, one.max_file_bytes, one.seccomp) == (64, 1 << 20, "{}")
     assert "/proc/kcore" in one.masked_paths
     assert "/proc/sys" in one.readonly_paths
     assert {mount.target for mount in one.tmpfs} == {"/workspace", "/tmp"}

@@ -41,7 +41,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     SESSION_RECREATED: _ErrorReason.ValueType  # 8
     """The session is on another incarnation than the request names. FAILED_PRECONDITION."""
     COMMAND_NOT_STARTABLE: _ErrorReason.ValueType  # 9
-    """Directory, program or shell of the command does not exist. FAILED_PRECONDITION."""
+    """Directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: there was
+    no process for it just then; try again under another exec id.
+    """
     POOL_EXHAUSTED: _ErrorReason.ValueType  # 10
     """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     EXEC_LIMIT_REACHED: _ErrorReason.ValueType  # 11
@@ -96,6 +98,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
     """A command ended or stopped what was at work on the files. ABORTED; try again."""
+    UPLOAD_STALLED: _ErrorReason.ValueType  # 37
+    """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -122,7 +126,9 @@ SESSION_CLOSED: ErrorReason.ValueType  # 7
 SESSION_RECREATED: ErrorReason.ValueType  # 8
 """The session is on another incarnation than the request names. FAILED_PRECONDITION."""
 COMMAND_NOT_STARTABLE: ErrorReason.ValueType  # 9
-"""Directory, program or shell of the command does not exist. FAILED_PRECONDITION."""
+"""Directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: there was
+no process for it just then; try again under another exec id.
+"""
 POOL_EXHAUSTED: ErrorReason.ValueType  # 10
 """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 EXEC_LIMIT_REACHED: ErrorReason.ValueType  # 11
@@ -177,4 +183,6 @@ FILE_BUSY: ErrorReason.ValueType  # 35
 """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command ended or stopped what was at work on the files. ABORTED; try again."""
+UPLOAD_STALLED: ErrorReason.ValueType  # 37
+"""Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
 global___ErrorReason = ErrorReason

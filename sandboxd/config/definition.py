@@ -1,18 +1,18 @@
-"""Settings of the daemon: environment variables, with or without the prefix SANDBOXD_."""
+"""Every setting of the daemon, once: name, type, default, bounds, and what it does.
+
+Flags, environment variables, keys of the file, `sandboxd config` and docs/configuration.md all come
+from here.
+"""
 
 from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 ACCOUNT_NAME = re.compile("[a-z_][a-z0-9_-]{0,31}")
 """What useradd accepts."""
@@ -29,32 +29,65 @@ def _bytes(value: object) -> object:
     return int(match[1]) * _SIZES[match[2]]
 
 
-Bytes = Annotated[int, BeforeValidator(_bytes)]
+SIZE = BeforeValidator(_bytes)
+Bytes = Annotated[int, SIZE]
 
 
 def _setting(default: Any, *names: str, **constraints: Any) -> Any:
     """A setting read from SANDBOXD_<NAME> or, where it is named so elsewhere too, from <NAME>."""
     choices = [choice for name in names for choice in (f"SANDBOXD_{name}", name)]
-    return Field(default, validation_alias=AliasChoices(*choices), **constraints)
+    return _field(default, AliasChoices(*choices), constraints)
 
 
 def _own(default: Any, name: str, **constraints: Any) -> Any:
     """A setting read from SANDBOXD_<NAME> only."""
-    return Field(default, validation_alias=f"SANDBOXD_{name}", **constraints)
+    return _field(default, f"SANDBOXD_{name}", constraints)
 
 
-class Config(BaseSettings):
+def _field(default: Any, alias: str | AliasChoices, constraints: dict[str, Any]) -> Any:
+    if callable(default):
+        return Field(default_factory=default, validation_alias=alias, **constraints)
+    return Field(default, validation_alias=alias, **constraints)
+
+
+class Table(NamedTuple):
+    """A table of the file."""
+
+    first: str
+    """The setting it begins with; those that follow belong to it too."""
+    about: str
+
+
+TABLES = {
+    "server": Table("host", "Where the daemon listens and what it keeps on the host."),
+    "sandbox": Table("guest_runtime", "What sandboxes are made from."),
+    "pool": Table("pool_size", "Warm sandboxes, and how many there may be."),
+    "session": Table("session_timeout_minutes", "How long sessions live."),
+    "limits": Table("memory_limit_bytes", "What the commands of one sandbox may use."),
+    "exec": Table("default_exec_seconds", "Commands: time limits, how many, how long kept."),
+    "output": Table("spool_bytes", "What is kept of output."),
+    "daemon": Table("max_calls", "How the daemon itself behaves."),
+}
+
+
+class Config(BaseModel):
     """Everything that can be set, read once at start."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(
+        allow_inf_nan=False,
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+    )
 
     host: str = _setting("127.0.0.1", "HOST")
     """Address of the TCP listener; empty means none. Beyond loopback is refused: there is no
     authentication yet."""
     port: int = _setting(5000, "PORT", ge=0, le=65535)
     """Port of the TCP listener; 0 lets the kernel choose."""
-    worker_id: str = _setting(socket.gethostname(), "WORKER_ID")
-    """Name of this daemon among others."""
+    worker_id: str = _setting(socket.gethostname, "WORKER_ID")
+    """Name of this daemon among others; the host's name unless it is set."""
     state_dir: Path = _own(Path("/var/lib/sandboxd"), "STATE_DIR")
     """Registry, lock and what else outlives the process."""
     run_dir: Path = _own(Path("/run/sandboxd"), "RUN_DIR")
@@ -119,9 +152,21 @@ class Config(BaseSettings):
     workspace_write_mb: int = _own(200, "WORKSPACE_WRITE_MB", ge=0)
     """Megabytes per second that a workspace on disk takes; 0 means no limit."""
     max_total_files: int = _setting(1000, "MAX_TOTAL_FILES", ge=16)
+    """Files and directories that a workspace holds."""
+    max_file_mb: int = _setting(100, "MAX_FILE_SIZE_MB", ge=1)
+    """Size of a single file."""
+    max_project_mb: int = _own(500, "MAX_PROJECT_SIZE_MB", ge=1)
+    """Size of the project files of a session, which are no part of its workspace's size."""
+    max_project_files: int = _own(1000, "MAX_PROJECT_FILES", ge=1)
+    """Project files and directories of a session."""
+    workspace_layout: str = _own("shared", "WORKSPACE_LAYOUT", pattern="^(shared|separate)$")
+    """`shared`: agent_workspace is another name of the workspace itself; `separate`: a directory of
+    its own in it, where commands and relative paths start."""
 
     default_exec_seconds: float = _own(30.0, "EXEC_TIMEOUT_SECONDS", gt=0)
+    """Time limit of a command that names none."""
     max_exec_seconds: float = _own(3600.0, "MAX_EXEC_TIMEOUT_SECONDS", gt=0)
+    """The longest time limit that a command may name."""
     max_running_execs: int = _own(32, "MAX_RUNNING_EXECS", ge=1)
     """Commands at once in one session."""
     max_running_execs_in_all: int = _own(2048, "MAX_RUNNING_EXECS_IN_ALL", ge=1)
@@ -136,6 +181,8 @@ class Config(BaseSettings):
     """Bytes of output that are kept in all, on disk."""
     max_run_output_bytes: Bytes = _own(1 << 20, "MAX_RUN_OUTPUT", ge=1024, le=4 << 20)
     """Bytes of each stream that Run returns."""
+    upload_idle_seconds: float = _own(60.0, "UPLOAD_IDLE_SECONDS", gt=0)
+    """How long an upload may pause before it is given up."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
     examine: bool = _own(True, "EXAMINE")
@@ -147,40 +194,30 @@ class Config(BaseSettings):
     drain_seconds: float = _own(5.0, "DRAIN_SECONDS", ge=0)
     """How long running calls get to finish at shutdown."""
     log_level: str = _own("info", "LOG_LEVEL", pattern="^(debug|info|warning|error)$")
+    """What is logged: this and what is graver."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
+        if problems := list(self._contradictions()):
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        """One sentence for each, with the settings by their names in the environment."""
         if not self.min_pool_size <= self.max_pool_size:
-            raise ValueError("MIN_POOL_SIZE must not exceed MAX_POOL_SIZE")
+            yield "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"
         if self.pool_size > self.max_pool_size:
-            raise ValueError("POOL_SIZE must not exceed MAX_POOL_SIZE")
+            yield "POOL_SIZE must not exceed MAX_POOL_SIZE"
         if self.max_pool_size >= self.sandbox_uid_count:
             # One more for the sandbox that the daemon examines.
-            raise ValueError("SANDBOXD_UID_COUNT must be more than MAX_POOL_SIZE")
+            yield "SANDBOXD_UID_COUNT must be more than MAX_POOL_SIZE"
         if self.default_exec_seconds > self.max_exec_seconds:
-            raise ValueError(
-                "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
-            )
+            yield "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
         if self.host not in ("", "127.0.0.1", "::1", "localhost"):
-            raise ValueError(
+            yield (
                 f"HOST={self.host} would open the API to the network without authentication; "
                 "use 127.0.0.1, or leave HOST empty and use the unix socket"
             )
-        return self
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # In code a setting goes by its field's name; a word like MAX_CALLS in the environment is
-        # not meant for us.
-        env_settings.config = {**env_settings.config, "populate_by_name": False}
-        return init_settings, env_settings
 
     @property
     def api_socket(self) -> Path:
@@ -193,6 +230,16 @@ class Config(BaseSettings):
     @property
     def workspace_bytes(self) -> int:
         return self.max_workspace_mb << 20
+
+    @property
+    def max_file_bytes(self) -> int:
+        return self.max_file_mb << 20
+
+    @property
+    def start_dir(self) -> str:
+        """Where commands and relative paths of requests start."""
+        is_separate = self.workspace_layout == "separate"
+        return f"{self.workspace_dir}/agent_workspace" if is_separate else self.workspace_dir
 
     def with_workspace_in_memory(self) -> Config:
         """What holds where workspaces are a part of the memory limit."""

@@ -1,0 +1,152 @@
+"""Settings in a TOML file: tables of keys, and on which line each of them is."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS, Kind
+from sandboxd.config.definition import TABLES
+from sandboxd.config.problems import Origin, Problem, nearest
+
+DEFAULT_FILE = Path("/etc/sandboxd/config.toml")
+VERSION = 1
+VERSION_KEY = "config_version"
+MAX_BYTES = 1 << 20
+_HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+\s*(?:#.*)?")
+_KEY = re.compile(r"""\s*((?:[\w.-]|"[^"]*"|'[^']*')+)\s*=""")
+_QUOTES = re.compile(r'"""|' + "'''")
+
+
+class FileUnreadable(Exception):
+    """The file cannot be read at all; the text says why and what to do."""
+
+
+class FileValue(NamedTuple):
+    value: Any
+    origin: Origin
+
+
+class SettingsFile:
+    """A file that was read: what it sets, and what is wrong with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.values: dict[str, FileValue] = {}
+        self.problems: list[Problem] = []
+        self._lines: Mapping[str, int] = {}
+        text = _read(path)
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            self.problems.append(Problem(Origin("file", str(path)), f"this is no TOML: {error}"))
+            return
+        self._lines = lines_of_keys(text)
+        self._take_version(document)
+        for name, value in document.items():
+            self._take(name, value)
+
+    def _origin(self, key: str) -> Origin:
+        return Origin("file", str(self.path), self._lines.get(key))
+
+    def _refuse(self, key: str, text: str) -> None:
+        self.problems.append(Problem(self._origin(key), f"{key}: {text}"))
+
+    def _take_version(self, document: dict[str, Any]) -> None:
+        if not document:
+            return
+        version = document.pop(VERSION_KEY, None)
+        if version is None:
+            text = f"the first line has to be `{VERSION_KEY} = {VERSION}`"
+            self.problems.append(Problem(Origin("file", str(self.path)), text))
+        elif version is True or version != VERSION:
+            self._refuse(
+                VERSION_KEY,
+                f"this sandboxd reads version {VERSION} and not {version!r}; "
+                "`sandboxd config default` shows what it has",
+            )
+
+    def _take(self, name: str, value: Any) -> None:
+        if name not in TABLES:
+            self._refuse(name, _advice(name, table=None))
+        elif not isinstance(value, dict):
+            self._refuse(name, f"this is a table; write [{name}], and its settings below")
+        else:
+            for key, inner in value.items():
+                self._take_setting(name, key, inner)
+
+    def _take_setting(self, table: str, name: str, value: Any) -> None:
+        key = f"{table}.{name}"
+        setting = SETTINGS.get(name)
+        if setting is None or setting.table != table:
+            self._refuse(key, _advice(name, table=table))
+        elif isinstance(value, bool) and setting.kind is not Kind.SWITCH:
+            # True would pass as the number one.
+            self._refuse(key, f"write {setting.accepts}")
+        else:
+            given = None if setting.is_nothing(value) else value
+            self.values[name] = FileValue(given, self._origin(key))
+
+
+def _advice(name: str, *, table: str | None) -> str:
+    """What was probably meant by a name that is not known at this place."""
+    if name in SETTINGS:
+        return f"it belongs to the table [{SETTINGS[name].table}]"
+    if table is None and (meant_table := nearest(name, TABLES)):
+        return f"there is no such table; write [{meant_table}]"
+    variables = {variable.lower(): one.name for variable, one in BY_VARIABLE.items()}
+    meant = nearest(name.lower(), [*_near(table), *SETTINGS, *variables])
+    meant = variables.get(meant, meant) if meant else None
+    if meant is None:
+        what = "setting" if table else "table"
+        return f"there is no such {what}; `sandboxd config default` lists what there is"
+    place = "" if SETTINGS[meant].table == table else f" in the table [{SETTINGS[meant].table}]"
+    return f"there is no such setting; write {meant}{place}"
+
+
+def _near(table: str | None) -> Iterator[str]:
+    """The settings of a table, which are meant rather than others."""
+    return (one.name for one in SETTINGS.values() if one.table == table)
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise FileUnreadable(
+            f"cannot read {path} ({error.strerror}); name another file with --config or "
+            "SANDBOXD_CONFIG, or let this user read it"
+        ) from error
+    if len(data) > MAX_BYTES:
+        raise FileUnreadable(f"{path} has more than {MAX_BYTES >> 20} MiB and is no settings file")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FileUnreadable(f"{path} is not UTF-8 (byte {error.start}); save it as such") from None
+
+
+def lines_of_keys(text: str) -> Mapping[str, int]:
+    """On which line each table and each `table.key` begins, as far as it can be told."""
+    lines: dict[str, int] = {}
+    table, is_in_text = "", False
+    for number, line in enumerate(text.splitlines(), start=1):
+        begins_in_text = is_in_text
+        if len(_QUOTES.findall(line)) % 2:
+            is_in_text = not is_in_text
+        if begins_in_text:
+            continue
+        if match := _HEADER.fullmatch(line):
+            table = _bare(match[1])
+            lines.setdefault(table, number)
+        elif match := _KEY.match(line):
+            key = _bare(match[1])
+            lines.setdefault(f"{table}.{key}" if table else key, number)
+    return lines
+
+
+def _bare(key: str) -> str:
+    return re.sub(r"[\"'\s]", "", key)

@@ -1,0 +1,45 @@
+"""What is wrong with settings, and the name that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value comes from."""
+
+    kind: Literal["flag", "environment", "file", "default"]
+    name: str = ""
+    """Of the flag, the variable or the file."""
+    line: int | None = None
+    """In the file, where it could be found."""
+
+    def __str__(self) -> str:
+        if self.kind == "file" and self.line is not None:
+            return f"{self.name}:{self.line}"
+        return f"{self.kind} {self.name}" if self.kind == "environment" else self.name or self.kind
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing to correct, and how."""
+
+    origin: Origin
+    text: str
+
+    def __str__(self) -> str:
+        return self.text if self.origin.kind == "default" else f"{self.origin}: {self.text}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like this one, or has all its words, if any does."""
+    names = list(known)
+    if found := get_close_matches(name, names, n=1, cutoff=0.7):
+        return found[0]
+    words = set(name.split("_"))
+    having = [one for one in names if words <= set(one.split("_"))]
+    return min(having, key=len, default=None)

@@ -1,0 +1,52 @@
+"""What workers answer, checked and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandboxd.files.entries import Entry, FileType
+from sandboxd.files.worker import Worker, WorkerGone, believed
+from sandboxd.guest.files import codec
+from sandboxd.guest.files.codec import Kind
+
+_TYPES = (None, *FileType)
+
+
+def _entry_of(told: codec.Entry) -> Entry:
+    path, kind, mode, size, modified_ns, target = told
+    file_type = _TYPES[kind]
+    assert file_type is not None
+    return Entry(path, file_type, size, modified_ns, mode, target)
+
+
+def decoded_entries(payload: bytes) -> list[Entry]:
+    with believed():
+        return [_entry_of(told) for told in codec.decode_entries(payload)]
+
+
+async def one_entry(worker: Worker) -> Entry:
+    """The next thing that it says."""
+    entries = decoded_entries(await worker.expect(Kind.ENTRIES))
+    if len(entries) != 1:
+        raise WorkerGone("it told of several entries")
+    return entries[0]
+
+
+async def entry_and_end(worker: Worker) -> tuple[Entry, tuple[int, ...]]:
+    return await one_entry(worker), await worker.done()
+
+
+async def entries_and_end(
+    worker: Worker, limit: int, patience: float
+) -> tuple[Sequence[Entry], tuple[int, ...]]:
+    """Entries, at most `limit`, up to the end."""
+    entries: list[Entry] = []
+    while True:
+        kind, payload = await worker.next((Kind.ENTRIES, Kind.DONE), patience=patience)
+        if kind == Kind.DONE:
+            with believed():
+                return entries, codec.decode_done(payload)
+        fresh = decoded_entries(payload)
+        entries += fresh
+        if not fresh or len(entries) > limit:
+            raise WorkerGone("it told of more than was asked for")

@@ -1,0 +1,172 @@
+"""What is told of files."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class FileType(IntEnum):
+    """Numbers as in the protos."""
+
+    FILE = 1
+    DIRECTORY = 2
+    SYMLINK = 3
+    FIFO = 4
+    SOCKET = 5
+    OTHER = 6
+
+
+_BITS = {
+    FileType.FILE: stat.S_IFREG,
+    FileType.DIRECTORY: stat.S_IFDIR,
+    FileType.SYMLINK: stat.S_IFLNK,
+    FileType.FIFO: stat.S_IFIFO,
+    FileType.SOCKET: stat.S_IFSOCK,
+    FileType.OTHER: stat.S_IFCHR,
+}
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class Entry(NamedTuple):
+    """Something with a name in a workspace. A tuple, since listings make thousands."""
+
+    path: bytes
+    """From the workspace on; empty for the workspace itself."""
+    type: FileType
+    size: int
+    modified_ns: int
+    """Since 1970; a command may have set anything, also before it."""
+    mode: int
+    """Permission bits only."""
+    link_target: bytes = b""
+
+    @property
+    def name(self) -> bytes:
+        return self.path.rpartition(b"/")[2]
+
+    @property
+    def permissions(self) -> str:
+        """As `ls -l` shows them."""
+        return stat.filemode(_BITS[self.type] | self.mode)
+
+    @property
+    def modified(self) -> str:
+        """ISO 8601 in UTC, to the microsecond; the nearest that can be written."""
+        seconds, fraction = divmod(self.modified_ns, 1_000_000_000)
+        try:
+            moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=fraction // 1000)
+        except (OverflowError, ValueError, OSError):
+            moment = datetime.max.replace(tzinfo=UTC) if seconds > 0 else _LONG_AGO
+        return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06}Z".rjust(27, "0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Limits of a workspace, and what is used of them."""
+
+    used_bytes: int
+    max_bytes: int
+    used_files: int
+    max_files: int
+    max_file_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uploaded:
+    entry: Entry
+    sha256: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A page of entries, sorted by the bytes of their paths."""
+
+    entries: Sequence[Entry]
+    next_after: bytes
+    """Path to go on after; empty on the last page. Pages are also cut where they become large."""
+    total_files: int
+    total_bytes: int
+    complete: bool
+    usage: Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeDirectory:
+    entry: Entry
+    created: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRead:
+    text: str
+    first_line: int
+    line_count: int
+    total_lines: int
+    truncated: bool
+    entry: Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edited:
+    replaced: int
+    entry: Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A line that a search found."""
+
+    path: bytes
+    line_number: int
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrepResult:
+    matches: Sequence[Found]
+    complete: bool
+    searched_files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobResult:
+    entries: Sequence[Entry]
+    complete: bool
+
+
+class ChangeKind(IntEnum):
+    """Numbers as in the protos."""
+
+    CREATED = 1
+    MODIFIED = 2
+    REMOVED = 3
+    MOVED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    kind: ChangeKind
+    path: bytes
+    old_path: bytes = b""
+    is_directory: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What happened since the ones before."""
+
+    changes: Sequence[Change]
+    overflow: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A member of an archive that was refused or skipped."""
+
+    name: bytes
+    why: str

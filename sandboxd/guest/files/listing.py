@@ -1,0 +1,139 @@
+"""What there is."""
+
+import os
+import time
+
+from .area import Area
+from .codec import MAX_PATH, Entry
+from .daemon_end import DaemonEnd
+from .describe import DIRECTORY, FILE, SYMLINK, describe_place, entry_of
+from .request import Request
+from .tree import Enough, joined, walk
+
+MAX_LOOKED_AT = 1_000_000
+MAX_PAGE_BYTES = 1 << 20
+"""A page that would become larger ends earlier."""
+_ENTRY_BYTES = 64
+_LOOK_EVERY = 512
+
+
+def stat(area: Area, request: Request, daemon: DaemonEnd) -> None:
+    with area.place(request.path(), follow=request.flag("follow_links")) as place:
+        daemon.entry(describe_place(place, request.shown))
+        daemon.done()
+
+
+class Page:
+    """The first entries after a path, of all that are shown to it, in the order of their paths."""
+
+    def __init__(self, after: bytes, size: int) -> None:
+        self._after = after
+        self._size = size
+        self._entries: list[Entry] = []
+        self._bytes = 0
+        self._last: bytes | None = None
+        """What comes after it does not belong to this page."""
+        self._is_cut = False
+
+    def add(self, entry: Entry) -> None:
+        if entry.path <= self._after:
+            return
+        if self._last is not None and entry.path > self._last:
+            return
+        self._entries.append(entry)
+        self._bytes += _size(entry)
+        if len(self._entries) >= 2 * self._size + 64 or self._bytes > 4 * MAX_PAGE_BYTES:
+            self._cut()
+
+    def _cut(self) -> None:
+        self._entries.sort()
+        self._bytes = count = 0
+        for entry in self._entries[: self._size]:
+            if count and self._bytes + _size(entry) > MAX_PAGE_BYTES:
+                break
+            self._bytes += _size(entry)
+            count += 1
+        if count < len(self._entries):
+            self._is_cut = True
+            del self._entries[count:]
+            self._last = self._entries[-1].path
+
+    def finish(self) -> tuple[list[Entry], bool]:
+        """The entries, and whether there are more."""
+        self._cut()
+        return self._entries, self._is_cut
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.path) + len(entry.target) + _ENTRY_BYTES
+
+
+class _Listing:
+    def __init__(self, request: Request, daemon: DaemonEnd) -> None:
+        self._daemon = daemon
+        self._prefix = request.shown
+        self._is_recursive = request.flag("recursive")
+        self._give_up_at = time.monotonic() + request.seconds("seconds")
+        self._looked_at = 0
+        self.page = Page(request.raw("after"), request.number("page_size"))
+        self.files = 0
+        self.bytes = 0
+        self.shows_all = True
+
+    def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
+        directories = []
+        above = joined(self._prefix, path)
+        lead = above + b"/" if above else b""
+        self._look(1)
+        with os.scandir(descriptor) as found:
+            for count, one in enumerate(found, 1):
+                if count % _LOOK_EVERY == 0:
+                    self._look(_LOOK_EVERY)
+                name = os.fsencode(one.name)
+                try:
+                    status = one.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # gone since
+                entry = entry_of(lead + name, status)
+                if entry.type == FILE:
+                    self.files += 1
+                    self.bytes += entry.size
+                elif entry.type == DIRECTORY and self._is_recursive:
+                    directories.append(name)
+                elif entry.type == SYMLINK:
+                    entry = entry._replace(target=_target(descriptor, name))
+                if above is None or len(entry.path) > MAX_PATH:
+                    self.shows_all = False
+                else:
+                    self.page.add(entry)
+        return directories
+
+    def _look(self, count: int) -> None:
+        self._daemon.look()
+        self._looked_at += count
+        if self._looked_at > MAX_LOOKED_AT or time.monotonic() > self._give_up_at:
+            raise Enough
+
+
+def _target(parent: int, name: bytes) -> bytes:
+    try:
+        return os.readlink(name, dir_fd=parent)
+    except OSError:
+        return b""  # it is something else by now
+
+
+def list_directory(area: Area, request: Request, daemon: DaemonEnd) -> None:
+    listing = _Listing(request, daemon)
+    with area.directory(request.path()) as top:
+        is_complete = walk(top, listing.visit)
+    entries, has_more = listing.page.finish()
+    daemon.entries(entries)
+    there = os.fstatvfs(area.root)
+    daemon.done(
+        listing.files,
+        listing.bytes,
+        is_complete and listing.shows_all,
+        has_more,
+        there.f_bavail * there.f_frsize,
+        there.f_favail,
+    )

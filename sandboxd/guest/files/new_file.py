@@ -1,0 +1,138 @@
+"""A file that appears whole, or not at all."""
+
+import ctypes
+import errno
+import os
+import stat
+from types import TracebackType
+from typing import Self
+
+from .area import Area
+from .codec import Failure
+from .daemon_end import Refused
+
+TEMPORARY = b".sandboxd-"
+"""What names begin with that are there for a moment only."""
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_FALLBACK = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EISDIR)
+"""What older kernels and other filesystems say to an unnamed file, or to a renaming with flags."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NewFile:
+    """Content without a name in the directory it is meant for; `commit` gives it one.
+
+    It has an inode of its own: other names of a file that it replaces keep the old content.
+    """
+
+    def __init__(self, area: Area, parent: int) -> None:
+        self._area = area
+        self._parent = parent
+        self._temporary: bytes | None = None
+        self.size = 0
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        try:
+            self.descriptor = os.open(b".", flags | os.O_TMPFILE, 0o600, dir_fd=parent)
+        except OSError as error:
+            if error.errno not in _FALLBACK:
+                raise
+            self._temporary = temporary_name()
+            flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            self.descriptor = os.open(self._temporary, flags, 0o600, dir_fd=parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self.descriptor)
+        self._remove_temporary()
+
+    def write(self, data: bytes | memoryview) -> None:
+        room = self._area.room_bytes
+        if room is not None and self.size + len(data) > room:
+            raise Refused(Failure.FULL)
+        view = memoryview(data)
+        while view:
+            count = os.write(self.descriptor, view)
+            self.size += count
+            view = view[count:]
+
+    def set_modified(self, modified_ns: int) -> None:
+        """After the last write."""
+        os.utime(self.descriptor, ns=(modified_ns, modified_ns))
+
+    def commit(self, name: bytes, mode: int, *, replace: bool) -> None:
+        """Be there under this name, in place of a regular file or link if `replace`."""
+        os.fchmod(self.descriptor, self._area.file_mode(mode))
+        if replace:
+            self._refuse_to_replace(name)
+        if self._temporary is None:
+            if self._appear_as(name):
+                return
+            if not replace:
+                raise FileExistsError(errno.EEXIST, "there is one")
+            self._temporary = temporary_name()
+            self._appear_as(self._temporary)
+        rename(self._parent, self._temporary, self._parent, name, replace=replace)
+        self._temporary = None
+
+    def _refuse_to_replace(self, name: bytes) -> None:
+        try:
+            there = os.stat(name, dir_fd=self._parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if not (stat.S_ISREG(there.st_mode) or stat.S_ISLNK(there.st_mode)):
+            raise Refused(Failure.NOT_A_FILE)
+
+    def _appear_as(self, name: bytes) -> bool:
+        """False if there is something of that name."""
+        source = f"/proc/self/fd/{self.descriptor}"
+        try:
+            os.link(source, name, dst_dir_fd=self._parent, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        return True
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            try:
+                os.unlink(self._temporary, dir_fd=self._parent)
+            except OSError:
+                pass  # a command was quicker
+
+
+def temporary_name() -> bytes:
+    return TEMPORARY + os.urandom(16).hex().encode()
+
+
+def rename(
+    old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, *, replace: bool
+) -> None:
+    """In one step; without `replace` FileExistsError if there is something."""
+    if replace:
+        os.rename(old_name, new_name, src_dir_fd=old_parent, dst_dir_fd=new_parent)
+        return
+    try:
+        failed = _libc.renameat2(old_parent, old_name, new_parent, new_name, _RENAME_NOREPLACE)
+    except AttributeError:  # a libc without it
+        failed, number = -1, errno.ENOSYS
+    else:
+        number = ctypes.get_errno()
+    if not failed:
+        return
+    if number not in (errno.ENOSYS, errno.EINVAL):
+        raise OSError(number, os.strerror(number))
+    # Not in one step there, or the directory would be below itself, which the next call says.
+    try:
+        os.stat(new_name, dir_fd=new_parent, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(old_name, new_name, src_dir_fd=old_parent, dst_dir_fd=new_parent)
+    else:
+        raise FileExistsError(errno.EEXIST, "there is one")

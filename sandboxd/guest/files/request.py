@@ -1,0 +1,48 @@
+"""What the daemon asks for."""
+
+from collections.abc import Mapping
+
+
+class Request:
+    """Checked by the daemon, which made it; what is absent is zero, empty or False."""
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        self._fields = fields
+
+    @property
+    def operation(self) -> str:
+        return self.text("operation")
+
+    def text(self, name: str) -> str:
+        value = self._fields.get(name, "")
+        assert isinstance(value, str)
+        return value
+
+    def number(self, name: str) -> int:
+        value = self._fields.get(name) or 0
+        assert isinstance(value, int)
+        return value
+
+    def seconds(self, name: str) -> float:
+        value = self._fields.get(name) or 0.0
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        return self._fields.get(name) is True
+
+    def raw(self, name: str) -> bytes:
+        return self.text(name).encode(errors="surrogateescape")
+
+    @property
+    def shown(self) -> bytes:
+        """The path that the caller knows it under."""
+        return self.raw("shown")
+
+    def path(self, name: str = "path") -> list[bytes]:
+        return [part for part in self.raw(name).split(b"/") if part]
+
+    def words(self, name: str) -> list[bytes]:
+        value = self._fields.get(name) or []
+        assert isinstance(value, list)
+        return [str(word).encode(errors="surrogateescape") for word in value]

@@ -1,0 +1,212 @@
+"""Archives as they arrive: one member after the other, nothing held but a header.
+
+An own reader, since what arrives may be made to harm: every length in it is bounded before it is
+believed, nothing is looked up by name, and nothing is ever read twice.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .codec import Failure
+from .daemon_end import DaemonEnd, Refused
+
+BLOCK = 512
+MAX_EXTENDED = 64 << 10
+"""Of a header that only says more about the next one."""
+MAX_NUMBER = 1 << 62
+_BUFFER = 256 << 10
+_ZEROS = bytes(BLOCK)
+
+FILE_KINDS = (b"0", b"\0", b"7")
+HARD_LINK, SYMLINK, DIRECTORY = b"1", b"2", b"5"
+SPECIAL_KINDS = (b"3", b"4", b"6")
+SPARSE_KIND = b"S"
+_PAX, _PAX_GLOBAL, _LONG_NAME, _LONG_LINK, _LABEL = b"x", b"g", b"L", b"K", b"V"
+
+
+class Member(NamedTuple):
+    name: bytes
+    kind: bytes
+    mode: int
+    size: int
+    modified_ns: int
+    target: bytes
+    is_sparse: bool
+
+
+class TarStream:
+    """Members of an archive, each with its bytes to be taken or left."""
+
+    def __init__(self, daemon: DaemonEnd) -> None:
+        self._daemon = daemon
+        self._buffer = memoryview(bytearray(_BUFFER))
+        self._begin = self._end = 0
+        self._left = 0
+        """Bytes of the current member."""
+        self._padding = 0
+        self._is_first = True
+
+    def next(self) -> Member | None:
+        """The next member, whatever was left of the one before; None at the end."""
+        self.copy(lambda data: None)
+        extended: dict[bytes, bytes] = {}
+        while True:
+            header = self._header()
+            if header is None:
+                if extended:
+                    raise _damaged()
+                return None
+            kind, size = header[156:157], _number(header[124:136])
+            if kind in (_PAX, _LONG_NAME, _LONG_LINK):
+                extended |= _extended(kind, self._payload(size))
+            elif kind == _PAX_GLOBAL:
+                self._payload(size)  # about an archive as a whole; nothing here needs it
+            elif kind == _LABEL:
+                self._expect(size)
+                self.copy(lambda data: None)
+            else:
+                return self._member(header, kind, size, extended)
+
+    def copy(self, sink: Callable[[memoryview], None]) -> None:
+        """Give the rest of the member's bytes away."""
+        while self._left:
+            data = self._some(self._left)
+            self._left -= len(data)
+            sink(data)
+        while self._padding:
+            self._padding -= len(self._some(self._padding))
+
+    def finish(self) -> None:
+        """What comes after the end says nothing."""
+        while self._daemon.receive_into(self._buffer):
+            pass
+
+    def _member(
+        self, header: bytes, kind: bytes, size: int, extended: dict[bytes, bytes]
+    ) -> Member:
+        name = header[:100].partition(b"\0")[0]
+        if header[257:262] == b"ustar" and header[262:263] == b"\0":
+            prefix = header[345:500].partition(b"\0")[0]
+            name = prefix + b"/" + name if prefix else name
+        if b"size" in extended:
+            size = _decimal(extended[b"size"])
+        modified_ns = _number(header[136:148], may_be_negative=True) * 1_000_000_000
+        if b"mtime" in extended:
+            modified_ns = _nanoseconds(extended[b"mtime"])
+        is_sparse = any(key.startswith(b"GNU.sparse.") for key in extended)
+        name = extended.get(b"path", name)
+        if kind in FILE_KINDS and name.endswith(b"/"):
+            kind = DIRECTORY  # how the oldest archives say it
+        # Links and directories have no bytes; some writers say a size all the same.
+        has_bytes = kind not in (HARD_LINK, SYMLINK, DIRECTORY, *SPECIAL_KINDS)
+        self._expect(size if has_bytes else 0)
+        return Member(
+            name=name,
+            kind=kind,
+            mode=_number(header[100:108]) & 0o777,
+            size=size if has_bytes else 0,
+            modified_ns=modified_ns,
+            target=extended.get(b"linkpath", header[157:257].partition(b"\0")[0]),
+            is_sparse=is_sparse or kind == SPARSE_KIND,
+        )
+
+    def _header(self) -> bytes | None:
+        """None at the end, which is a block of zeros, or the end of the bytes."""
+        header = self._exactly(BLOCK, may_end=not self._is_first)
+        if header is None or header == _ZEROS:
+            return None
+        self._is_first = False
+        told = _number(header[148:156])
+        plain = header[:148] + b" " * 8 + header[156:]
+        signed = sum(plain) - 256 * sum(byte > 127 for byte in plain)
+        if told not in (sum(plain), signed):
+            raise _damaged()
+        return header
+
+    def _payload(self, size: int) -> bytes:
+        if size > MAX_EXTENDED:
+            raise _damaged()
+        self._expect(size)
+        data = bytearray()
+        self.copy(lambda piece: data.extend(piece))
+        return bytes(data)
+
+    def _expect(self, size: int) -> None:
+        self._left, self._padding = size, -size % BLOCK
+
+    def _exactly(self, size: int, *, may_end: bool) -> bytes | None:
+        data = bytearray()
+        while len(data) < size:
+            if self._begin == self._end and not self._fill():
+                if may_end and not data:
+                    return None
+                raise _damaged()
+            data += self._some(size - len(data))
+        return bytes(data)
+
+    def _some(self, limit: int) -> memoryview:
+        """Some of the bytes, at least one; valid until the next call."""
+        if self._begin == self._end and not self._fill():
+            raise _damaged()
+        count = min(limit, self._end - self._begin)
+        piece = self._buffer[self._begin : self._begin + count]
+        self._begin += count
+        return piece
+
+    def _fill(self) -> bool:
+        self._begin, self._end = 0, self._daemon.receive_into(self._buffer)
+        return self._end > 0
+
+
+def _damaged() -> Refused:
+    return Refused(Failure.BAD_ARCHIVE)
+
+
+def _number(field: bytes, *, may_be_negative: bool = False) -> int:
+    """Octal digits, or a binary number where those do not suffice."""
+    if field[0] in (0x80, 0xFF):
+        value = int.from_bytes(field[1:], "big")
+        if field[0] == 0xFF:
+            value -= 1 << 8 * (len(field) - 1)
+    else:
+        digits = field.partition(b"\0")[0].strip()
+        if not all(0x30 <= digit <= 0x37 for digit in digits):
+            raise _damaged()
+        value = int(digits or b"0", 8)
+    if abs(value) > MAX_NUMBER or (value < 0 and not may_be_negative):
+        raise _damaged()
+    return value
+
+
+def _decimal(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 18:
+        raise _damaged()
+    return int(text)
+
+
+def _nanoseconds(text: bytes) -> int:
+    sign, digits = (-1, text[1:]) if text.startswith(b"-") else (1, text)
+    whole, _, fraction = digits.partition(b".")
+    if not whole.isdigit() or len(whole) > 18 or (fraction and not fraction.isdigit()):
+        raise _damaged()
+    return sign * (int(whole) * 1_000_000_000 + int(fraction[:9].ljust(9, b"0")))
+
+
+def _extended(kind: bytes, payload: bytes) -> dict[bytes, bytes]:
+    if kind == _LONG_NAME:
+        return {b"path": payload.partition(b"\0")[0]}
+    if kind == _LONG_LINK:
+        return {b"linkpath": payload.partition(b"\0")[0]}
+    records: dict[bytes, bytes] = {}
+    while payload.strip(b"\0"):
+        length, space, _ = payload.partition(b" ")
+        if not space or not length.isdigit() or len(length) > 6:
+            raise _damaged()
+        record, payload = payload[: int(length)], payload[int(length) :]
+        if len(record) != int(length) or not record.endswith(b"\n"):
+            raise _damaged()
+        key, equals, value = record[len(length) + 1 : -1].partition(b"=")
+        if not equals:
+            raise _damaged()
+        records[key] = value
+    return records

@@ -1,0 +1,127 @@
+"""Walking a directory tree of any depth, while commands change it.
+
+Only the innermost directories are open. Further out they are closed, and opened again as `..` on
+the way back, if that is still the same directory.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from .area import open_directory
+from .codec import MAX_PATH
+
+MAX_OPEN = 32
+
+Visit = Callable[[int, bytes | None], list[bytes]]
+"""Given a directory and its path from the top on (None where that is too long to be told), says
+which of its directories to go into, the last first."""
+Leave = Callable[[int, bytes], None]
+"""Given the directory above and the name of one that is done with."""
+
+_PASSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""It is gone, or is something else by now."""
+
+
+class Enough(Exception):
+    """A visitor has seen what it wanted."""
+
+
+class _Level:
+    __slots__ = ("ahead", "descriptor", "identity", "name", "path")
+
+    def __init__(self, name: bytes, path: bytes | None, descriptor: int) -> None:
+        self.name = name
+        self.path = path
+        self.descriptor = descriptor
+        self.identity = _identity(descriptor)
+        self.ahead: list[bytes] = []
+
+    def path_of(self, name: bytes) -> bytes | None:
+        return joined(self.path, name)
+
+
+def joined(path: bytes | None, name: bytes | None) -> bytes | None:
+    """None if it becomes too long to be told."""
+    if path is None or name is None or len(path) + 1 + len(name) > MAX_PATH:
+        return None
+    return path + b"/" + name if path and name else path or name
+
+
+class _Walk:
+    def __init__(self, visit: Visit, leave: Leave | None) -> None:
+        self._visit = visit
+        self._leave = leave
+        self._levels: list[_Level] = []
+        self.is_complete = True
+
+    def run(self, top: int) -> None:
+        self._enter(b"", b"", os.dup(top))
+        while self._levels:
+            here = self._levels[-1]
+            if here.ahead:
+                self._go_down(here, here.ahead.pop())
+            else:
+                self._go_up()
+
+    def close(self) -> None:
+        for level in self._levels:
+            if level.descriptor >= 0:
+                os.close(level.descriptor)
+        self._levels.clear()
+
+    def _go_down(self, here: _Level, name: bytes) -> None:
+        try:
+            descriptor = open_directory(here.descriptor, name)
+        except OSError as error:
+            if error.errno not in (*_PASSING, errno.EACCES):
+                raise
+            self.is_complete = self.is_complete and error.errno in _PASSING
+            return
+        self._enter(name, here.path_of(name), descriptor)
+
+    def _enter(self, name: bytes, path: bytes | None, descriptor: int) -> None:
+        level = _Level(name, path, descriptor)
+        self._levels.append(level)
+        level.ahead = self._visit(descriptor, path)
+        if len(self._levels) > MAX_OPEN:
+            outer = self._levels[-1 - MAX_OPEN]
+            if outer.descriptor >= 0:
+                os.close(outer.descriptor)
+                outer.descriptor = -1
+
+    def _go_up(self) -> None:
+        done = self._levels.pop()
+        try:
+            if self._levels and self._levels[-1].descriptor < 0:
+                self._open_above(self._levels[-1], done.descriptor)
+        finally:
+            os.close(done.descriptor)
+        if self._leave is not None and self._levels:
+            self._leave(self._levels[-1].descriptor, done.name)
+
+    def _open_above(self, level: _Level, below: int) -> None:
+        descriptor = open_directory(below, b"..")
+        if _identity(descriptor) != level.identity:
+            os.close(descriptor)
+            self.is_complete = False
+            raise Enough  # someone moved a directory that we are in
+        level.descriptor = descriptor
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def walk(top: int, visit: Visit, leave: Leave | None = None) -> bool:
+    """Visit `top` and what is below; False if not all of it could be."""
+    steps = _Walk(visit, leave)
+    try:
+        with suppress(Enough):
+            steps.run(top)
+            return steps.is_complete
+        return False
+    finally:
+        steps.close()

@@ -124,6 +124,8 @@ class RemoteTransport:
                     await call.write(request)
                 except (aio.AioRpcError, asyncio.InvalidStateError):
                     break
+            if not call.done():
+                await call.done_writing()
             response: Response = await call
         except aio.AioRpcError as error:
             raise self._translated(error) from None

@@ -13,7 +13,7 @@ from sandboxd.cli import keyboard, table
 from sandboxd.cli.failure import INTERRUPTED, OWN_FAULT, USAGE, Failure, call
 from sandboxd.cli.relay import BROKEN_PIPE_CODE, Left, Relay
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
-from sandboxd_client import AsyncSandbox, CommandResult
+from sandboxd_client import AsyncSandbox, CommandResult, ExecEndedError
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,10 @@ async def _streamed(sandbox: AsyncSandbox, wanted: Wanted, *, only_start: bool) 
         shell=wanted.shell,
     )
     if only_start or not wanted.sends_input:
-        await started.close_stdin()
+        try:
+            await started.close_stdin()
+        except ExecEndedError:
+            pass  # it was quicker
     if only_start:
         click.echo(started.exec_id)
         return 0

@@ -34,7 +34,8 @@
     │   ├── ChecksumMismatchError
     │   ├── FileChangedError
     │   ├── TextNotFoundError
-    │   └── FileWorkInterruptedError
+    │   ├── FileWorkInterruptedError
+    │   └── UploadStalledError
     ├── ExhaustedError                  a limit is reached; try again after `retry_after_seconds`
     │   ├── PoolExhaustedError
     │   ├── ExecLimitReachedError
@@ -116,6 +117,7 @@ __all__ = [
     "TextNotFoundError",
     "TooManyRequestsError",
     "UnavailableError",
+    "UploadStalledError",
     "WorkspaceFullError",
 ]
 
@@ -337,6 +339,12 @@ class FileWorkInterruptedError(FileError):
     """A command ended or stopped what was at work on the files; try again."""
 
     reason = "FILE_WORK_INTERRUPTED"
+
+
+class UploadStalledError(FileError):
+    """Nothing arrived of an upload for too long; nothing was written, send it again."""
+
+    reason = "UPLOAD_STALLED"
 
 
 class ExhaustedError(SandboxError):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +16,14 @@ from sandboxd_client import (
     CommandNotStartableError,
     ExecConflictError,
     ExecNotFoundError,
+    MissingFileError,
     NoSessionError,
     OutputChunk,
     SandboxError,
     SessionClosedError,
     SessionExpiredError,
     SessionNotFoundError,
+    TextNotFoundError,
 )
 from tests.sdk.faces import Face
 
@@ -336,3 +341,155 @@ async def test_conversations_of_one_client_do_not_meet(face: Face, thread: str) 
         else:
             names = [asyncio.create_task(converse(name)) for name in "abc"]
         assert await asyncio.gather(*names) == ["a", "b", "c"]
+
+
+async def test_files_go_in_and_out(face: Face, thread: str, tmp_path: Path) -> None:
+    """From bytes and from disk, back to disk, with the documented keys."""
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n")
+    async with face.client() as client:
+        await client.get_or_create_session("ada", thread)
+        sent = await client.upload_file(tmp_path / "data.csv", remote_name="input.csv")
+        assert sent == {
+            "status": "uploaded",
+            "filename": "input.csv",
+            "path": "/workspace/input.csv",
+            "size_bytes": 8,
+        }
+        await client.upload_file_from_bytes("more/raw.bin", bytes(range(256)) * 8192)
+        assert (await client.execute("head -1 input.csv; wc -c < more/raw.bin"))["stdout"] == (
+            "a,b\n2097152\n"
+        )
+
+        listed = await client.list_files()
+        assert set(listed) == {
+            "session_id",
+            "workspace_dir",
+            "files",
+            "total_files",
+            "total_size_bytes",
+        }
+        assert listed["session_id"] == client.session_id
+        assert (listed.total_files, listed.total_size_bytes) == (2, 8 + 2097152)
+        assert [one["name"] for one in listed["files"]] == ["input.csv", "more/raw.bin"]
+        assert set(listed["files"][0]) == {"name", "size_bytes", "modified", "permissions"}
+        assert listed.files[0].permissions.startswith("-rw-")
+        datetime.fromisoformat(listed.files[0].modified)
+
+        path = await client.download_file("more/raw.bin", local_path=tmp_path / "raw.bin")
+        assert isinstance(path, str)
+        assert path == str(tmp_path / "raw.bin")
+        assert Path(path).read_bytes() == bytes(range(256)) * 8192
+        with pytest.raises(FileNotFoundError):
+            await client.download_file("missing.txt", local_path=tmp_path / "missing.txt")
+        assert {one.name for one in tmp_path.iterdir()} == {"data.csv", "raw.bin"}
+
+
+async def test_files_of_a_sandbox(face: Face, thread: str) -> None:
+    """Write, read, list, look, rename, remove."""
+    async with await face.open("ada", thread) as sandbox:
+        files = sandbox.files
+        written = await files.write("src/main.py", "print('hello')\n")
+        assert (written.path, written.type, written["size_bytes"]) == ("src/main.py", "file", 15)
+        assert await files.read("src/main.py") == "print('hello')\n"
+        assert await files.read("/workspace/src/main.py", format="bytes") == b"print('hello')\n"
+        assert await files.exists("src")
+        assert not await files.exists("nowhere")
+        assert (await files.stat("src")).type == "directory"
+        with pytest.raises(FileExistsError):
+            await files.write("src/main.py", "other", overwrite=False)
+        assert await files.make_dir("data/raw")
+        assert not await files.make_dir("data/raw")
+        await files.rename("src/main.py", "data/main.py")
+        paths = [one.path for one in await files.list("data", recursive=True)]
+        assert paths == ["data/main.py", "data/raw"]
+        assert await files.remove("data") == 3
+        with pytest.raises(MissingFileError) as missing:
+            await files.read("data/main.py")
+        assert missing.value.reason == "FILE_NOT_FOUND"
+        with pytest.raises(PermissionError):
+            await files.remove("outputs")
+        with pytest.raises(ValueError, match=r"\.\."):
+            await files.read("../etc/passwd")
+        await sandbox.kill()
+
+
+async def test_text_is_edited_and_found(face: Face, thread: str) -> None:
+    """Exact replacements, lines by number, grep and glob."""
+    async with await face.open("ada", thread) as sandbox:
+        files = sandbox.files
+        await files.write("app/log.txt", "".join(f"line {i}\n" for i in range(1, 101)))
+        page = await files.read_lines("app/log.txt", first_line=50, max_lines=2)
+        assert (page.text, page.total_lines) == ("line 50\nline 51\n", 100)
+        assert await files.edit("app/log.txt", "line 50\n", "fifty\n") == 1
+        with pytest.raises(TextNotFoundError):
+            await files.edit("app/log.txt", "line 50\n", "again")
+        found = await files.grep("fifty", glob="*.txt")
+        assert [(one.path, one.line_number, one.line) for one in found.matches] == [
+            ("app/log.txt", 50, "fifty")
+        ]
+        assert found.complete
+        assert len((await files.grep(r"^line \d\d$", "app", regex=True)).matches) == 89
+        assert [one.path for one in (await files.glob("**/*.txt")).entries] == ["app/log.txt"]
+        await sandbox.kill()
+
+
+async def test_directories_go_in_and_out(face: Face, thread: str, tmp_path: Path) -> None:
+    """As one archive each way, with modes; what would leave the directory is left out."""
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (project / "run.sh").chmod(0o755)
+    (project / "src" / "large.bin").write_bytes(os.urandom(3_000_000))
+    async with await face.open("ada", thread) as sandbox:
+        report = await sandbox.files.upload_dir(project, "project")
+        assert (report.entries, report.refused) == (3, ())
+        assert (await sandbox.commands.run("./project/run.sh")).stdout == "ran\n"
+        await sandbox.commands.run("ln -s /etc/passwd project/out; echo hi > project/new")
+
+        report = await sandbox.files.download_dir("project", tmp_path / "back")
+
+        assert [name for name, _ in report.refused] == ["out"]
+        back = tmp_path / "back"
+        assert sorted(one.name for one in back.iterdir()) == ["new", "run.sh", "src"]
+        assert (back / "run.sh").stat().st_mode & 0o111
+        sent, returned = project / "src" / "large.bin", back / "src" / "large.bin"
+        assert returned.read_bytes() == sent.read_bytes()
+        await sandbox.kill()
+
+
+async def test_changes_are_told_as_they_happen(face: Face, thread: str) -> None:
+    """From the moment the block is entered, whoever makes them."""
+    async with await face.open("ada", thread) as sandbox:
+        async with sandbox.files.watch_dir() as changes:
+            await sandbox.commands.run("echo hello > agent_workspace/new.txt")
+            async with asyncio.timeout(10):
+                async for change in changes:
+                    if change.path == "agent_workspace/new.txt":
+                        break
+            assert change.kind == "created"
+        await sandbox.kill()
+
+
+async def test_reset_begins_afresh(face: Face, thread: str) -> None:
+    """Files and processes are gone, the session is the same, and goes on being used."""
+    async with await face.open("ada", thread) as sandbox:
+        await sandbox.files.write("junk.txt", "junk")
+        session_id = sandbox.session_id
+
+        info = await sandbox.reset()
+
+        assert (info.session_id, info.incarnation) == (session_id, 2)
+        assert not await sandbox.files.exists("junk.txt")
+        assert (await sandbox.commands.run("echo again")).stdout == "again\n"
+        await sandbox.kill()
+
+
+async def test_upload_to_an_expired_session_opens_it_again(face: Face, thread: str) -> None:
+    """As commands do: what is sent is there afterwards."""
+    async with face.client() as client:
+        opened = await client.get_or_create_session("ada", thread, timeout_minutes=1 / 60)
+        await until_expired(client, opened.session_id)
+
+        await client.upload_file_from_bytes("late.txt", b"here")
+
+        assert (await client.execute("cat late.txt"))["stdout"] == "here"

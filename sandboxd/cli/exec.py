@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ from sandboxd.cli import keyboard, table
 from sandboxd.cli.failure import INTERRUPTED, OWN_FAULT, USAGE, Failure, call
 from sandboxd.cli.relay import BROKEN_PIPE_CODE, Left, Relay
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
-from sandboxd_client import AsyncSandbox, CommandResult, ExecEndedError
+from sandboxd_client import AsyncCommandHandle, AsyncSandbox, CommandResult, ExecEndedError
+
+KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,18 @@ async def _streamed(sandbox: AsyncSandbox, wanted: Wanted, *, only_start: bool) 
     if only_start:
         click.echo(started.exec_id)
         return 0
-    ended = await Relay(started).run(sends_input=wanted.sends_input)
-    return exit_code(ended)
+    return exit_code(await _watched(started, sends_input=wanted.sends_input))
+
+
+async def _watched(
+    started: AsyncCommandHandle, *, sends_input: bool, in_terminal: bool = False
+) -> CommandResult | Left:
+    """Watch it; if that fails or is cut short, nobody is there for the command any more."""
+    try:
+        return await Relay(started, in_terminal=in_terminal).run(sends_input=sends_input)
+    except BaseException:
+        await asyncio.wait([asyncio.create_task(started.kill())], timeout=KILL_SECONDS)
+        raise
 
 
 async def _as_document(sandbox: AsyncSandbox, wanted: Wanted) -> int:
@@ -123,7 +136,7 @@ async def _as_document(sandbox: AsyncSandbox, wanted: Wanted) -> int:
         env=wanted.env,
         timeout=wanted.timeout,
         shell=wanted.shell,
-        stdin=sys.stdin.buffer.read() if wanted.sends_input else None,
+        stdin=await keyboard.everything() if wanted.sends_input else None,
     )
     details = {name: getattr(result, name) for name in ("exec_id", "reason", "signal", "hint")}
     table.show_document({**result, **details})
@@ -143,7 +156,7 @@ async def _in_terminal(sandbox: AsyncSandbox, wanted: Wanted) -> int:
         timeout=wanted.timeout or longest or None,
     )
     with keyboard.raw():
-        ended = await Relay(started, in_terminal=True).run(sends_input=wanted.sends_input)
+        ended = await _watched(started, sends_input=wanted.sends_input, in_terminal=True)
     if ended is Left.DETACHED:
         tell_how_to_return(sandbox, started.exec_id)
     return exit_code(ended)
@@ -165,6 +178,7 @@ def exit_code(ended: CommandResult | Left) -> int:
         case Left.UNREAD:
             return BROKEN_PIPE_CODE
     assert isinstance(ended, CommandResult)
-    if ended.hint:
+    # A signal is told by the code, and may well be the one that was asked for.
+    if ended.hint and ended.reason != "signalled":
         click.echo(f"sandboxd: {ended.hint}", err=True)
     return ended.exit_code if ended.exit_code >= 0 else OWN_FAULT

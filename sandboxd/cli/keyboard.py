@@ -11,6 +11,7 @@ import tty
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
+STDIN = 0
 CHUNK_BYTES = 64 << 10
 CHUNKS_AHEAD = 4
 DETACH = b"\x10\x11"
@@ -37,13 +38,18 @@ class StandardInput:
         while chunk:
             self._room.acquire()
             try:
-                chunk = os.read(sys.stdin.fileno(), CHUNK_BYTES)
+                chunk = os.read(STDIN, CHUNK_BYTES)
             except OSError:
-                chunk = b""  # a terminal that is gone
+                chunk = b""  # a terminal that is gone, or no input at all
             try:
                 self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
             except RuntimeError:
                 return  # nobody listens any more
+
+
+async def everything() -> bytes:
+    """All of the input, at its end."""
+    return b"".join([chunk async for chunk in StandardInput().chunks()])
 
 
 class DetachKeys:
@@ -63,12 +69,12 @@ class DetachKeys:
 
 
 def is_terminal() -> bool:
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def screen_size() -> tuple[int, int]:
     """Rows and columns."""
-    size = os.get_terminal_size(sys.stdin.fileno())
+    size = os.get_terminal_size(STDIN)
     # A terminal that does not know its size says 0.
     return size.lines or 24, size.columns or 80
 
@@ -76,22 +82,23 @@ def screen_size() -> tuple[int, int]:
 @contextmanager
 def raw() -> Iterator[None]:
     """Every key is passed on as it is, until the block ends."""
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    try:
-        tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed ahead stays
+    with _restored():
+        tty.setraw(STDIN, termios.TCSADRAIN)  # what was typed ahead stays
         yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 @contextmanager
 def single_keys() -> Iterator[None]:
     """Keys come at once and are not shown, but Ctrl-C is still Ctrl-C."""
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
+    with _restored():
+        tty.setcbreak(STDIN, termios.TCSADRAIN)
+        yield
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    before = termios.tcgetattr(STDIN)
     try:
-        tty.setcbreak(descriptor, termios.TCSADRAIN)
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        termios.tcsetattr(STDIN, termios.TCSADRAIN, before)

@@ -57,14 +57,13 @@ async def _watch(target: Target, interval: float, *, is_once: bool) -> None:
 async def _refresh(client: AsyncSandboxClient, interval: float) -> None:
     loop = asyncio.get_running_loop()
     quits = asyncio.Event()
-    descriptor = sys.stdin.fileno()
 
     def look_at_key() -> None:
-        if os.read(descriptor, 1) in (b"q", b"Q", b""):
+        if os.read(keyboard.STDIN, 1) in (b"q", b"Q", b""):
             quits.set()
 
     if keyboard.is_terminal():
-        loop.add_reader(descriptor, look_at_key)
+        loop.add_reader(keyboard.STDIN, look_at_key)
     try:
         while not quits.is_set():
             size = shutil.get_terminal_size()
@@ -77,7 +76,7 @@ async def _refresh(client: AsyncSandboxClient, interval: float) -> None:
             except TimeoutError:
                 pass  # time for the next look
     finally:
-        loop.remove_reader(descriptor)
+        loop.remove_reader(keyboard.STDIN)
 
 
 async def _look(client: AsyncSandboxClient, columns: int | None) -> list[str]:

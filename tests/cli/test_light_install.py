@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
+import click
+
+from sandboxd.cli.program import program
+
+README = Path(__file__).parents[2] / "README.md"
 DAEMON_ONLY = ("aiodocker", "aiosqlite", "pydantic", "pydantic_settings", "structlog", "uvloop")
 
 
@@ -46,3 +54,19 @@ def test_without_click_the_program_says_what_is_missing() -> None:
 
     assert told.returncode == 1
     assert "pip install 'sandboxd[cli]'" in told.stderr
+
+
+def test_the_readme_shows_commands_that_there_are() -> None:
+    """Every `sandboxd ...` of its shell lines, down to the options."""
+    shown = re.findall(r"^```sh\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    calls = re.findall(r"\bsandboxd ([a-z].*?)(?= #|;| &&|$)", "\n".join(shown), re.MULTILINE)
+    assert len(calls) >= 10
+
+    for call in calls:
+        context = click.Context(program, info_name="sandboxd")
+        name, command, rest = program.resolve_command(context, shlex.split(call))
+        assert command is not None
+        if isinstance(command, click.Group):
+            _, command, rest = command.resolve_command(context, rest)
+        assert command is not None
+        command.make_context(name, rest)  # parses, and runs nothing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,9 @@ from tests.docker.daemon_process import DaemonProcess
 from tests.fakes.chat_model import ScriptedModel, calls, says
 from tests.integrations.postgres_cluster import running_cluster
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+README = ROOT / "README.md"
 
 
 async def test_the_bash_tool_example(shared_daemon: DaemonProcess) -> None:
@@ -37,6 +40,26 @@ async def test_the_bash_tool_example(shared_daemon: DaemonProcess) -> None:
         '"books",45.5',
         '"tea",97',
     ]
+
+
+async def test_the_bash_tool_of_the_readme(shared_daemon: DaemonProcess) -> None:
+    """The snippet runs unchanged, and prints what its comment promises."""
+    match = re.search(
+        r"<!-- snippet: bash tool -->\n```python\n(.*?)```", README.read_text(), re.DOTALL
+    )
+    assert match
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        match[1],
+        env={**os.environ, "SANDBOXD_URL": f"unix:{shared_daemon.socket}"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        stdout, _ = await program.communicate()
+
+    assert program.returncode == 0
+    assert stdout.decode().splitlines() == re.findall(r"print\(.*\)  # (.*)", match[1])
 
 
 async def test_the_langchain_example(

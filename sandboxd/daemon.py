@@ -14,6 +14,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
@@ -30,22 +31,29 @@ from sandboxd.exec_shelf import ExecHouse, ShelfSettings
 from sandboxd.files import FileSettings
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
-from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
+from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable, ProofWithoutSpace
 from sandboxd.isolation.host import Host
 from sandboxd.isolation.layout import Layout
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
+from sandboxd.loop_watch import LoopWatch
+from sandboxd.notify import ServiceManager
+from sandboxd.policy import OPEN, STRICT, CommandChecker, InvalidPolicy, load
 from sandboxd.pool import PoolSettings, WarmPool
-from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
+from sandboxd.reloads import Reloads
 from sandboxd.sandbox import Belongings, SandboxMaker, SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.keyring import Keyring, KeysUnusable
 from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.sessions import Adopted, Sessions, SessionSettings, belongings_of
 from sandboxd.spool import SpoolBudget, SpoolSettings
+from sandboxd.tasks import Tasks
+from sandboxd.watchdog import Watchdog
 
 log = structlog.get_logger()
 
@@ -54,6 +62,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 MAX_SOCKET_PATH = 107
 """What the kernel takes as the path of a unix socket."""
+ENGINE_SECONDS = 45.0
+"""How long a start with sessions to adopt waits for the engine. Guests wait longer for us."""
 LINK_PATH_LENGTH = len("/links/0123456789abcdef/guest.sock")
 
 
@@ -65,12 +75,31 @@ class Daemon:
     """All parts of a running daemon."""
 
     def __init__(
-        self, config: Config, pool: WarmPool, sessions: Sessions, server: ApiServer
+        self,
+        config: Config,
+        pool: WarmPool,
+        sessions: Sessions,
+        server: ApiServer,
+        keyring: Keyring,
+        registry: Registry,
     ) -> None:
         self.config = config
         self.pool = pool
         self.sessions = sessions
         self.server = server
+        self.registry = registry
+        self.reloads = Reloads()
+        self.reloads.add("keys", partial(asyncio.to_thread, keyring.reload))
+
+    @property
+    def status(self) -> str:
+        """How it is, in one line."""
+        pool, sessions = self.pool.figures, self.sessions
+        text = (
+            f"{sessions.active_count} sessions, {sessions.running_exec_count} commands, "
+            f"{pool.warm} of {pool.target} sandboxes warm"
+        )
+        return f"{text}; the last start failed: {pool.last_error}" if pool.last_error else text
 
 
 @asynccontextmanager
@@ -86,6 +115,8 @@ async def running(
     One that does not listen has neither server nor socket; whoever runs it calls its handlers.
     """
     async with AsyncExitStack() as stack:
+        checker = _command_checker(config)
+        keyring = _open_keyring(config)
         instance = _claim_instance(config, stack)
         if engine is None:
             engine = DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
@@ -105,7 +136,7 @@ async def running(
         sandboxes = maker(engine, sandbox_settings, host)
         records = await registry.load()
         await sandboxes.keep(_kept(records))
-        adopted = await _adopt(records, sandboxes)
+        adopted = await _adopt(records, sandboxes, engine)
         in_use = [one.sandbox for one in adopted.values()]
         pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config), in_use))
         house = _exec_house(config)
@@ -128,7 +159,7 @@ async def running(
         server = ApiServer(
             config,
             sessions=SessionServicer(sessions, config),
-            execs=ExecServicer(sessions, config),
+            execs=ExecServicer(sessions, config, checker),
             files=FileServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
@@ -138,6 +169,7 @@ async def running(
                 image_id=lambda: sandboxes.image_id,
                 protections=protections,
             ),
+            keyring=keyring,
         )
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
         # only then the listeners close.
@@ -153,29 +185,64 @@ async def running(
             socket=str(config.api_socket) if listen else "off",
             tcp=f"{config.host}:{server.port}" if listen and config.host else "off",
         )
-        yield Daemon(config, pool, sessions, server)
+        yield Daemon(config, pool, sessions, server, keyring, registry)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
 
 async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
-    """Run a daemon until SIGTERM or SIGINT."""
+    """Run a daemon until SIGTERM or SIGINT; SIGHUP reads again what can be, tokens for example."""
     _keep_freed_memory()
     _allow_open_files()
-    stop = asyncio.Event()
+    manager = ServiceManager.of(os.environ)
+    stop, hang_up = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running(config) as daemon:
-        on_ready(daemon)
-        await stop.wait()
+    loop.add_signal_handler(signal.SIGHUP, hang_up.set)
+    with LoopWatch():
+        async with _attended(manager) as watchdog, running(config) as daemon:
+            on_ready(daemon)
+            manager.ready()
+            with watchdog.over(check=daemon.registry.ping, status=lambda: daemon.status):
+                while not await _first_of(stop, hang_up):
+                    hang_up.clear()
+                    manager.reloading()
+                    await daemon.reloads.run()
+                    manager.ready()
+            manager.stopping()
+
+
+@asynccontextmanager
+async def _attended(manager: ServiceManager) -> AsyncIterator[Watchdog]:
+    """The service manager hears that we live, also while we start and stop."""
+    watchdog, tasks = Watchdog(manager), Tasks()
+    tasks.spawn(watchdog.keep_telling(), "watchdog")
+    try:
+        yield watchdog
+    finally:
+        tasks.cancel("watchdog")
+        await tasks.finish()
+
+
+async def _first_of(stop: asyncio.Event, other: asyncio.Event) -> bool:
+    """Wait for one of them; whether it is time to stop."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, other)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return stop.is_set()
 
 
 async def _adopt(
-    records: Sequence[SessionRecord], sandboxes: SandboxMaker
+    records: Sequence[SessionRecord], sandboxes: SandboxMaker, engine: Engine
 ) -> Mapping[str, Adopted]:
     """Go on with the sessions that were active, all at once; those that cannot be are lost."""
     active = [one for one in records if one.state == SessionState.ACTIVE and one.sandbox_id]
+    if active:
+        await _wait_for(engine)
 
     async def adopt(record: SessionRecord) -> Adopted | None:
         try:
@@ -192,10 +259,35 @@ async def _adopt(
     return {record.session_id: one for record, one in pairs if one is not None}
 
 
+def _command_checker(config: Config) -> CommandChecker:
+    if config.command_policy_file is None:
+        return CommandChecker(OPEN if config.command_policy == OPEN.name else STRICT)
+    try:
+        return CommandChecker(load(config.command_policy_file))
+    except InvalidPolicy as error:
+        raise StartRefused(f"{config.command_policy_file}: {error}") from error
+
+
 def _kept(records: Sequence[SessionRecord]) -> Sequence[Belongings]:
     """What sessions keep of sandboxes, and what they have to take from elsewhere yet."""
     unmoved = [Belongings(project_id=one.unmoved_project_id) for one in records]
     return [*map(belongings_of, records), *unmoved]
+
+
+async def _wait_for(engine: Engine) -> None:
+    """Give an engine that is being restarted as well the time to come back: without it no session
+    can be adopted, although its sandbox goes on."""
+    try:
+        async with asyncio.timeout(ENGINE_SECONDS):
+            while True:
+                try:
+                    await engine.info()
+                    return
+                except SandboxdError as error:
+                    log.warning("engine.waited_for", error=str(error))
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        log.error("engine.not_waited_for_any_more", seconds=ENGINE_SECONDS)
 
 
 def _exec_house(config: Config) -> ExecHouse:
@@ -206,6 +298,8 @@ def _exec_house(config: Config) -> ExecHouse:
         session_spool_bytes=config.session_spool_bytes,
         max_running=config.max_running_execs,
         max_running_in_all=config.max_running_execs_in_all,
+        max_running_of_user=config.max_user_running_execs,
+        user_spool_bytes=config.max_user_spool_bytes,
         memory_seconds=config.exec_memory_minutes * 60,
     )
     return ExecHouse(
@@ -265,6 +359,12 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
     )
     try:
         return disks, await disks.prove()
+    except ProofWithoutSpace:
+        log.error("workspaces.not_proved", why="the host's disk is full")
+        return disks, (
+            f"a disk of {config.workspace_bytes >> 20} MiB each, not proved at the last start "
+            "because the host's disk was full"
+        )
     except DisksUnusable as error:
         if config.workspace_backend == "disk":
             raise StartRefused(
@@ -275,13 +375,20 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
         return None, str(error)
 
 
+def _open_keyring(config: Config) -> Keyring:
+    try:
+        return Keyring(config)
+    except KeysUnusable as error:
+        raise StartRefused(str(error)) from error
+
+
 async def _open_registry(path: Path) -> SqliteRegistry:
     try:
         return await SqliteRegistry.open(path)
     except RegistryUnusable as error:
         raise StartRefused(
-            f"the registry {path} cannot be used ({error}); move it away to start without the "
-            "memory of earlier sessions"
+            f"the registry {path} cannot be used ({error}); if no other program has it open, move "
+            "it away to start without the memory of earlier sessions"
         ) from error
 
 
@@ -417,6 +524,7 @@ def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
+        max_of_user=config.max_user_sessions,
         outlive_the_daemon=config.keep_sessions,
         files=FileSettings(
             workspace_dir=config.workspace_dir,

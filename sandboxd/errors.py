@@ -3,6 +3,7 @@
 ::
 
     SandboxdError
+    ├── Unauthenticated             nobody knows who calls
     ├── InvalidRequest              the request can never succeed as it is
     │   ├── RequestTooLarge
     │   └── InvalidArchive
@@ -29,15 +30,21 @@
     │   ├── FileTooLarge
     │   ├── WorkspaceFull
     │   └── TextNotFound
+    ├── NotPermitted                a rule of the operator's forbids it
+    │   ├── CallNotPermitted
+    │   └── CommandNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
+    │   ├── SessionLimitReached
     │   ├── DiskSpaceLow
+    │   ├── OpenFilesExhausted
     │   ├── TooManyRequests
     │   └── FileBusy
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
     │   ├── EngineFailed
+    │   ├── StateNotSaved
     │   └── Draining
     └── Lost                        what was under way is gone
         ├── SandboxLost             the sandbox died or misbehaved and was destroyed
@@ -82,6 +89,12 @@ class SandboxdError(Exception):
         super().__init__(self.message)
         self.retry_after_seconds = retry_after_seconds
         self.metadata = {key: value[:MAX_METADATA] for key, value in metadata.items()}
+
+
+class Unauthenticated(SandboxdError):
+    """The call has no token, or none that is known."""
+
+    reason = "UNAUTHENTICATED"
 
 
 class InvalidRequest(SandboxdError):
@@ -344,6 +357,30 @@ class TextNotFound(WrongState):
         )
 
 
+class NotPermitted(SandboxdError):
+    """Category: a rule of the operator's forbids it."""
+
+
+class CallNotPermitted(NotPermitted):
+    """The caller is known and may not do this."""
+
+    reason = "NOT_PERMITTED"
+
+
+class CommandNotAllowed(NotPermitted):
+    """The command policy refuses the command; nothing was started."""
+
+    reason = "COMMAND_NOT_ALLOWED"
+
+    def __init__(self, policy: str, *, rule: str, command: str, why: str) -> None:
+        super().__init__(
+            f"The policy `{policy}` refuses this command (rule {rule}): {why}",
+            policy=policy,
+            rule=rule,
+            command=command,
+        )
+
+
 class Exhausted(SandboxdError):
     """Category: a limit is reached; it frees up by itself."""
 
@@ -354,6 +391,20 @@ class PoolExhausted(Exhausted):
 
 class ExecLimitReached(Exhausted):
     reason = "EXEC_LIMIT_REACHED"
+
+
+class SessionLimitReached(Exhausted):
+    """The user has as many sessions as a user may."""
+
+    reason = "SESSION_LIMIT_REACHED"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"This user has {limit} sessions, which is as many as a user may; close one that is "
+            "done, or try again when one has expired.",
+            retry_after_seconds=10.0,
+            limit=str(limit),
+        )
 
 
 class DiskSpaceLow(Exhausted):
@@ -369,6 +420,22 @@ class DiskSpaceLow(Exhausted):
             retry_after_seconds=10.0,
             freeBytes=str(free_bytes),
             reserveBytes=str(reserve_bytes),
+        )
+
+
+class OpenFilesExhausted(Exhausted):
+    """Another sandbox would take file descriptors that the daemon needs for those it has."""
+
+    reason = "OPEN_FILES_EXHAUSTED"
+
+    def __init__(self, used: int, limit: int) -> None:
+        super().__init__(
+            f"The daemon has {used} of {limit} files open, too many for another sandbox; close "
+            "sessions that are done, or try again later. An operator can raise the limit "
+            "(LimitNOFILE= of the service, ulimit -n).",
+            retry_after_seconds=5.0,
+            openFiles=str(used),
+            limit=str(limit),
         )
 
 
@@ -401,6 +468,12 @@ class EngineFailed(Unavailable):
     """The engine answered with a failure, or not in time."""
 
     reason = "ENGINE_FAILED"
+
+
+class StateNotSaved(Unavailable):
+    """The registry cannot be written: the disk is full, or someone has the file locked."""
+
+    reason = "STATE_NOT_SAVED"
 
 
 class Draining(Unavailable):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -41,6 +42,10 @@ class ShelfSettings:
     max_running: int
     """In one session."""
     max_running_in_all: int
+    user_spool_bytes: int = 0
+    """In all sessions of one user; 0 means no limit."""
+    max_running_of_user: int = 0
+    """In all sessions of one user; 0 means no limit."""
     memory_seconds: float
     """How long an ended exec is there for late readers."""
     max_ended: int = 512
@@ -59,6 +64,29 @@ class ExecHouse:
         self.budget = budget
         self.ladder = Ladder()
         self.running = 0
+        self._running_of: Counter[str] = Counter()
+        """By user."""
+        self._budgets: WeakValueDictionary[str, SpoolBudget] = WeakValueDictionary()
+        """By user, as long as there is a shelf of theirs."""
+
+    def began(self, user_id: str) -> None:
+        self.running += 1
+        self._running_of[user_id] += 1
+
+    def ended(self, user_id: str) -> None:
+        self.running -= 1
+        self._running_of[user_id] -= 1
+        if not self._running_of[user_id]:
+            del self._running_of[user_id]
+
+    def budget_of(self, user_id: str) -> SpoolBudget:
+        """What the shelves of a user take their disk space from."""
+        limit = self.settings.user_spool_bytes
+        if not limit:
+            return self.budget
+        budget = self._budgets.get(user_id) or SpoolBudget(limit, self.budget)
+        self._budgets[user_id] = budget
+        return budget
 
     def sweep(self, prefixes: tuple[str, ...]) -> None:
         """Delete what is kept of execs whose keys do not begin so."""
@@ -66,7 +94,13 @@ class ExecHouse:
         sweep_spools(self.settings.spools, [key for key in keys if key.startswith(prefixes)])
         self.records.sweep(prefixes)
 
-    def check_room(self) -> None:
+    def check_room(self, user_id: str) -> None:
+        limit = self.settings.max_running_of_user
+        if limit and self._running_of[user_id] >= limit:
+            raise ExecLimitReached(
+                f"This user already runs {limit} commands; wait for one to end.",
+                retry_after_seconds=1.0,
+            )
         if self.running >= self.settings.max_running_in_all:
             raise ExecLimitReached(
                 f"The daemon already runs {self.running} commands; try again later.",
@@ -82,12 +116,15 @@ class _Queued(NamedTuple):
 class ExecShelf:
     """Starts execs of one session on its sandbox, and keeps them for a while after their end."""
 
-    def __init__(self, house: ExecHouse, name: str, *, on_ended: Callable[[], None]) -> None:
+    def __init__(
+        self, house: ExecHouse, name: str, *, user_id: str, on_ended: Callable[[], None]
+    ) -> None:
         self._house = house
         self._name = name
         """Begins the keys of everything that is kept on disk."""
+        self._user_id = user_id
         self._on_session_use = on_ended
-        self._budget = SpoolBudget(house.settings.session_spool_bytes, house.budget)
+        self._budget = SpoolBudget(house.settings.session_spool_bytes, house.budget_of(user_id))
         self.running: dict[str, Exec] = {}
         """Queued ones too."""
         self._ended: OrderedDict[str, tuple[Exec, float]] = OrderedDict()
@@ -119,7 +156,7 @@ class ExecShelf:
                 f"This session already runs {len(self.running)} commands; wait for one to end.",
                 retry_after_seconds=1.0,
             )
-        self._house.check_room()
+        self._house.check_room(self._user_id)
         facts = Facts.of(spec)
         # Before anything is made or waits: what is too large once encoded is refused here.
         request = spec.encode(self._house.labels.seal(facts, sandbox.id) if spec.is_kept else "")
@@ -129,7 +166,7 @@ class ExecShelf:
         else:
             execution.start(request)
         self.running[execution.id] = execution
-        self._house.running += 1
+        self._house.began(self._user_id)
         return execution, True
 
     def _make(self, facts: Facts, sandbox: Sandbox, spec: ExecSpec | None = None) -> Exec:
@@ -189,7 +226,7 @@ class ExecShelf:
 
     def _on_ended(self, execution: Exec) -> None:
         if self.running.pop(execution.id, None) is not None:
-            self._house.running -= 1
+            self._house.ended(self._user_id)
         self._on_session_use()
         if execution.is_kept:
             self._ended[execution.id] = (execution, time.monotonic())
@@ -311,7 +348,7 @@ class ExecShelf:
         assert execution.output is not None
         spool = execution.output.spool
         self.running[facts.exec_id] = execution
-        self._house.running += 1
+        self._house.began(self._user_id)
         if facts.shell_name:
             queue = self._queues.setdefault(facts.shell_name, deque())
             queue.append(_Queued(execution, request=b""))  # it was started before

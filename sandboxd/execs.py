@@ -111,6 +111,8 @@ class Facts:
     """Seconds since the epoch."""
     is_chosen: bool = True
     """Whether its id is the caller's."""
+    began: float | None = None
+    """When it started by the clock that nobody sets, which all processes of one boot share."""
 
     @classmethod
     def of(cls, spec: ExecSpec) -> Facts:
@@ -126,7 +128,17 @@ class Facts:
             shell_name=spec.shell_name,
             started_at=time.time(),
             is_chosen=spec.is_chosen,
+            began=time.monotonic(),
         )
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Since its start, at most until its deadline."""
+        if self.began is not None:
+            elapsed = time.monotonic() - self.began
+        else:  # of a release that did not write it down
+            elapsed = time.time() - self.started_at
+        return min(max(0.0, elapsed), self.timeout_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +240,7 @@ class Exec:
         self._counts = dict(have)
         self._announced = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
         self._input.is_known = not (self.facts.has_stdin or self.facts.has_terminal)
-        elapsed = min(max(0.0, time.time() - self.facts.started_at), self.facts.timeout_seconds)
+        elapsed = self.facts.elapsed_seconds
         self._began = time.monotonic() - elapsed
         if self._sandbox.meter is not None:
             self._reading = self._sandbox.meter.begin()

@@ -21,6 +21,8 @@ from sandboxd.tasks import Tasks
 log = structlog.get_logger()
 
 PING_SECONDS = 5.0
+SWEEP_AGAIN_SECONDS = 5.0
+"""After a sweep or a removal that failed."""
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -336,9 +338,15 @@ class WarmPool:
     async def _keep_swept(self) -> None:
         """Remove what a crash, a cancel or a failed removal left behind."""
         while True:
-            done = await self._sweep()
             interval = self._settings.sweep_seconds
-            await asyncio.sleep(interval if done else min(5.0, interval))
+            if await self._sweep():
+                # A wait for what is left behind, not for the time only.
+                left = asyncio.ensure_future(self._maker.left_behind.wait())
+                try:
+                    await asyncio.wait([left], timeout=interval)
+                finally:
+                    left.cancel()
+            await asyncio.sleep(min(SWEEP_AGAIN_SECONDS, interval))
 
     async def _sweep(self) -> bool:
         try:

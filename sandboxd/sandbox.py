@@ -20,9 +20,9 @@ from sandboxd.engine.contract import (
     ImageId,
     TmpfsMount,
 )
-from sandboxd.errors import EngineFailed, SandboxdError
+from sandboxd.errors import EngineFailed, ImageNotFound, SandboxdError
 from sandboxd.guest.frames import ExecState
-from sandboxd.isolation import accounts, terminals
+from sandboxd.isolation import accounts, open_files, terminals
 from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
 from sandboxd.isolation.disks import AttachedDisk, Disk, DiskDamaged
 from sandboxd.isolation.host import Host
@@ -221,6 +221,8 @@ class SandboxMaker:
         """Names of containers that are being made, or looked into."""
         self._lingering: list[tuple[Sandbox, bool]] = []
         """Destroyed, but not seen to be gone; and whether its belongings are kept."""
+        self.left_behind = asyncio.Event()
+        """Set while there is something for the sweep that need not wait for its time."""
         self._busy_disks: dict[str, asyncio.Event] = {}
         """Disks that a sandbox uses; the event is set when it is gone."""
         self._unwanted_disks: set[str] = set()
@@ -228,7 +230,8 @@ class SandboxMaker:
 
     @property
     def image_id(self) -> ImageId | None:
-        """Pinned at the first start, so that a retag does not change what sessions get."""
+        """Pinned at the first start, so that a retag does not change what sessions get; until it is
+        removed from the engine."""
         return self._image.id if self._image else None
 
     async def make(self, kept: Belongings | None = None) -> Sandbox:
@@ -251,6 +254,7 @@ class SandboxMaker:
             self._making.discard(name)
 
     async def _make(self, sandbox_id: str, kept: Belongings | None) -> Sandbox:
+        await open_files.check_room()
         image = await self._look_at_image()
         directory = self._settings.links_dir / sandbox_id
         uid = kept.disk.uid if kept and kept.disk else self._host.uids.take()
@@ -281,6 +285,9 @@ class SandboxMaker:
                     await asyncio.shield(self._discard(uid, owned))
             if isinstance(error, DiskDamaged):
                 raise
+            if isinstance(error, ImageNotFound):
+                self._image = None  # the next start takes what has the name by then
+                raise ImageNotFound(self._settings.image) from error
             if isinstance(error, OSError | LinkClosed):  # a TimeoutError is an OSError
                 raise EngineFailed(
                     "A sandbox was started but its guest did not answer; see the daemon's log.",
@@ -446,6 +453,7 @@ class SandboxMaker:
             await self._engine.remove(sandbox.container_id)
         except SandboxdError as error:
             log.warning("sandbox.left_behind", sandbox_id=sandbox.id, error=str(error))
+            self.left_behind.set()
             return False
         return True
 
@@ -506,6 +514,7 @@ class SandboxMaker:
 
     async def sweep(self) -> int:
         """Remove containers of this daemon that nobody holds; returns how many."""
+        self.left_behind.clear()
         found = await self._engine.list_containers(self._labels)
         orphans = [
             container

@@ -8,13 +8,14 @@ import binascii
 import secrets
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, NamedTuple, NewType, TypeVar
 
 import structlog
 
+from sandboxd.access import current_caller
 from sandboxd.errors import (
     Draining,
     ExecNotFound,
@@ -24,6 +25,7 @@ from sandboxd.errors import (
     SandboxLost,
     SessionClosed,
     SessionExpired,
+    SessionLimitReached,
     SessionNotFound,
     SessionRecreated,
 )
@@ -46,6 +48,8 @@ SessionId = NewType("SessionId", str)
 
 FAREWELL_SECONDS = 5.0
 """How long the output of a closed session is there for those who read it just then."""
+SAVE_AGAIN_SECONDS = 1.0
+"""How long after a failure the end of a session is written down again."""
 OPENING_SECONDS = 10.0
 """How long opens and resets get to finish when the daemon stops and sessions stay."""
 RESET = "it was reset"
@@ -64,6 +68,8 @@ class SessionSettings:
     idle_seconds: float
     memory_seconds: float
     """How long an ended session is remembered."""
+    max_of_user: int = 0
+    """Sessions of one user at once; 0 means no limit."""
     outlive_the_daemon: bool = False
     """Whether a stop leaves them, with what runs in them, to the next daemon."""
     files: FileSettings
@@ -104,8 +110,12 @@ class Session:
         """There while it is active."""
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
-        self.execs = ExecShelf(house, shelf_name(record), on_ended=self.touch)
+        self.execs = ExecShelf(
+            house, shelf_name(record), user_id=record.user_id, on_ended=self.touch
+        )
         self._last_use = time.monotonic()
+        # Of one that ended under an earlier daemon, only the clock on the wall can tell.
+        self._ended_at = self._last_use - max(0.0, time.time() - record.changed_at)
 
     def __repr__(self) -> str:
         record = self.record
@@ -126,8 +136,18 @@ class Session:
         idle = 0.0 if is_used else time.monotonic() - self._last_use
         return self.record.idle_seconds - idle
 
+    @property
+    def seconds_since_end(self) -> float:
+        """Only of one that has ended."""
+        return time.monotonic() - self._ended_at
+
     def touch(self) -> None:
         self._last_use = time.monotonic()
+
+    def end(self, record: SessionRecord) -> None:
+        """It has ended, as the record says."""
+        self.record = record
+        self._ended_at = time.monotonic()
 
     def start_exec(self, spec: ExecSpec) -> tuple[Exec, bool]:
         """Start a command once; False if it is there already."""
@@ -162,6 +182,9 @@ class Sessions:
         """Of sessions that were closed while they were being opened or reset."""
         self._tasks = Tasks()
         self._expiry_changed = asyncio.Event()
+        self._unsaved: set[str] = set()
+        self._is_saving = False
+        self._leaving = asyncio.Event()
         self._draining = False
 
     async def __aenter__(self) -> Sessions:
@@ -172,7 +195,7 @@ class Sessions:
             adopted = self._adopted.get(record.session_id)
             if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
-                await self._registry.save(record)
+                self._unsaved.add(record.session_id)
             if record.unmoved_project_id:
                 record = await self._finish_move(record)
             session = Session(record, self.house)
@@ -182,6 +205,9 @@ class Sessions:
             if adopted is not None:
                 self._adopt(session, adopted)
         self._tasks.spawn(self._keep_expiring(), "sessions-expiry")
+        for session_id in tuple(self._unsaved):
+            await self._save_end(session_id)
+        self._save_ends()
         return self
 
     async def _finish_move(self, record: SessionRecord) -> SessionRecord:
@@ -206,6 +232,7 @@ class Sessions:
     async def __aexit__(self, *_: object) -> None:
         await self.shut_down(0.0)
         self._tasks.cancel("sessions-expiry")
+        self._leaving.set()
         await self._tasks.finish()
 
     def drain(self) -> None:
@@ -261,6 +288,11 @@ class Sessions:
     def running_exec_count(self) -> int:
         return sum(len(session.execs) for session in self._sessions.values())
 
+    @property
+    def unsaved_count(self) -> int:
+        """Sessions whose end is not in the registry yet."""
+        return len(self._unsaved)
+
     # --- open ---
 
     async def open(
@@ -273,6 +305,7 @@ class Sessions:
         env: Mapping[str, str] | None = None,
     ) -> tuple[Session, Outcome]:
         """Get or create the session of a thread; racing callers share one creation."""
+        current_caller().check_acts_for(user_id)
         wanted = _Wanted(idle_seconds, metadata, env or {})
         self._refuse_if_draining()
         key = (user_id, thread_id)
@@ -307,6 +340,7 @@ class Sessions:
         _look_at(task)
 
     async def _create(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
+        self._check_room_of(key[0])
         earlier = self._by_thread.get(key)
         kept = belongings_of(earlier.record) if earlier else Belongings()
         sandbox = await self._pool.acquire(kept)
@@ -473,9 +507,10 @@ class Sessions:
     # --- use ---
 
     def get(self, session_id: str) -> Session:
-        """The session, whatever its state."""
+        """The session, whatever its state. Another user's is told like one that never was."""
         session = self._sessions.get(session_id)
-        if session is None:
+        is_seen = current_caller().sees(session.record.user_id if session else "")
+        if session is None or not is_seen:
             raise SessionNotFound(session_id)
         return session
 
@@ -484,8 +519,13 @@ class Sessions:
     ) -> tuple[Sequence[Session], str]:
         """A page of sessions, oldest first, and the token of the next page."""
         after = _decode_token(page_token)
+        caller = current_caller()
         ordered = sorted(
-            (session for session in self._sessions.values() if wanted.accepts(session.record)),
+            (
+                session
+                for session in self._sessions.values()
+                if caller.sees(session.record.user_id) and wanted.accepts(session.record)
+            ),
             key=_order,
         )
         rest = [session for session in ordered if after is None or _order(session) > after]
@@ -555,13 +595,14 @@ class Sessions:
         self._stop(session, state, why)
         if state != SessionState.LOST:
             _say_farewell(session)
-        self._tasks.spawn(self._registry.save(session.record), "session-save")
+        self._unsaved.add(session.id)
+        self._save_ends()
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
     def _stop(self, session: Session, state: SessionState, why: str) -> None:
         """End everything that runs in it, and give its sandbox up."""
         kept = belongings_of(session.record)
-        session.record = _ended(session.record, state, why)
+        session.end(_ended(session.record, state, why))
         session.execs.end_all(Reason.SESSION_CLOSED)
         if session.files is not None:
             session.files.close()
@@ -583,6 +624,42 @@ class Sessions:
     def _discard_unwanted(self, key: tuple[str, str]) -> None:
         if (kept := self._unwanted.pop(key, None)) is not None:
             self._pool.discard(kept)
+
+    def _save_ends(self) -> None:
+        if self._unsaved and not self._is_saving:
+            self._is_saving = True
+            self._tasks.spawn(self._keep_saving_ends(), "session-save")
+
+    async def _keep_saving_ends(self) -> None:
+        """Write down how sessions ended, again and again until all are, or the daemon leaves."""
+        while True:
+            is_last = self._leaving.is_set()
+            failed = [one for one in tuple(self._unsaved) if not await self._save_end(one)]
+            if is_last or not self._unsaved:
+                break
+            if failed:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SAVE_AGAIN_SECONDS):
+                        await self._leaving.wait()
+        self._is_saving = False
+        if self._unsaved:
+            log.error("sessions.ends_not_saved", session_ids=sorted(self._unsaved))
+
+    async def _save_end(self, session_id: str) -> bool:
+        session = self._sessions.get(session_id)
+        if session is not None and not session.is_active:
+            key = _thread_of(session)
+            if key in self._opening or key in self._resetting:
+                return False  # its next incarnation may be saved right now, and must stay
+            self._unsaved.discard(session_id)
+            try:
+                await self._registry.save(session.record)
+            except Exception as error:  # whatever the registry suffers from, it may get well
+                log.error("session.end_not_saved", session_id=session_id, error=str(error))
+                self._unsaved.add(session_id)
+                return False
+        self._unsaved.discard(session_id)
+        return True
 
     def _on_sandbox_lost(self, session: Session, sandbox: Sandbox, why: str) -> None:
         if session.sandbox is sandbox:
@@ -620,7 +697,7 @@ class Sessions:
         for session in tuple(self._sessions.values()):
             record = session.record
             if record.state == SessionState.LOST and _has_files(record):
-                seconds = record.changed_at + record.idle_seconds - time.time()
+                seconds = record.idle_seconds - session.seconds_since_end
                 key = _thread_of(session)
                 if seconds > 0 or key in self._opening or key in self._resetting:
                     left.append(max(seconds, 1.0))
@@ -630,13 +707,12 @@ class Sessions:
         return left
 
     async def _forget_old(self) -> None:
-        horizon = time.time() - self._settings.memory_seconds
         old = [
             session
             for session in self._sessions.values()
             if not session.is_active
             and not _has_files(session.record)  # with files it has to expire first
-            and session.record.changed_at < horizon
+            and session.seconds_since_end > self._settings.memory_seconds
         ]
         for session in old:
             session.execs.delete()
@@ -646,6 +722,18 @@ class Sessions:
                 del self._by_thread[key]
         if old:
             await self._registry.forget([session.id for session in old])
+
+    def _check_room_of(self, user_id: str) -> None:
+        """Refuse another session, counting those that are being opened, this one among them."""
+        limit = self._settings.max_of_user
+        if not limit:
+            return
+        of_user = {key for key in self._opening if key[0] == user_id}
+        of_user |= {
+            key for key, one in self._by_thread.items() if key[0] == user_id and one.is_active
+        }
+        if len(of_user) > limit:
+            raise SessionLimitReached(limit)
 
     def _refuse_if_draining(self) -> None:
         if self._draining:

@@ -7,7 +7,7 @@
     │   ├── RequestTooLargeError
     │   ├── InvalidArchiveError
     │   ├── NoSessionError              no session was opened with this client
-    │   └── PolicyError                 a policy does not allow it
+    │   └── PolicyError                 the command policy does not allow it
     ├── SessionError                    the session cannot be used
     │   ├── SessionNotFoundError
     │   ├── SessionExpiredError
@@ -41,16 +41,21 @@
     │   ├── ExecLimitReachedError
     │   ├── TooManyRequestsError
     │   ├── DiskSpaceLowError
+    │   ├── SessionLimitReachedError
+    │   ├── OpenFilesExhaustedError
     │   └── FileBusyError
     ├── UnavailableError                nothing is wrong with the request
     │   ├── EngineUnreachableError
     │   ├── EngineFailedError
     │   ├── DrainingError
     │   ├── ImageNotFoundError
+    │   ├── StateNotSavedError
     │   └── LocalModeError              no daemon can run in this process
     ├── ConnectionLostError             also a ConnectionError: the daemon does not answer
     ├── CallTimeoutError                also a TimeoutError: it did not answer in time
     ├── NotAuthorizedError              also a PermissionError
+    │   ├── UnauthenticatedError
+    │   └── NotPermittedError
     ├── NotSupportedError               this daemon does not have it
     └── InternalError                   a fault of sandboxd
 
@@ -101,7 +106,9 @@ __all__ = [
     "NotADirectoryInSandboxError",
     "NotAFileError",
     "NotAuthorizedError",
+    "NotPermittedError",
     "NotSupportedError",
+    "OpenFilesExhaustedError",
     "OutsideWorkspaceError",
     "PolicyError",
     "PoolExhaustedError",
@@ -112,10 +119,13 @@ __all__ = [
     "SessionClosedError",
     "SessionError",
     "SessionExpiredError",
+    "SessionLimitReachedError",
     "SessionNotFoundError",
     "SessionRecreatedError",
+    "StateNotSavedError",
     "TextNotFoundError",
     "TooManyRequestsError",
+    "UnauthenticatedError",
     "UnavailableError",
     "UploadStalledError",
     "WorkspaceFullError",
@@ -175,9 +185,9 @@ class NoSessionError(InvalidRequestError):
 
 
 class PolicyError(InvalidRequestError):
-    """A policy of the daemon does not allow it; the message names the rule."""
+    """The command policy of the daemon does not allow it; the message names the rule."""
 
-    reason = ""
+    reason = "COMMAND_NOT_ALLOWED"
 
 
 class SessionError(SandboxError):
@@ -375,6 +385,18 @@ class DiskSpaceLowError(ExhaustedError):
     reason = "DISK_SPACE_LOW"
 
 
+class SessionLimitReachedError(ExhaustedError):
+    """The user has as many sessions as one user may have."""
+
+    reason = "SESSION_LIMIT_REACHED"
+
+
+class OpenFilesExhaustedError(ExhaustedError):
+    """The daemon has as many files and connections open as it may."""
+
+    reason = "OPEN_FILES_EXHAUSTED"
+
+
 class FileBusyError(ExhaustedError):
     """Too many calls are at work on the files of this session."""
 
@@ -409,6 +431,12 @@ class ImageNotFoundError(UnavailableError):
     reason = "IMAGE_NOT_FOUND"
 
 
+class StateNotSavedError(UnavailableError):
+    """The daemon could not write down what it was asked to do, so it did not do it."""
+
+    reason = "STATE_NOT_SAVED"
+
+
 class LocalModeError(UnavailableError):
     """No daemon can run in this process; the message says why and what to do."""
 
@@ -423,6 +451,18 @@ class CallTimeoutError(SandboxError, TimeoutError):
 
 class NotAuthorizedError(SandboxError, PermissionError):
     """The token is missing, wrong, or not for this."""
+
+
+class UnauthenticatedError(NotAuthorizedError):
+    """Nobody knows who calls: the token is missing or wrong. Set SANDBOXD_TOKEN."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class NotPermittedError(NotAuthorizedError):
+    """The token is not for this call, or not for this user's sessions."""
+
+    reason = "NOT_PERMITTED"
 
 
 class NotSupportedError(SandboxError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from sandboxd_client.errors import CallTimeoutError, LocalModeError, SandboxError
+from sandboxd_client.errors import (
+    CallTimeoutError,
+    InvalidRequestError,
+    LocalModeError,
+    SandboxError,
+)
 from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.status import TRAILER, error_of
 
@@ -23,9 +27,12 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 60.0
 """For a daemon to end its sandboxes."""
-_QUIET = {"host": "", "pool_size": 2, "min_pool_size": 0, "examine": False}
-"""What holds in a process that is there for something else, unless the environment or the caller
-says otherwise: no listener, a small pool, no attacks on a sandbox of its own at start."""
+_MODEST = {"pool_size": 2, "min_pool_size": 0, "examine": False}
+"""What holds in a process that is there for something else, unless it is set otherwise: a small
+pool, no attacks on a sandbox of its own at start."""
+_IN_PROCESS = {"host": "", "tokens_file": None, "socket_auth": "peer", "tls_cert": None}
+_IN_PROCESS |= {"tls_key": None, "tls_client_ca": None}
+"""There is no listener, and nobody but the process itself to let in."""
 
 Composed = Callable[[], AbstractAsyncContextManager["Daemon"]]
 
@@ -119,7 +126,7 @@ class LocalTransport:
 async def daemon_in_process(settings: Mapping[str, object]) -> AsyncIterator[Daemon]:
     """A daemon as the environment and these settings say, without listeners."""
     try:
-        from sandboxd.config import Config
+        from sandboxd.config import ConfigInvalid
         from sandboxd.daemon import StartRefused, running
     except ImportError as error:
         raise LocalModeError(
@@ -128,21 +135,30 @@ async def daemon_in_process(settings: Mapping[str, object]) -> AsyncIterator[Dae
         ) from error
     _be_quiet()
     try:
-        async with running(Config(**_chosen(Config, settings)), listen=False) as daemon:
+        async with running(_config(settings), listen=False) as daemon:
             yield daemon
-    except StartRefused as error:
+    except (StartRefused, ConfigInvalid) as error:
         raise LocalModeError(
             f'no daemon can run in this process: {error}. Or use mode="remote".'
         ) from error
 
 
-def _chosen(config: type[Config], settings: Mapping[str, object]) -> dict[str, Any]:
-    def is_in_environment(name: str) -> bool:
-        alias = config.model_fields[name].validation_alias
-        return any(one in os.environ for one in getattr(alias, "choices", [alias]))
+def _config(settings: Mapping[str, object]) -> Config:
+    """What the caller says, then the environment and the daemon's file, then what is modest."""
+    from pydantic import ValidationError
 
-    quiet = {k: v for k, v in _QUIET.items() if k == "host" or not is_in_environment(k)}
-    return {**quiet, **settings}
+    from sandboxd.config import Config, load
+
+    loaded = load()
+    given = {
+        name: getattr(loaded.config, name)
+        for name, origin in loaded.origins.items()
+        if origin.kind != "default"
+    }
+    try:
+        return Config(**{**_MODEST, **given, **_IN_PROCESS, **settings})
+    except ValidationError as error:
+        raise InvalidRequestError(f"local_settings: {error}") from error
 
 
 def _be_quiet() -> None:

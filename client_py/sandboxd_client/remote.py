@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,14 +118,9 @@ class RemoteTransport:
         call = self._callable(method, "stream_unary")(timeout=timeout, metadata=self._metadata)
         try:
             # A call that has ended takes no more requests; its own status says why.
-            async for request in requests:
-                if call.done():
-                    break
-                try:
+            with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+                async for request in requests:
                     await call.write(request)
-                except (aio.AioRpcError, asyncio.InvalidStateError):
-                    break
-            if not call.done():
                 await call.done_writing()
             response: Response = await call
         except aio.AioRpcError as error:

@@ -12,7 +12,7 @@ from sandboxd.cli.settings import SettingsCommand, config_option, load_or_exit
 from sandboxd.config import Loaded
 from sandboxd.config.catalogue import SETTINGS
 from sandboxd.config.definition import TABLES
-from sandboxd.config.problems import Origin
+from sandboxd.config.origins import Origin
 from sandboxd.config.template import template
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import grpc
 
+from sandboxd.cli.identity import call_metadata
 from sandboxd.cli.settings import load_or_exit
 from sandboxd_proto.v1 import admin_service_pb2 as pb
 from sandboxd_proto.v1 import admin_service_pb2_grpc
@@ -21,6 +22,7 @@ ANSWER_SECONDS = 30.0
 MISSING_CODE = 1
 NO_DAEMON_CODE = 2
 NARROWEST = 40
+REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 STATES = {
     pb.PROTECTION_STATE_IN_FORCE: "in force",
     pb.PROTECTION_STATE_WEAKER: "weaker",
@@ -43,12 +45,17 @@ UNKNOWN = "unknown"
 def doctor(socket_path: Path | None, as_json: bool) -> None:
     """Tell which protections are in force, how they were seen, and what is missing.
 
-    Exit code 0 if none is missing, 1 if one is, 2 if no daemon answers.
+    Exit code 0 if none is missing, 1 if one is, 2 if no daemon tells.
     """
     path = socket_path or load_or_exit(None).config.api_socket
     try:
         protections = ask(path)
-    except grpc.RpcError:
+    except grpc.RpcError as error:
+        # Every RpcError of a call is a grpc.Call too, which is what carries code and details.
+        call: grpc.Call = error  # type: ignore[assignment]
+        if call.code() in REFUSALS:
+            click.echo(f"sandboxd doctor: {call.details()} SANDBOXD_TOKEN may hold it.", err=True)
+            sys.exit(NO_DAEMON_CODE)
         click.echo(
             f"sandboxd doctor: no daemon answers on {path}; start one with ./scripts/run or "
             "`sandboxd serve`, or name its socket with --socket",
@@ -63,7 +70,10 @@ def doctor(socket_path: Path | None, as_json: bool) -> None:
 def ask(path: Path) -> Sequence[pb.Protection]:
     with grpc.insecure_channel(f"unix:{path}") as channel:
         stub = admin_service_pb2_grpc.AdminServiceStub(channel)
-        return stub.GetStatus(pb.GetStatusRequest(), timeout=ANSWER_SECONDS).protections
+        answer = stub.GetStatus(
+            pb.GetStatusRequest(), timeout=ANSWER_SECONDS, metadata=call_metadata()
+        )
+        return answer.protections
 
 
 def summary(protections: Iterable[pb.Protection]) -> str:

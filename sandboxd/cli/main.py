@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import uvloop
 from sandboxd import __version__, logs
 from sandboxd.cli.config import config
 from sandboxd.cli.doctor import doctor
+from sandboxd.cli.install_service import install_service
 from sandboxd.cli.selfcheck import selfcheck
 from sandboxd.cli.settings import SettingsCommand, config_option, load_or_exit
+from sandboxd.cli.token import token
 from sandboxd.daemon import Daemon, StartRefused
 from sandboxd.daemon import serve as serve_daemon
 from sandboxd.service.server import AddressInUse
@@ -40,6 +43,8 @@ def serve(config_file: Path | None, **flags: Any) -> None:
     for warning in loaded.warnings:
         log.warning("setting.ignored", name=warning.origin.name, why=warning.text)
     try:
+        # What ends us from outside, or below Python, leaves the stacks of all threads in the log.
+        faulthandler.enable()
         uvloop.run(serve_daemon(loaded.config, on_ready=_say_ready))
     except (StartRefused, AddressInUse) as error:
         click.echo(f"sandboxd: {error}", err=True)
@@ -48,7 +53,9 @@ def serve(config_file: Path | None, **flags: Any) -> None:
 
 main.add_command(config)
 main.add_command(doctor)
+main.add_command(install_service)
 main.add_command(selfcheck)
+main.add_command(token)
 
 
 def _say_ready(daemon: Daemon) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 import grpc
 
-from sandboxd.cli.doctor import summary
+from sandboxd.cli.doctor import REFUSALS, summary
+from sandboxd.cli.identity import call_metadata
 from sandboxd.cli.settings import load_or_exit
 from sandboxd.config import Config
 from sandboxd.examination import NOT_YET
@@ -79,7 +80,9 @@ def selfcheck(socket_path: Path | None, wait_seconds: float, no_session: bool) -
 
 def get_status(channel: grpc.Channel) -> admin_service_pb2.GetStatusResponse:
     stub = admin_service_pb2_grpc.AdminServiceStub(channel)
-    return stub.GetStatus(admin_service_pb2.GetStatusRequest(), timeout=CALL_SECONDS)
+    return stub.GetStatus(
+        admin_service_pb2.GetStatusRequest(), timeout=CALL_SECONDS, metadata=call_metadata()
+    )
 
 
 def wait_until_ready(
@@ -92,9 +95,15 @@ def wait_until_ready(
     while (elapsed := time.monotonic() - started) < wait_seconds:
         try:
             status = stub.GetStatus(
-                admin_service_pb2.GetStatusRequest(), timeout=5.0, wait_for_ready=True
+                admin_service_pb2.GetStatusRequest(),
+                timeout=5.0,
+                wait_for_ready=True,
+                metadata=call_metadata(),
             )
-        except grpc.RpcError:
+        except grpc.RpcError as error:
+            call: grpc.Call = error  # type: ignore[assignment]
+            if call.code() in REFUSALS:
+                raise
             click.echo(f"[{elapsed:3.0f}s] {progress} yet")
             continue
         pool = status.pool
@@ -119,13 +128,14 @@ def run_session(channel: grpc.Channel) -> None:
         user_id="selfcheck", thread_id=secrets.token_hex(8)
     )
     started = time.perf_counter()
-    session = sessions.OpenSession(request, timeout=CALL_SECONDS).session
+    session = sessions.OpenSession(request, timeout=CALL_SECONDS, metadata=call_metadata()).session
     click.echo(f"\nself-check: session opened in {_ms_since(started):.1f} ms")
     try:
         started = time.perf_counter()
         done = execs.Run(
             exec_service_pb2.ExecRequest(session_id=session.session_id, shell=COMMAND),
             timeout=CALL_SECONDS,
+            metadata=call_metadata(),
         )
         run_ms = _ms_since(started)
         click.echo(f"  $ {COMMAND}")
@@ -138,6 +148,7 @@ def run_session(channel: grpc.Channel) -> None:
         sessions.CloseSession(
             session_service_pb2.CloseSessionRequest(session_id=session.session_id),
             timeout=CALL_SECONDS,
+            metadata=call_metadata(),
         )
 
 

@@ -125,7 +125,8 @@ def size_text(size: int) -> str:
     return str(size)
 
 
-def _setting(name: str, table: str, field: FieldInfo) -> Setting:
+def describe(name: str, table: str, field: FieldInfo) -> Setting:
+    """What the definition of a setting says."""
     parts = _parts(field.annotation)
     is_optional = NoneType in parts
     kind = _kind(parts, field)
@@ -221,7 +222,7 @@ def _catalogue() -> Mapping[str, Setting]:
     settings, table = {}, ""
     for name, field in Config.model_fields.items():
         table = begins.get(name, table)
-        settings[name] = _setting(name, table, field)
+        settings[name] = describe(name, table, field)
     return settings
 
 

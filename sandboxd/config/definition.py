@@ -66,6 +66,7 @@ TABLES = {
     "limits": Table("memory_limit_bytes", "What the commands of one sandbox may use."),
     "exec": Table("default_exec_seconds", "Commands: time limits, how many, how long kept."),
     "output": Table("spool_bytes", "What is kept of output."),
+    "access": Table("tokens_file", "Who may call, and how much; see docs/access.md."),
     "daemon": Table("max_calls", "How the daemon itself behaves."),
 }
 
@@ -82,8 +83,8 @@ class Config(BaseModel):
     )
 
     host: str = _setting("127.0.0.1", "HOST")
-    """Address of the TCP listener; empty means none. Beyond loopback is refused: there is no
-    authentication yet."""
+    """Address of the TCP listener; empty means none. Beyond loopback only with tokens or client
+    certificates."""
     port: int = _setting(5000, "PORT", ge=0, le=65535)
     """Port of the TCP listener; 0 lets the kernel choose."""
     worker_id: str = _setting(socket.gethostname, "WORKER_ID")
@@ -173,6 +174,11 @@ class Config(BaseModel):
     """Commands at once in all sessions."""
     exec_memory_minutes: float = _own(10.0, "EXEC_MEMORY_MINUTES", gt=0)
     """How long output and end of a command are there for late readers."""
+    command_policy: str = _own("strict", "COMMAND_POLICY", pattern="^(strict|open|custom)$")
+    """`strict`: commands of a short allow-list; `open`: any; `custom`: as the policy file says. It
+    is advice to agents: what commands can do is up to the kernel."""
+    command_policy_file: Path | None = _own(None, "COMMAND_POLICY_FILE")
+    """TOML file of the policy `custom`."""
     spool_bytes: Bytes = _own(64 << 20, "SPOOL_BYTES", ge=64 << 10)
     """Bytes of each output stream that are kept; beyond, the middle is dropped."""
     session_spool_bytes: Bytes = _own(256 << 20, "SESSION_SPOOL_BYTES", ge=64 << 10)
@@ -183,6 +189,37 @@ class Config(BaseModel):
     """Bytes of each stream that Run returns."""
     upload_idle_seconds: float = _own(60.0, "UPLOAD_IDLE_SECONDS", gt=0)
     """How long an upload may pause before it is given up."""
+
+    tokens_file: Path | None = _own(None, "TOKENS_FILE")
+    """Who may call: one line for each token, with its hash; SIGHUP reads it again. Absent means
+    that whoever reaches a listener may do everything."""
+    socket_auth: str = _own("peer", "SOCKET_AUTH", pattern="^(peer|token)$")
+    """Unix socket: `peer`: whoever may open it may do everything; `token`: as over TCP."""
+    tls_cert: Path | None = _own(None, "TLS_CERT")
+    """Certificate of the TCP listener with its chain, PEM; absent means no TLS. SIGHUP reads it,
+    the key and the CA again."""
+    tls_key: Path | None = _own(None, "TLS_KEY")
+    """Private key of the certificate, PEM, without a passphrase."""
+    tls_client_ca: Path | None = _own(None, "TLS_CLIENT_CA")
+    """CA of the certificates that clients have to show, PEM; absent means that they need none."""
+    allow_network_access_without_authentication: bool = _own(
+        False, "ALLOW_NETWORK_ACCESS_WITHOUT_AUTHENTICATION"
+    )
+    """Whether HOST may be beyond loopback although nobody is asked who they are."""
+    reflection: bool = _own(True, "REFLECTION")
+    """Whether tools can ask for the API's description."""
+    max_user_sessions: int = _own(0, "MAX_USER_SESSIONS", ge=0)
+    """Sessions of one user at once; 0 means no limit but that of the pool."""
+    max_user_running_execs: int = _own(0, "MAX_USER_RUNNING_EXECS", ge=0)
+    """Commands at once in all sessions of one user; 0 means no limit but those of exec."""
+    max_user_spool_bytes: Bytes = _own(0, "MAX_USER_SPOOL_BYTES", ge=0)
+    """Bytes of output that are kept for all sessions of one user, on disk; 0 means no limit but
+    those of output."""
+    user_calls_per_second: float = _own(0.0, "USER_CALLS_PER_SECOND", ge=0)
+    """Calls that a token which is no admin's may make on average; 0 means no limit."""
+    user_calls_burst: int = _own(100, "USER_CALLS_BURST", ge=1)
+    """Calls it may make at once before."""
+
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
     examine: bool = _own(True, "EXAMINE")
@@ -213,11 +250,33 @@ class Config(BaseModel):
             yield "SANDBOXD_UID_COUNT must be more than MAX_POOL_SIZE"
         if self.default_exec_seconds > self.max_exec_seconds:
             yield "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
-        if self.host not in ("", "127.0.0.1", "::1", "localhost"):
+        if (self.command_policy == "custom") != (self.command_policy_file is not None):
+            yield "SANDBOXD_COMMAND_POLICY=custom and SANDBOXD_COMMAND_POLICY_FILE go together"
+        if self.is_on_network and not self.asks_who_calls:
             yield (
-                f"HOST={self.host} would open the API to the network without authentication; "
-                "use 127.0.0.1, or leave HOST empty and use the unix socket"
+                f"HOST={self.host} would open the API to the network without authentication; set "
+                "SANDBOXD_TOKENS_FILE or SANDBOXD_TLS_CLIENT_CA, use 127.0.0.1, or leave HOST "
+                "empty and use the unix socket"
             )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            yield "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY go together"
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            yield "SANDBOXD_TLS_CLIENT_CA needs SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY"
+        if self.socket_auth == "token" and self.tokens_file is None:
+            yield "SANDBOXD_SOCKET_AUTH=token needs SANDBOXD_TOKENS_FILE"
+
+    @property
+    def is_on_network(self) -> bool:
+        return self.host not in ("", "127.0.0.1", "::1", "localhost")
+
+    @property
+    def asks_who_calls(self) -> bool:
+        """Whether TCP is for those with a token or a certificate, or open on purpose."""
+        return (
+            self.tokens_file is not None
+            or self.tls_client_ca is not None
+            or self.allow_network_access_without_authentication
+        )
 
     @property
     def api_socket(self) -> Path:

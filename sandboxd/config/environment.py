@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS
-from sandboxd.config.problems import Origin, Problem, nearest
+from sandboxd.config.origins import Origin, Problem, nearest
 
 PREFIX = "SANDBOXD_"
 FILE_VARIABLE = "SANDBOXD_CONFIG"
 FOR_OTHERS = re.compile(
     f"{FILE_VARIABLE}"
     # What clients and tests read.
-    "|SANDBOXD_(URL|TOKEN|CA|CLIENT_[A-Z0-9_]+|TEST_[A-Z0-9_]+)"
+    "|SANDBOXD_(URL|MODE|TOKEN|CA_FILE|CLIENT_[A-Z0-9_]+|TEST_[A-Z0-9_]+)"
     # What Kubernetes tells every pod about a service that is named sandboxd.
     "|SANDBOXD_SERVICE_[A-Z0-9_]+|SANDBOXD_PORT_[0-9]+_[A-Z0-9_]+"
 )

@@ -6,11 +6,11 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS, Kind
 from sandboxd.config.definition import TABLES
-from sandboxd.config.problems import Origin, Problem, nearest
+from sandboxd.config.origins import Given, Origin, Problem, nearest
 
 DEFAULT_FILE = Path("/etc/sandboxd/config.toml")
 VERSION = 1
@@ -25,17 +25,12 @@ class FileUnreadable(Exception):
     """The file cannot be read at all; the text says why and what to do."""
 
 
-class FileValue(NamedTuple):
-    value: Any
-    origin: Origin
-
-
 class SettingsFile:
     """A file that was read: what it sets, and what is wrong with it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.values: dict[str, FileValue] = {}
+        self.values: dict[str, Given] = {}
         self.problems: list[Problem] = []
         self._lines: Mapping[str, int] = {}
         text = _read(path)
@@ -88,7 +83,7 @@ class SettingsFile:
             self._refuse(key, f"write {setting.accepts}")
         else:
             given = None if setting.is_nothing(value) else value
-            self.values[name] = FileValue(given, self._origin(key))
+            self.values[name] = Given(given, self._origin(key))
 
 
 def _advice(name: str, *, table: str | None) -> str:

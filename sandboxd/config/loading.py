@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -22,7 +22,7 @@ from sandboxd.config.environment import (
     without_effect,
 )
 from sandboxd.config.file import DEFAULT_FILE, SettingsFile
-from sandboxd.config.problems import Origin, Problem
+from sandboxd.config.origins import Given, Origin, Problem
 
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _DEFAULT = Origin("default")
@@ -46,13 +46,6 @@ class Loaded:
     file: Path | None
     origins: Mapping[str, Origin]
     warnings: Sequence[Problem]
-
-
-class _Given(NamedTuple):
-    """A value that is set somewhere."""
-
-    value: Any
-    origin: Origin
 
 
 def load(
@@ -93,24 +86,24 @@ def _usual_file(environment: Mapping[str, str]) -> Path | None:
 
 def _given(
     flags: Mapping[str, str], environment: Mapping[str, str], file: SettingsFile | None
-) -> Mapping[str, _Given]:
-    given: dict[str, _Given] = {}
+) -> Mapping[str, Given]:
+    given: dict[str, Given] = {}
     if file is not None:
-        given.update({name: _Given(*one) for name, one in file.values.items()})
+        given.update(file.values)
     for name, variable in variables_set(environment).items():
         value = SETTINGS[name].from_text(environment[variable])
-        given[name] = _Given(value, Origin("environment", variable))
+        given[name] = Given(value, Origin("environment", variable))
     for name, text in flags.items():
         setting = SETTINGS[name]
-        given[name] = _Given(setting.from_text(text), Origin("flag", setting.flag_for(text)))
+        given[name] = Given(setting.from_text(text), Origin("flag", setting.flag_for(text)))
     return given
 
 
-def _origin(name: str, given: Mapping[str, _Given]) -> Origin:
+def _origin(name: str, given: Mapping[str, Given]) -> Origin:
     return given[name].origin if name in given else _DEFAULT
 
 
-def _explained(error: ValidationError, given: Mapping[str, _Given]) -> Iterator[Problem]:
+def _explained(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
     """Each value that is refused, then what the others contradict among themselves."""
     refused = {setting.name: one for one in error.errors() if (setting := _about(one))}
     for name, detail in refused.items():
@@ -152,7 +145,7 @@ def _short(value: Any) -> Any:
 
 
 def _contradictions(
-    detail: ErrorDetails, given: Mapping[str, _Given], refused: Mapping[str, object]
+    detail: ErrorDetails, given: Mapping[str, Given], refused: Mapping[str, object]
 ) -> Iterator[Problem]:
     for sentence in detail["msg"].removeprefix("Value error, ").split("\n"):
         names = dict.fromkeys(
@@ -164,7 +157,7 @@ def _contradictions(
         yield Problem(_DEFAULT, f"{sentence} ({seen})" if seen else sentence)
 
 
-def _seen(name: str, given: Mapping[str, _Given]) -> str:
+def _seen(name: str, given: Mapping[str, Given]) -> str:
     setting = SETTINGS[name]
     if name not in given:
         return f"{setting.in_toml(setting.default)} by default"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from sandboxd.config.catalogue import SETTINGS, Setting
+from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS, Setting
 from sandboxd.config.definition import TABLES
 from sandboxd.config.environment import PREFIX, WITHOUT_EFFECT
 from sandboxd.config.file import DEFAULT_FILE, VERSION, VERSION_KEY
@@ -42,9 +42,10 @@ memory_limit_bytes = "512m"
 - `sandboxd config get NAME` prints one value, for scripts.
 
 The daemon does not start with a key or a `{PREFIX}` variable that it does not know, and says which
-one was probably meant. Variables for clients are left alone (`SANDBOXD_URL`, `SANDBOXD_TOKEN`,
-`SANDBOXD_CA`, `SANDBOXD_CLIENT_*`), and so are those that Kubernetes makes for a service named
-`sandboxd`; give the pod `enableServiceLinks: false` all the same, or `SANDBOXD_PORT` is an address.
+one was probably meant. Variables for clients are left alone (`SANDBOXD_URL`, `SANDBOXD_MODE`,
+`SANDBOXD_TOKEN`, `SANDBOXD_CA_FILE`, `SANDBOXD_CLIENT_*`), and so are those that Kubernetes makes
+for a service named `sandboxd`; give the pod `enableServiceLinks: false` all the same, or
+`SANDBOXD_PORT` is an address.
 
 Sizes are bytes or a number with `k`, `m` or `g`, as Docker writes them: `256m`. Names say the unit
 of everything else. In flags and the environment, lists are separated by commas. Where nothing is
@@ -72,7 +73,8 @@ def _lines() -> Iterator[str]:
     yield "| environment | why |"
     yield "|---|---|"
     for variable, why in WITHOUT_EFFECT.items():
-        yield f"| `{variable}` | {why} |"
+        if variable not in BY_VARIABLE:
+            yield f"| `{variable}` | {why} |"
 
 
 def _row(setting: Setting) -> str:

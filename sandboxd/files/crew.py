@@ -124,6 +124,10 @@ class Crew:
             else:
                 self._endings.spawn(self._end(worker, end, give_back), "file_worker.end")
 
+    async def aclose(self) -> None:
+        """Wait for the workers that were given up; a second at most."""
+        await self._endings.finish()
+
     async def _take(self, limit: asyncio.Semaphore | None, figure: int) -> None:
         if limit is None:
             return

@@ -85,10 +85,13 @@ def error_of(failed: Failed, path: str, settings: FileSettings) -> SandboxdError
 def workspace_full(
     path: str, settings: FileSettings, *, free_bytes: int, free_files: int
 ) -> WorkspaceFull:
+    limits = settings.workspace_bytes, settings.workspace_files
+    if path.partition("/")[0] == settings.project_area.decode():
+        limits = settings.project_limits
     return WorkspaceFull(
         path,
-        limitBytes=settings.workspace_bytes,
+        limitBytes=limits[0],
         freeBytes=free_bytes,
-        limitFiles=settings.workspace_files,
+        limitFiles=limits[1],
         freeFiles=free_files,
     )

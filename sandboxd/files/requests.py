@@ -36,6 +36,14 @@ class FileSettings:
     search_seconds: float = 10.0
     """For grep and glob, and for what a listing looks at."""
 
+    @property
+    def project_limits(self) -> tuple[int, int]:
+        """Bytes and files that fit into the project area."""
+        return (
+            self.workspace_bytes if self.project_bytes is None else self.project_bytes,
+            self.workspace_files if self.project_files is None else self.project_files,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class UploadSpec:

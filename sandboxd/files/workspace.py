@@ -50,8 +50,12 @@ class WorkspaceFiles:
         without it that is a directory of the workspace like any other."""
         self._settings = settings
         project = _project_area(settings, project_dir) if project_dir else None
-        crew = Crew(sandbox, settings, project)
-        self._errands = Errands(crew, settings, has_project=project is not None)
+        self._crew = Crew(sandbox, settings, project)
+        self._errands = Errands(self._crew, settings, has_project=project is not None)
+
+    async def aclose(self) -> None:
+        """Wait for what cancelled calls have left to be ended; a second at most."""
+        await self._crew.aclose()
 
     async def upload(self, spec: UploadSpec, chunks: AsyncIterator[bytes]) -> Uploaded:
         """FileExists, NotAFile, FileNotFound, NotADirectory, FileTooLarge, WorkspaceFull,
@@ -245,13 +249,5 @@ class WorkspaceFiles:
 
 def _project_area(settings: FileSettings, directory: Path) -> ProjectArea:
     name = f"{settings.workspace_dir}/{settings.project_area.decode()}"
-    return ProjectArea(
-        directory=directory,
-        name=name,
-        max_bytes=_or(settings.project_bytes, settings.workspace_bytes),
-        max_files=_or(settings.project_files, settings.workspace_files),
-    )
-
-
-def _or(figure: int | None, default: int) -> int:
-    return default if figure is None else figure
+    max_bytes, max_files = settings.project_limits
+    return ProjectArea(directory=directory, name=name, max_bytes=max_bytes, max_files=max_files)

@@ -61,9 +61,10 @@ class Guest:
         self._spawner = spawner
         self._asks_to_place = settings["asks_to_place"]
         self._grace_seconds = settings.get("grace_seconds", 0.0)
-        self._workspace = start_dir_of(settings)
+        self._workspace = settings["workspace"]
+        self._start_dir = start_dir_of(settings)
         self._shells = Shells(
-            workspace=self._workspace,
+            workspace=self._start_dir,
             environment=environment_of(settings),
             spawner=spawner,
             place=self._have_placed if self._asks_to_place else lambda: None,
@@ -241,8 +242,9 @@ class Guest:
         self._redial_at = self._end_at = float("inf")
         self._grace_seconds = settings.get("grace_seconds", self._grace_seconds)
         if "workspace" in settings and "env" in settings:
-            self._workspace = start_dir_of(settings)
-            self._shells.change(workspace=self._workspace, environment=environment_of(settings))
+            self._workspace = settings["workspace"]
+            self._start_dir = start_dir_of(settings)
+            self._shells.change(workspace=self._start_dir, environment=environment_of(settings))
         for execution in self._ended.all():
             state = execution.state(has_ended=True)
             self._link.send(frames.encode_state(execution.channel, state))
@@ -362,7 +364,7 @@ class Guest:
             self._workers.end(number)
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
-        command = command_of(request, self._workspace)
+        command = command_of(request, self._start_dir)
         self._spawner.patience = PATIENCE_SECONDS if self._by_pid else ALONE_SECONDS
         beginning = Beginning(processes.ticks_now(), self._leftovers)
         try:

@@ -51,6 +51,10 @@ class DisksUnusable(Exception):
     """This host cannot have workspace disks; the text says why."""
 
 
+class ProofWithoutSpace(Exception):
+    """Disks worked here before, and cannot be proved now because the host's disk is full."""
+
+
 class DiskBusy(OSError):
     """An earlier sandbox still has the disk."""
 
@@ -111,7 +115,11 @@ class Disks:
         self._allocating = threading.Lock()
 
     async def prove(self) -> str:
-        """Fill a small scratch disk up to both limits; returns what is in force, in words."""
+        """Fill a small scratch disk up to both limits; returns what is in force, in words.
+
+        DisksUnusable if the host cannot have disks, ProofWithoutSpace if it just cannot have one
+        more.
+        """
         if os.geteuid() != 0:
             raise DisksUnusable("the daemon is not root, and only root can mount filesystems")
         settings = self._settings
@@ -128,9 +136,13 @@ class Disks:
         try:
             await scratch._prove_limits()
             await self._build_template()
-        except OSError as error:
-            raise DisksUnusable(_in_words(error)) from error
-        except (DiskSpaceLow, ProofFailed) as error:
+        except (OSError, DiskSpaceLow) as error:
+            # The template is made only after a proof.
+            if _is_full(error) and self._template.exists():
+                raise ProofWithoutSpace from error
+            words = _in_words(error) if isinstance(error, OSError) else f"the proof failed: {error}"
+            raise DisksUnusable(words) from error
+        except ProofFailed as error:
             raise DisksUnusable(f"the proof failed: {error}") from error
         finally:
             await self._run(partial(shutil.rmtree, directory, ignore_errors=True))
@@ -148,9 +160,14 @@ class Disks:
         await self._build_template()
         disk = Disk(id=secrets.token_hex(8), uid=uid)
         image = self._image(disk.id)
-        await self._run(
-            partial(self._make, image, uid), undo=lambda _: image.unlink(missing_ok=True)
-        )
+        try:
+            await self._run(
+                partial(self._make, image, uid), undo=lambda _: image.unlink(missing_ok=True)
+            )
+        except OSError as error:
+            if not _is_full(error):
+                raise
+            raise DiskSpaceLow(0, self._settings.reserve_bytes) from error
         return disk
 
     def has(self, disk_id: str) -> bool:
@@ -303,6 +320,11 @@ class Disks:
             )
         if not is_fully_allocated(self._image(disk.id)):
             raise ProofFailed("the host's filesystem does not keep the space of a file for it")
+
+
+def _is_full(error: Exception) -> bool:
+    is_out_of_space = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    return is_out_of_space or isinstance(error, DiskSpaceLow)
 
 
 def _in_words(error: OSError) -> str:

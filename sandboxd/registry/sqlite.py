@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import aiosqlite
+import structlog
 
+from sandboxd.errors import StateNotSaved
 from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.registry.copies import RecordCopies
+
+log = structlog.get_logger()
 
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -48,9 +55,12 @@ _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
     "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id"
 )
-
-
 _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
+_SAVE = f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})"
+LOCKED_SECONDS = 2.0
+"""How long a write waits for someone else who has the file locked."""
+QUEUE_SECONDS = 2 * LOCKED_SECONDS
+"""How long it waits for those before it."""
 
 
 async def _add_missing_columns(connection: aiosqlite.Connection) -> None:
@@ -73,78 +83,180 @@ class RegistryUnusable(Exception):
 
 
 class SqliteRegistry:
-    """Implements `Registry`. Use `open`."""
+    """Implements `Registry`. Use `open`.
 
-    def __init__(self, connection: aiosqlite.Connection) -> None:
+    A damaged file is moved aside, at the start as well as later, and a new one made of the copies.
+    """
+
+    def __init__(self, path: Path, copies: RecordCopies, connection: aiosqlite.Connection) -> None:
+        self._path = path
+        self._copies = copies
         self._connection = connection
+        self._writing = asyncio.Lock()
 
     @classmethod
     async def open(cls, path: Path) -> SqliteRegistry:
-        """RegistryUnusable if the file is damaged or not ours."""
-        _create_private(path)
-        connection = await aiosqlite.connect(path, isolation_level=None)
+        """RegistryUnusable if the file cannot be opened, or is in use for too long."""
         try:
-            await connection.executescript(_SCHEMA)
-            await _add_missing_columns(connection)
-        except BaseException as error:
-            await connection.close()  # its thread would keep the process alive
-            if isinstance(error, sqlite3.Error):
-                raise RegistryUnusable(str(error)) from error
-            raise
-        return cls(connection)
+            copies = RecordCopies(path.with_suffix(".copies"))
+            try:
+                connection = await _connect(path)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                connection = await _started_anew(path, copies, error)
+        except (OSError, sqlite3.Error) as error:
+            raise RegistryUnusable(str(error)) from error
+        return cls(path, copies, connection)
 
     async def load(self) -> Sequence[SessionRecord]:
         query = f"SELECT {_COLUMNS} FROM sessions ORDER BY created_at, session_id"
         async with self._connection.execute(query) as rows:
-            return [
-                SessionRecord(
-                    session_id=row[0],
-                    user_id=row[1],
-                    thread_id=row[2],
-                    state=SessionState(row[3]),
-                    incarnation=row[4],
-                    created_at=row[5],
-                    changed_at=row[6],
-                    idle_seconds=row[7],
-                    metadata=json.loads(row[8]),
-                    end_reason=row[9],
-                    disk_id=row[10],
-                    uid=row[11],
-                    sandbox_id=row[12],
-                    env=json.loads(row[13]),
-                    project_id=row[14],
-                    unmoved_project_id=row[15],
-                )
-                async for row in rows
-            ]
+            found = [self._record(row) async for row in rows]
+        return [record for record in found if record is not None]
+
+    def _record(self, row: sqlite3.Row) -> SessionRecord | None:
+        try:
+            return SessionRecord(
+                session_id=row[0],
+                user_id=row[1],
+                thread_id=row[2],
+                state=SessionState(row[3]),
+                incarnation=row[4],
+                created_at=row[5],
+                changed_at=row[6],
+                idle_seconds=row[7],
+                metadata=json.loads(row[8]),
+                end_reason=row[9],
+                disk_id=row[10],
+                uid=row[11],
+                sandbox_id=row[12],
+                env=json.loads(row[13]),
+                project_id=row[14],
+                unmoved_project_id=row[15],
+            )
+        except ValueError as error:
+            log.error("registry.row_unreadable", session_id=row[0], error=str(error))
+            return self._copies.find(row[0])
 
     async def save(self, record: SessionRecord) -> None:
-        await self._connection.execute(
-            f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})",
-            (
-                record.session_id,
-                record.user_id,
-                record.thread_id,
-                record.state.value,
-                record.incarnation,
-                record.created_at,
-                record.changed_at,
-                record.idle_seconds,
-                json.dumps(dict(record.metadata)),
-                record.end_reason,
-                record.disk_id,
-                record.uid,
-                record.sandbox_id,
-                json.dumps(dict(record.env)),
-                record.project_id,
-                record.unmoved_project_id,
-            ),
-        )
+        await self._write(_SAVE, [_values(record)])
+        self._copies.save(record)
 
     async def forget(self, session_ids: Collection[str]) -> None:
-        await self._connection.executemany(
-            "DELETE FROM sessions WHERE session_id = ?", [(one,) for one in session_ids]
-        )
+        statement = "DELETE FROM sessions WHERE session_id = ?"
+        await self._write(statement, [(one,) for one in session_ids])
+        self._copies.delete(session_ids)
+
+    async def ping(self) -> None:
+        try:
+            await self._connection.execute_fetchall("SELECT 1")
+        except sqlite3.Error as error:
+            log.warning("registry.not_well", error=str(error))
 
     async def aclose(self) -> None:
         await self._connection.close()
+
+    async def _write(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        """StateNotSaved if it cannot be written now; then nothing of it is."""
+        try:
+            # One at a time, as they are anyway: so a wait for whoever locks the file is not
+            # multiplied by those who wait with us.
+            async with asyncio.timeout(QUEUE_SECONDS):
+                await self._writing.acquire()
+        except TimeoutError as error:
+            raise _not_saved() from error
+        try:
+            await self._write_or_heal(statement, rows)
+        except sqlite3.Error as error:
+            log.error("registry.not_written", error=str(error))
+            raise _not_saved() from error
+        finally:
+            self._writing.release()
+
+    async def _write_or_heal(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        try:
+            await self._execute(statement, rows)
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            await self._connection.close()
+            self._connection = await _started_anew(self._path, self._copies, error)
+            await self._execute(statement, rows)
+
+    async def _execute(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        if len(rows) == 1:
+            await self._connection.execute(statement, rows[0])
+        else:
+            await self._connection.executemany(statement, rows)
+
+
+async def _connect(path: Path) -> aiosqlite.Connection:
+    _create_private(path)
+    connection = await aiosqlite.connect(path, isolation_level=None, timeout=LOCKED_SECONDS)
+    try:
+        await connection.executescript(_SCHEMA)
+        await _add_missing_columns(connection)
+        async with connection.execute("PRAGMA quick_check(1)") as rows:
+            verdict = await rows.fetchone()
+        if verdict is None or verdict[0] != "ok":
+            raise _Damaged(str(verdict))
+    except BaseException:
+        await connection.close()  # its thread would keep the process alive
+        raise
+    return connection
+
+
+async def _started_anew(
+    path: Path, copies: RecordCopies, error: sqlite3.Error
+) -> aiosqlite.Connection:
+    """A new file in place of a damaged one, which is kept beside it, with what is copied."""
+    aside = f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(path.with_name(aside + suffix))
+    connection = await _connect(path)
+    records = copies.load()
+    await connection.executemany(_SAVE, [_values(record) for record in records])
+    log.error("registry.damaged", error=str(error), kept_as=aside, sessions_restored=len(records))
+    return connection
+
+
+class _Damaged(sqlite3.DatabaseError):
+    """The file can be read, but is not whole."""
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return isinstance(error, _Damaged) or getattr(error, "sqlite_errorcode", 0) & 0xFF in codes
+
+
+def _not_saved() -> StateNotSaved:
+    return StateNotSaved(
+        "The daemon cannot write to its registry, so nothing was changed; try again in a few "
+        "seconds. An operator has to look at its log and the free space of its disk if it happens "
+        "again.",
+        retry_after_seconds=2.0,
+    )
+
+
+def _values(record: SessionRecord) -> Sequence[object]:
+    return (
+        record.session_id,
+        record.user_id,
+        record.thread_id,
+        record.state.value,
+        record.incarnation,
+        record.created_at,
+        record.changed_at,
+        record.idle_seconds,
+        json.dumps(dict(record.metadata)),
+        record.end_reason,
+        record.disk_id,
+        record.uid,
+        record.sandbox_id,
+        json.dumps(dict(record.env)),
+        record.project_id,
+        record.unmoved_project_id,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -22,6 +23,8 @@ _STATES = {
     State.WEAKER: pb.PROTECTION_STATE_WEAKER,
     State.MISSING: pb.PROTECTION_STATE_MISSING,
 }
+ENGINE_SECONDS = 3.0
+"""How long the status waits for the engine to describe itself; it matters most when that hangs."""
 
 
 class AdminServicer(pb_grpc.AdminServiceServicer):
@@ -70,8 +73,9 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
 
     async def _ask_engine(self) -> EngineInfo | None:
         try:
-            return await self._engine_info()
-        except SandboxdError:
+            async with asyncio.timeout(ENGINE_SECONDS):
+                return await self._engine_info()
+        except (SandboxdError, TimeoutError):
             return None
 
     def _ladder_status(self) -> pb.LadderStatus:

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from sandboxd.config import Config
+from sandboxd.errors import CommandNotAllowed
+from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec as Execution  # Exec is a method here
+from sandboxd.policy import CommandChecker
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
 from sandboxd.sessions import Sessions
@@ -16,9 +19,10 @@ from sandboxd_proto.v1 import exec_service_pb2_grpc as pb_grpc
 
 
 class ExecServicer(pb_grpc.ExecServiceServicer):
-    def __init__(self, sessions: Sessions, config: Config) -> None:
+    def __init__(self, sessions: Sessions, config: Config, checker: CommandChecker) -> None:
         self._sessions = sessions
         self._config = config
+        self._checker = checker
 
     async def Exec(
         self, request: pb.ExecRequest, context: Context
@@ -33,6 +37,7 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
 
     async def Run(self, request: pb.ExecRequest, context: Context) -> pb.RunResponse:
         spec = wire.exec_spec(request, self._config, is_run=True)
+        self._check(spec)
         execution, _ = self._sessions.start_exec(
             request.session_id, spec, incarnation=request.incarnation
         )
@@ -116,7 +121,22 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
         self, request: pb.ExecRequest, *, is_detached: bool = False
     ) -> tuple[Execution, bool]:
         spec = wire.exec_spec(request, self._config, is_detached=is_detached)
+        self._check(spec)
         return self._sessions.start_exec(request.session_id, spec, incarnation=request.incarnation)
+
+    def _check(self, spec: ExecSpec) -> None:
+        """CommandNotAllowed unless the policy lets it run."""
+        words = spec.argv if spec.shell is None else spec.shell
+        decision = self._checker.check(words, spec.env)
+        if decision.allowed:
+            return
+        first = decision.findings[0]
+        raise CommandNotAllowed(
+            self._checker.policy.name,
+            rule=first.rule,
+            command=first.command,
+            why=decision.explanation,
+        )
 
     def _find(self, request: wire.NamesExec) -> Execution:
         if not request.exec_id:

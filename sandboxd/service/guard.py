@@ -1,4 +1,4 @@
-"""What happens around every call of our services: admission and errors.
+"""What happens around every call of our services: admission, who may enter, and errors.
 
 Wrapped around the methods once, not an interceptor: grpc.aio runs those anew for every call, which
 costs more than all of our own code on the way of a short command.
@@ -19,6 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
 from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests, UploadStalled
+from sandboxd.service.entrance import Entrance
 from sandboxd.service.status import internal_status, to_status
 from sandboxd.service.wire import Context
 
@@ -31,16 +32,23 @@ class CallGuard:
     Without it grpc.aio would send the text of an unexpected exception to the caller.
     """
 
-    def __init__(self, *, max_calls: int, idle_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        *,
+        max_calls: int,
+        entrance: Entrance | None = None,
+        idle_seconds: float = 60.0,
+    ) -> None:
         """`idle_seconds`: how long a caller that streams may send nothing."""
         self._max_calls = max_calls
+        self._entrance = entrance or Entrance()
         self._idle_seconds = idle_seconds
         self._calls = 0
 
     def handler(self, service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
         """How the server is to answer calls of a service."""
         handlers = {
-            method.name: self._method(method, getattr(servicer, method.name))
+            method.name: self._method(method, self._entrance.before(method, servicer))
             for method in service.methods
         }
         return grpc.method_handlers_generic_handler(service.full_name, handlers)

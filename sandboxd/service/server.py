@@ -8,11 +8,14 @@ from pathlib import Path
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from sandboxd.access import RateLimit
 from sandboxd.config import Config
 from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.entrance import Entrance
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
 from sandboxd.service.guard import CallGuard
+from sandboxd.service.keyring import Keyring
 from sandboxd.service.reflection import add_reflection
 from sandboxd.service.session_service import SessionServicer
 from sandboxd_proto.v1 import (
@@ -47,9 +50,15 @@ class ApiServer:
         execs: ExecServicer,
         files: FileServicer,
         admin: AdminServicer,
+        keyring: Keyring,
     ) -> None:
         self._config = config
-        guard = CallGuard(max_calls=config.max_calls, idle_seconds=config.upload_idle_seconds)
+        self._keyring = keyring
+        guard = CallGuard(
+            max_calls=config.max_calls,
+            entrance=_entrance(config, keyring),
+            idle_seconds=config.upload_idle_seconds,
+        )
         self.handlers = (
             guard.handler(_SESSIONS, sessions),
             guard.handler(_EXECS, execs),
@@ -64,7 +73,8 @@ class ApiServer:
         self._server.add_generic_rpc_handlers(self.handlers)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
+        if self._config.reflection:
+            add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
         socket_path = self._config.api_socket
         self._listen_unix(socket_path)
         if self._config.host:
@@ -86,12 +96,18 @@ class ApiServer:
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         address = f"{host}:{self._config.port}"
         try:
-            self.port = self._server.add_insecure_port(address)
+            self.port = self._add_port(address)
         except RuntimeError as error:
             raise AddressInUse(
                 f"{address} is in use by another program; set PORT to a free port, or HOST to "
                 "nothing for the unix socket only"
             ) from error
+
+    def _add_port(self, address: str) -> int:
+        certificates = self._keyring.certificates
+        if certificates is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, certificates.credentials)
 
     async def announce_stop(self) -> None:
         """Tell whoever asks for health that we are leaving."""
@@ -101,6 +117,16 @@ class ApiServer:
         """Let calls send their last words, end the rest, close the listeners."""
         await self._server.stop(LAST_WORDS_SECONDS)
         self._config.api_socket.unlink(missing_ok=True)
+
+
+def _entrance(config: Config, keyring: Keyring) -> Entrance:
+    return Entrance(
+        keyring.access,
+        trusts_socket=config.socket_auth != "token",
+        rate=RateLimit(
+            calls_per_second=config.user_calls_per_second, burst=config.user_calls_burst
+        ),
+    )
 
 
 def _options(max_calls: int) -> list[tuple[str, int]]:

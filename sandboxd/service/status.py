@@ -15,7 +15,9 @@ from sandboxd.errors import (
     InvalidRequest,
     Lost,
     NotFound,
+    NotPermitted,
     SandboxdError,
+    Unauthenticated,
     Unavailable,
     WrongState,
 )
@@ -25,10 +27,12 @@ DOMAIN = "sandboxd"
 _INTERNAL = ErrorReason.Name(ErrorReason.INTERNAL)
 
 STATUS_CODES: dict[type[SandboxdError], grpc.StatusCode] = {
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     NotFound: grpc.StatusCode.NOT_FOUND,
     AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     WrongState: grpc.StatusCode.FAILED_PRECONDITION,
+    NotPermitted: grpc.StatusCode.PERMISSION_DENIED,
     Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
     Lost: grpc.StatusCode.ABORTED,

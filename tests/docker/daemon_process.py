@@ -67,6 +67,7 @@ class DaemonProcess:
             # Small, so that many daemons of tests fit on a small disk.
             "MAX_WORKSPACE_SIZE_MB": "64",
             "SANDBOXD_EXAMINE": "false",
+            "SANDBOXD_COMMAND_POLICY": "open",
             **settings,
         }
         self.program = [sys.executable, "-m", "sandboxd", "serve"]

@@ -20,10 +20,11 @@ STOP_SECONDS = 60.0
 class PrivateEngine:
     """A dockerd with data, sockets and containerd of its own; no network, as ours needs none."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, live_restore: bool) -> None:
         self._directory = directory
         self._log = directory / "dockerd.log"
-        self._flags = ["--live-restore"]
+        # Without, what a container does with SIGTERM decides how long a stop takes.
+        self._flags = ["--live-restore"] if live_restore else ["--shutdown-timeout=2"]
         self.url = f"unix://{directory}/docker.sock"
         self.process: asyncio.subprocess.Process | None = None
 
@@ -63,10 +64,13 @@ class PrivateEngine:
         assert code == 0, said
         archive.unlink()
 
-    async def containers(self) -> list[str]:
-        code, said = await self._docker("ps", "--all", "--quiet", seconds=20.0)
+    async def containers(self, *more: str) -> list[str]:
+        return (await self.docker("ps", "--all", "--quiet", *more)).split()
+
+    async def docker(self, *arguments: str, seconds: float = 20.0) -> str:
+        code, said = await self._docker(*arguments, seconds=seconds)
         assert code == 0, said
-        return said.split()
+        return said
 
     def send(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -136,10 +140,10 @@ def _mounts_below(directory: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def private_engine() -> AsyncIterator[PrivateEngine]:
+async def private_engine(*, live_restore: bool = True) -> AsyncIterator[PrivateEngine]:
     """An engine that runs and has the image; ended and removed afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="sbx-engine-", dir="/var/tmp"))
-    engine = PrivateEngine(directory)
+    engine = PrivateEngine(directory, live_restore=live_restore)
     try:
         await engine.start()
         await engine.load_image()

@@ -344,6 +344,7 @@ async def test_shells_can_be_moved_one_by_one(tmp_path: Path) -> None:
         pool_size=1,
         min_pool_size=0,
         workspace_backend="memory",
+        command_policy="open",
     )
 
     def maker(engine: object, settings: object, host: Host) -> SandboxMaker:

@@ -89,4 +89,5 @@ def of_daemon(directory: Path) -> Config:
         drain_seconds=0.0,
         workspace_backend="memory",
         examine=False,
+        command_policy="open",  # fake guests have commands of their own
     )

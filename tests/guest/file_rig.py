@@ -6,10 +6,9 @@ import asyncio
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +62,7 @@ class FileRig:
         self.workspace = directory / "workspace"
         self.link = GuestLink(on_closed=lambda why: None)
         self.project = project
+        self.process: asyncio.subprocess.Process | None = None
         self.settings = settings(self.workspace, **changes)
         self.files = WorkspaceFiles(self, self.settings, project)
 
@@ -90,6 +90,11 @@ class FileRig:
     async def get(self, path: bytes | str, **more: Any) -> bytes:
         async with self.files.download(self.path(path), **more) as download:
             return b"".join([chunk async for chunk in download])
+
+    def end_guest(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.kill()
 
     def names(self) -> set[str]:
         """Everything in the workspace, temporary names included."""
@@ -119,8 +124,9 @@ async def guest_with_files(
     if os.geteuid() != 0:
         unshare.append("--map-root-user")
     program = [sys.executable, "-I", "-S", "-c", PROGRAM, str(ROOT / "sandboxd"), str(path), ""]
-    process = subprocess.Popen(
-        [*unshare, *program], env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    rig.process = process = await asyncio.create_subprocess_exec(
+        *unshare, *program, env=environment
     )
     try:
         listener.setblocking(False)
@@ -141,7 +147,8 @@ async def guest_with_files(
             await rig.link.greet(welcome)
         yield rig
     finally:
+        await rig.files.aclose()
         rig.link.close("the test is over")
         listener.close()
-        process.kill()
-        process.wait(PATIENCE)
+        rig.end_guest()
+        await process.wait()

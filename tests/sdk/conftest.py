@@ -29,6 +29,7 @@ async def local_settings() -> AsyncIterator[dict[str, Any]]:
         "guest_runtime": RUNTIME,
         "pool_size": 2,
         "max_workspace_mb": 64,
+        "command_policy": "open",
     }
     await asyncio.to_thread(shutil.rmtree, directory)
 

@@ -127,7 +127,7 @@ def test_process_that_never_closes_its_client_ends_cleanly(short_dir: Path) -> N
 from sandboxd_client import SandboxClient
 client = SandboxClient(mode="local", local_settings=dict(
     state_dir="{short_dir}/state", run_dir="{short_dir}/run", guest_runtime="{RUNTIME}",
-    pool_size=1, max_workspace_mb=16))
+    pool_size=1, max_workspace_mb=16, command_policy="open"))
 client.get_or_create_session(user_id="ada", thread_id="42")
 print(client.execute("echo hello")["stdout"])
 """

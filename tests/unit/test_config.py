@@ -25,6 +25,7 @@ def test_defaults_serve_loopback_only() -> None:
     assert config.runtime_dir == Path("/var/lib/sandboxd/runtime/current")
     assert config.default_exec_seconds == 30.0
     assert config.docker_network_mode == "none"
+    assert config.command_policy == "strict"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,7 @@ def test_setting_is_read_with_and_without_prefix(
         ("MAX_CALLS", "17", "max_calls", 17),
         ("LOG_LEVEL", "error", "log_level", "error"),
         ("MAX_RUN_OUTPUT", "64k", "max_run_output_bytes", 65536),
+        ("COMMAND_POLICY", "open", "command_policy", "open"),
     ],
 )
 def test_own_setting_needs_its_prefix(name: str, value: str, field: str, expected: object) -> None:
@@ -106,6 +108,30 @@ def test_host_beyond_loopback_is_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"SANDBOXD_TOKENS_FILE": "/t"},
+        {
+            "SANDBOXD_TLS_CERT": "/c",
+            "SANDBOXD_TLS_KEY": "/k",
+            "SANDBOXD_TLS_CLIENT_CA": "/a",
+        },
+        {"SANDBOXD_ALLOW_NETWORK_ACCESS_WITHOUT_AUTHENTICATION": "true"},
+    ],
+    ids=["tokens", "client certificates", "on purpose"],
+)
+def test_host_beyond_loopback_is_for_known_callers(settings: dict[str, str]) -> None:
+    """Tokens or client certificates open the network, and so does the flag that says what it is."""
+    assert Config.model_validate({"HOST": "0.0.0.0", **settings}).is_on_network
+
+
+def test_tls_alone_does_not_open_the_network() -> None:
+    """It says who the server is, and not who calls."""
+    with pytest.raises(ValidationError, match="without authentication"):
+        Config(host="0.0.0.0", tls_cert=Path("/c"), tls_key=Path("/k"))
+
+
+@pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"POOL_SIZE": "81"}, "POOL_SIZE must not exceed MAX_POOL_SIZE"),
@@ -123,6 +149,13 @@ def test_host_beyond_loopback_is_refused(host: str) -> None:
         ({"SESSION_TIMEOUT_MINUTES": "0"}, "greater than 0"),
         ({"SESSION_TIMEOUT_MINUTES": "inf"}, "finite number"),
         ({"SANDBOXD_LOG_LEVEL": "loud"}, "should match pattern"),
+        ({"SANDBOXD_COMMAND_POLICY": "lax"}, "should match pattern"),
+        ({"SANDBOXD_COMMAND_POLICY": "custom"}, "go together"),
+        ({"SANDBOXD_COMMAND_POLICY_FILE": "/p.toml"}, "go together"),
+        ({"SANDBOXD_TLS_CERT": "/c"}, "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY go together"),
+        ({"SANDBOXD_TLS_KEY": "/k"}, "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY go together"),
+        ({"SANDBOXD_TLS_CLIENT_CA": "/a"}, "SANDBOXD_TLS_CLIENT_CA needs SANDBOXD_TLS_CERT"),
+        ({"SANDBOXD_SOCKET_AUTH": "token"}, "needs SANDBOXD_TOKENS_FILE"),
         (
             {"SANDBOXD_EXEC_TIMEOUT_SECONDS": "10", "SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS": "5"},
             "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed",

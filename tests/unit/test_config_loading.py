@@ -8,13 +8,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, Field, SecretStr
 
 from sandboxd.config import ConfigInvalid, load
-from sandboxd.config.catalogue import SETTINGS, Kind
+from sandboxd.config.catalogue import SETTINGS, Kind, describe
 from sandboxd.config.definition import TABLES, Config
 from sandboxd.config.file import FileUnreadable, lines_of_keys
+from sandboxd.config.origins import Origin
 from sandboxd.config.page import page
-from sandboxd.config.problems import Origin
 from sandboxd.config.template import template
 
 NO_FILE = Path(os.devnull)
@@ -277,7 +278,59 @@ def test_long_value_is_told_in_part() -> None:
     assert len(problem) < 300
 
 
+# --- settings of other forms ---
+
+
+class Forms(BaseModel):
+    names: tuple[str, ...] = Field((), validation_alias="SANDBOXD_NAMES")
+    table: dict[str, int] = Field(default_factory=dict, validation_alias="SANDBOXD_TABLE")
+    password: SecretStr | None = Field(None, validation_alias="SANDBOXD_PASSWORD")
+    share: float = Field(0.5, validation_alias="SANDBOXD_SHARE", gt=0, le=1)
+
+
+FORMS = {name: describe(name, "x", field) for name, field in Forms.model_fields.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("names", "a, b,c", ("a", "b", "c")),
+        ("names", "", ()),
+        ("table", '{"a": 1}', {"a": 1}),
+        ("share", "0.25", 0.25),
+    ],
+)
+def test_lists_and_tables_can_be_written_as_text(name: str, text: str, value: object) -> None:
+    """In flags and in the environment: a list by commas, a table as JSON."""
+    form = Forms.model_validate({FORMS[name].variable: FORMS[name].from_text(text)})
+
+    assert getattr(form, name) == value
+    assert tomllib.loads(f"v = {FORMS[name].in_toml(FORMS[name].default)}")
+
+
+def test_form_says_what_it_accepts() -> None:
+    """For messages and pages."""
+    accepted = {name: setting.accepts for name, setting in FORMS.items()}
+
+    assert accepted == {
+        "names": "a list of texts",
+        "table": "a table",
+        "password": "text, or nothing",
+        "share": "a number above 0 and of at most 1",
+    }
+    assert FORMS["table"].from_text("no table") == "no table"
+
+
 # --- secrets ---
+
+
+def test_secret_is_never_shown() -> None:
+    """Neither as it is set nor as it holds; that there is none may be seen."""
+    password = FORMS["password"]
+
+    assert password.shown(SecretStr("hunter2")) == password.shown("hunter2") == "********"
+    assert password.in_toml("hunter2") == '"********"'
+    assert password.shown(None) is None
 
 
 def test_credentials_in_an_address_are_masked() -> None:
@@ -341,4 +394,4 @@ def test_names_say_their_units() -> None:
         if setting.kind is Kind.SIZE:
             assert setting.name.endswith("_bytes")
         if setting.kind is Kind.NUMBER:
-            assert setting.name.endswith(("_seconds", "_minutes", "_hours"))
+            assert setting.name.endswith(("_seconds", "_minutes", "_hours", "_per_second"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,26 @@ def test_label_says_the_same_to_the_next_daemon(known: Facts) -> None:
     assert read is not None
     assert replace(read, command=known.command) == known
     assert known.command.startswith(read.command)
+
+
+def test_label_of_an_earlier_release_is_understood() -> None:
+    """One that lacks what was added since is ours all the same: an upgrade loses no command."""
+    text = json.dumps([getattr(FACTS, name) for name in list(Facts.__dataclass_fields__)[:-1]])
+    label = LABELS._seal(text, "sandbox") + text
+
+    assert LABELS.open(label.encode(), "sandbox") == FACTS
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+def test_elapsed_time_does_not_follow_the_clock_on_the_wall(
+    step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that was set meanwhile neither ends a command early nor prolongs it."""
+    began = replace(FACTS, started_at=time.time(), began=time.monotonic() - 10)
+    shifted = time.time() + step
+    monkeypatch.setattr(time, "time", lambda: shifted)
+
+    assert began.elapsed_seconds == pytest.approx(10, abs=1)
 
 
 @given(position=st.integers(0, 10_000), value=st.integers(0, 255))

@@ -32,6 +32,7 @@ class InstantMaker:
     def __init__(self) -> None:
         self.live: set[str] = set()
         self.failures: list[Exception] = []
+        self.left_behind = asyncio.Event()
 
     async def make(self) -> Sandbox:
         if self.failures:
@@ -239,6 +240,20 @@ async def test_removal_that_fails_is_left_to_the_sweep(
 
     await engine.wait_until(lambda: not engine.live)
     assert engine.calls["remove"] >= 2
+
+
+async def test_removal_that_fails_is_not_left_until_the_next_sweep(
+    start_pool: StartPool, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be removed is swept soon, however long it is until the next regular one."""
+    monkeypatch.setattr(pool_module, "SWEEP_AGAIN_SECONDS", 0.01)
+    pool = await start_pool(sweep_seconds=3600.0)
+    sandbox = await pool.acquire()
+    await engine.wait_until(lambda: engine.calls["list_containers"] > 0)
+    engine.fail_once("remove", EngineFailed("Busy.", retry_after_seconds=1.0))
+    pool.release(sandbox)
+
+    await engine.wait_until(lambda: not engine.live)
 
 
 async def test_sweep_goes_on_after_an_outage(start_pool: StartPool, engine: FakeEngine) -> None:

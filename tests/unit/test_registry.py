@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import sys
 from contextlib import closing
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.errors import StateNotSaved
+from sandboxd.registry import sqlite
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.registry.sqlite import SqliteRegistry
 
@@ -122,10 +125,10 @@ except RegistryUnusable as error:
 """
 
 
-async def test_file_that_is_no_database_does_not_keep_the_process_alive(short_dir: Path) -> None:
+async def test_file_that_cannot_be_opened_does_not_keep_the_process_alive(short_dir: Path) -> None:
     """After a failed open no thread is left that the end of the process would wait for."""
     path = short_dir / "broken.sqlite"
-    path.write_bytes(b"this is no database, but it is long enough to look at" * 20)
+    path.mkdir()
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN_AND_END, path)
     try:
         assert await asyncio.wait_for(process.wait(), 5.0) == 0
@@ -133,3 +136,88 @@ async def test_file_that_is_no_database_does_not_keep_the_process_alive(short_di
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "no database":
+        path.write_bytes(b"this is no database, but it is long enough to look at" * 200)
+    elif how == "cut off":
+        os.truncate(path, 5000)
+    else:
+        with path.open("r+b") as file:
+            file.seek(4096)
+            file.write(os.urandom(8192))
+
+
+def moved_aside(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.damaged-*"))
+
+
+@pytest.mark.parametrize("how", ["no database", "cut off", "pages overwritten"])
+async def test_damaged_file_is_moved_aside_and_made_anew_from_the_copies(
+    how: str, short_dir: Path
+) -> None:
+    """What sandboxes and disks depend on is there again, and the damaged file is kept."""
+    path = short_dir / "registry.sqlite"
+    first = await SqliteRegistry.open(path)
+    active = [a_record(number) for number in range(1, 40)]
+    kept = replace(a_record(40, SessionState.LOST), disk_id="d", uid=7)
+    for record in (*active, kept, a_record(41, SessionState.CLOSED)):
+        await first.save(record)
+    await first.save(a_record(1, SessionState.CLOSED))
+    await first.aclose()
+    damage(path, how)
+
+    second = await SqliteRegistry.open(path)
+    found = await second.load()
+    await second.save(a_record(50))
+    await second.aclose()
+
+    assert found == [*active[1:], kept]
+    (aside,) = moved_aside(short_dir)
+    assert aside.stat().st_size > 0
+
+
+async def test_file_damaged_while_it_is_open_is_made_anew(short_dir: Path) -> None:
+    """The save that finds the damage is done all the same, with all that was saved before."""
+    path = short_dir / "registry.sqlite"
+    registry = await SqliteRegistry.open(path)
+    for number in range(1, 60):
+        await registry.save(a_record(number))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(size - 4096))
+    with closing(sqlite3.connect(path)) as other:  # makes the first connection read it again
+        other.execute("PRAGMA user_version = 7")
+
+    await registry.save(a_record(60))
+    found = await registry.load()
+    await registry.aclose()
+
+    assert found == [a_record(number) for number in range(1, 61)]
+    assert moved_aside(short_dir)
+
+
+async def test_file_that_someone_has_locked_is_told_in_time(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every one of many saves ends soon with an error of its own, and all work afterwards."""
+    monkeypatch.setattr(sqlite, "LOCKED_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite, "QUEUE_SECONDS", 0.2)
+    path = short_dir / "registry.sqlite"
+    registry = await SqliteRegistry.open(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(5.0):
+            saves = [registry.save(a_record(number)) for number in range(1, 21)]
+            told = await asyncio.gather(*saves, return_exceptions=True)
+            await registry.ping()
+    assert [type(one) for one in told] == [StateNotSaved] * 20
+    assert await registry.load() == []
+
+    await registry.save(a_record())
+    assert await registry.load() == [a_record()]
+    await registry.aclose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import struct
 import sys
@@ -12,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.engine.contract import Container, ContainerId, ContainerSpec
-from sandboxd.errors import EngineFailed, PoolExhausted
+from sandboxd.engine.contract import Container, ContainerId, ContainerSpec, ImageId
+from sandboxd.errors import EngineFailed, ImageNotFound, OpenFilesExhausted, PoolExhausted
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Kind
 from sandboxd.isolation.host import Host
@@ -280,6 +281,41 @@ async def test_descriptors_sent_by_a_guest_are_discarded(
     assert os.read(ours, 1) == b"", "somebody still holds the other end"
     os.close(ours)
     await maker.destroy(sandbox)
+
+
+async def test_image_that_was_removed_is_looked_up_anew(
+    maker: SandboxMaker, engine: FakeEngine, sandbox_settings: SandboxSettings
+) -> None:
+    """A start without its image names it as the settings do; one built anew is taken."""
+    await maker.destroy(await maker.make())
+    engine.images.clear()
+    for _ in range(2):
+        with pytest.raises(ImageNotFound) as refusal:
+            await maker.make()
+        assert refusal.value.metadata["image"] == sandbox_settings.image
+    engine.images[sandbox_settings.image] = ImageId("sha256:" + "b" * 64)
+    sandbox = await maker.make()
+
+    assert maker.image_id == ImageId("sha256:" + "b" * 64)
+    await maker.destroy(sandbox)
+
+
+async def test_start_is_refused_while_few_files_can_be_opened(
+    maker: SandboxMaker, engine: FakeEngine
+) -> None:
+    """Some are kept for what runs already."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, before[1]))
+    try:
+        with pytest.raises(OpenFilesExhausted) as refusal:
+            await maker.make()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert refusal.value.metadata["limit"] == str(used + 8)
+    assert engine.calls["create"] == 0
+
+    await maker.destroy(await maker.make())
 
 
 async def test_lost_is_told_to_late_listeners_too(maker: SandboxMaker) -> None:

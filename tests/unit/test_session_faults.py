@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from sandboxd import sessions as sessions_module
 from sandboxd.errors import EngineFailed, SandboxdError
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sessions import Outcome, Sessions
@@ -47,6 +48,8 @@ class FaultyRegistry:
             raise self.forget_errors.pop(0)
         for session_id in session_ids:
             self.records.pop(session_id, None)
+
+    async def ping(self) -> None: ...
 
     async def aclose(self) -> None: ...
 
@@ -121,3 +124,66 @@ async def test_expiry_survives_a_registry_that_fails(start_sessions: StartSessio
     session, _ = await opened(sessions)
 
     await eventually(lambda: not session.is_active, timeout_seconds=1.0)
+
+
+async def test_end_that_cannot_be_saved_is_saved_later(
+    start_sessions: StartSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close is answered although the disk is full, and written down once there is space."""
+    monkeypatch.setattr(sessions_module, "SAVE_AGAIN_SECONDS", 0.01)
+    registry = FaultyRegistry()
+    sessions = await start_sessions(kept_in=registry)
+    session, _ = await opened(sessions)
+    registry.save_errors = [disk_full() for _ in range(5)]
+    sessions.close(session.id)
+
+    await eventually(lambda: registry.records[session.id].state == SessionState.CLOSED)
+    assert not registry.save_errors
+
+
+async def test_end_is_not_saved_over_the_next_incarnation(
+    start_sessions: StartSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that is open again stays so in the registry, however late its loss is saved."""
+    monkeypatch.setattr(sessions_module, "SAVE_AGAIN_SECONDS", 0.2)
+    registry = FaultyRegistry()
+    sessions = await start_sessions(kept_in=registry)
+    session, _ = await opened(sessions)
+    registry.save_errors = [disk_full()]
+    assert session.sandbox is not None
+    session.sandbox.cut_off("the test")
+    await eventually(lambda: not registry.save_errors)
+    again, outcome = await opened(sessions)
+    assert outcome == Outcome.RECREATED
+    await eventually(lambda: not sessions.unsaved_count)
+
+    record = registry.records[again.id]
+    assert (record.state, record.incarnation) == (SessionState.ACTIVE, 2)
+
+
+async def test_start_goes_on_with_a_registry_that_cannot_be_written(
+    start_sessions: StartSessions,
+) -> None:
+    """A full disk does not keep the daemon from starting, and what was lost is told."""
+    registry = FaultyRegistry()
+    record = a_record(SessionState.ACTIVE)
+    registry.records[record.session_id] = record
+    registry.save_errors = [disk_full()]
+    sessions = await start_sessions(kept_in=registry)
+
+    assert sessions.get(record.session_id).record.state == SessionState.LOST
+
+
+async def test_stop_does_not_wait_for_a_registry_that_stays_broken(
+    start_sessions: StartSessions,
+) -> None:
+    """What cannot be saved at the end is given up; the next start finds its sandbox gone."""
+    registry = FaultyRegistry()
+    sessions = await start_sessions(kept_in=registry)
+    session, _ = await opened(sessions)
+    registry.save_errors = [disk_full() for _ in range(100)]
+    sessions.close(session.id)
+    async with asyncio.timeout(2.0):
+        await sessions.__aexit__()
+
+    assert sessions.unsaved_count == 1

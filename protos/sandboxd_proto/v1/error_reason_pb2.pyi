@@ -47,9 +47,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     POOL_EXHAUSTED: _ErrorReason.ValueType  # 10
     """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     EXEC_LIMIT_REACHED: _ErrorReason.ValueType  # 11
-    """Too many commands run at once in this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """Too many commands run at once in this session, of this user, or in all. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     TOO_MANY_REQUESTS: _ErrorReason.ValueType  # 12
-    """Too many calls are being served at once. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """Too many calls are being served at once, or come from this token in a while. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     ENGINE_UNREACHABLE: _ErrorReason.ValueType  # 13
     """No container engine answers. UNAVAILABLE, with google.rpc.RetryInfo."""
     ENGINE_FAILED: _ErrorReason.ValueType  # 14
@@ -98,8 +98,20 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
     """A command ended or stopped what was at work on the files. ABORTED; try again."""
-    UPLOAD_STALLED: _ErrorReason.ValueType  # 37
+    COMMAND_NOT_ALLOWED: _ErrorReason.ValueType  # 37
+    """The daemon's command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
+    UNAUTHENTICATED: _ErrorReason.ValueType  # 38
+    """The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
+    NOT_PERMITTED: _ErrorReason.ValueType  # 39
+    """The token does not allow this, or not for this user. PERMISSION_DENIED."""
+    SESSION_LIMIT_REACHED: _ErrorReason.ValueType  # 40
+    """The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    UPLOAD_STALLED: _ErrorReason.ValueType  # 41
     """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
+    STATE_NOT_SAVED: _ErrorReason.ValueType  # 50
+    """The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+    OPEN_FILES_EXHAUSTED: _ErrorReason.ValueType  # 51
+    """The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -132,9 +144,9 @@ no process for it just then; try again under another exec id.
 POOL_EXHAUSTED: ErrorReason.ValueType  # 10
 """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 EXEC_LIMIT_REACHED: ErrorReason.ValueType  # 11
-"""Too many commands run at once in this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""Too many commands run at once in this session, of this user, or in all. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 TOO_MANY_REQUESTS: ErrorReason.ValueType  # 12
-"""Too many calls are being served at once. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""Too many calls are being served at once, or come from this token in a while. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 ENGINE_UNREACHABLE: ErrorReason.ValueType  # 13
 """No container engine answers. UNAVAILABLE, with google.rpc.RetryInfo."""
 ENGINE_FAILED: ErrorReason.ValueType  # 14
@@ -183,6 +195,18 @@ FILE_BUSY: ErrorReason.ValueType  # 35
 """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command ended or stopped what was at work on the files. ABORTED; try again."""
-UPLOAD_STALLED: ErrorReason.ValueType  # 37
+COMMAND_NOT_ALLOWED: ErrorReason.ValueType  # 37
+"""The daemon's command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
+UNAUTHENTICATED: ErrorReason.ValueType  # 38
+"""The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
+NOT_PERMITTED: ErrorReason.ValueType  # 39
+"""The token does not allow this, or not for this user. PERMISSION_DENIED."""
+SESSION_LIMIT_REACHED: ErrorReason.ValueType  # 40
+"""The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+UPLOAD_STALLED: ErrorReason.ValueType  # 41
 """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
+STATE_NOT_SAVED: ErrorReason.ValueType  # 50
+"""The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+OPEN_FILES_EXHAUSTED: ErrorReason.ValueType  # 51
+"""The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

@@ -113,7 +113,8 @@ class ExecServiceServicer(object):
         command down. When the caller disconnects, `on_disconnect` decides.
         With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
         from its beginning. With other content it fails with EXEC_CONFLICT.
-        Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
+        Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_ALLOWED, COMMAND_NOT_STARTABLE,
+        DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

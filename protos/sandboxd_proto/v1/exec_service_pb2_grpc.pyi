@@ -34,7 +34,8 @@ class ExecServiceStub:
     command down. When the caller disconnects, `on_disconnect` decides.
     With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
     from its beginning. With other content it fails with EXEC_CONFLICT.
-    Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
+    Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_ALLOWED, COMMAND_NOT_STARTABLE,
+    DRAINING.
     """
 
     Run: grpc.UnaryUnaryMultiCallable[
@@ -128,7 +129,8 @@ class ExecServiceAsyncStub:
     command down. When the caller disconnects, `on_disconnect` decides.
     With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
     from its beginning. With other content it fails with EXEC_CONFLICT.
-    Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
+    Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_ALLOWED, COMMAND_NOT_STARTABLE,
+    DRAINING.
     """
 
     Run: grpc.aio.UnaryUnaryMultiCallable[
@@ -224,7 +226,8 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         command down. When the caller disconnects, `on_disconnect` decides.
         With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
         from its beginning. With other content it fails with EXEC_CONFLICT.
-        Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_STARTABLE, DRAINING.
+        Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_ALLOWED, COMMAND_NOT_STARTABLE,
+        DRAINING.
         """
 
     @abc.abstractmethod

@@ -107,6 +107,9 @@ class _Packing:
         self.left_out_count = 0
 
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
+        # Right before what is in it: other programs set its time when they are out of it.
+        if path:
+            self._archive.add(path + b"/", DIRECTORY, os.fstat(descriptor))
         with os.scandir(descriptor) as entries:
             names = sorted(os.fsencode(entry.name) for entry in entries)
         directories = []
@@ -120,7 +123,6 @@ class _Packing:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     if self._may_enter(descriptor, name, below):
-                        self._archive.add(below + b"/", DIRECTORY, status)
                         directories.append(name)
                 else:
                     self._add(descriptor, name, below, status)

@@ -191,16 +191,16 @@ class _Watch:
         if descriptor is not None:
             self._enter(parent, name, descriptor, is_told=True)
 
-    def _open(self, parent: _Node, name: bytes) -> int | None:
+    def _open(self, parent: _Node, *names: bytes) -> int | None:
         """By its path, each step without following links; None if it is not there any more."""
-        names = [name]
+        steps = list(reversed(names))
         node: _Node | None = parent
         while node is not None and node.parent is not None:
-            names.append(node.name)
+            steps.append(node.name)
             node = node.parent
         here = os.dup(self._top)
         try:
-            for step in reversed(names):
+            for step in reversed(steps):
                 below = open_directory(here, step)
                 os.close(here)
                 here = below
@@ -208,6 +208,21 @@ class _Watch:
             os.close(here)
             return None
         return here
+
+    def _is_unnamed(self, node: _Node, name: bytes) -> bool:
+        """Whether this is the kernel's word for a file that has no name yet, an upload say."""
+        if not (name.startswith(b"#") and name[1:].isdigit()):
+            return False
+        directory = self._open(node)
+        if directory is None:
+            return False
+        try:
+            os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return True
+        finally:
+            os.close(directory)
+        return False
 
     def _forget(self, node: _Node) -> None:
         for one in list(node.all()):
@@ -292,7 +307,7 @@ class _Watch:
             self._half = (event, path, node.below.get(event.name))
         elif event.mask & MOVED_TO:
             self._arrive(node, event, path)
-        elif event.mask & (MODIFY | ATTRIB):
+        elif event.mask & (MODIFY | ATTRIB) and not self._is_unnamed(node, event.name):
             self.gathered.add(MODIFIED, path, is_directory=is_directory)
 
     def _arrive(self, node: _Node, event: Event, path: bytes | None) -> None:

@@ -1,11 +1,11 @@
-"""What is wrong with settings, and the name that was probably meant."""
+"""Where settings come from, what is wrong with them, and which name was probably meant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,13 @@ class Origin:
         if self.kind == "file" and self.line is not None:
             return f"{self.name}:{self.line}"
         return f"{self.kind} {self.name}" if self.kind == "environment" else self.name or self.kind
+
+
+class Given(NamedTuple):
+    """A value that is set somewhere."""
+
+    value: Any
+    origin: Origin
 
 
 @dataclass(frozen=True)

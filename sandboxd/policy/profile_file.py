@@ -1,0 +1,93 @@
+"""The profile `custom`: a TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from sandboxd.policy.profile import BUILTINS, INSTEAD, OPEN, STRICT, Policy
+
+MAX_FILE_BYTES = 1 << 20
+_LISTS = ("allow", "forbid", "forbid_patterns", "forbid_writes")
+_KEYS = (*_LISTS, "extends", "inline_code", "instead")
+
+
+class InvalidPolicy(Exception):
+    """The file is no policy; the text says why and what to write."""
+
+
+def load(path: Path) -> Policy:
+    """The policy in a file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise InvalidPolicy("The policy file is larger than 1 MiB.")
+        return from_toml(data.decode())
+    except OSError as error:
+        raise InvalidPolicy(f"The policy file cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidPolicy("The policy file is not UTF-8.") from error
+
+
+def from_toml(text: str) -> Policy:
+    """The policy that a text describes."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidPolicy(f"The policy is not valid TOML: {error}.") from error
+    for key in table:
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(_KEYS)}."
+            raise InvalidPolicy(f"There is no setting `{key}` in a policy{hint}")
+    lists = {key: _strings(key, table.get(key, [])) for key in _LISTS}
+    base = _base(table)
+    own_allow, own_forbid = frozenset(lists["allow"]), frozenset(lists["forbid"])
+    allow = base.allow if base.allow is None else base.allow | own_allow
+    return Policy(
+        name="custom",
+        allow=None if allow is None else allow - own_forbid,
+        # What the file allows by name is meant, whatever it extends.
+        forbid=(base.forbid - own_allow) | own_forbid,
+        forbid_patterns=tuple(lists["forbid_patterns"]),
+        forbid_writes=tuple(lists["forbid_writes"]),
+        inline_code=_inline_code(table),
+        instead={**INSTEAD, **_instead(table)},
+    )
+
+
+def _base(table: dict[str, Any]) -> Policy:
+    extends = table.get("extends")
+    if extends is None:
+        if not table.get("allow"):
+            raise InvalidPolicy('Write `allow = [...]`, or `extends = "strict"` or "open".')
+        return Policy(name="custom", allow=BUILTINS)
+    for known in (STRICT, OPEN):
+        if extends == known.name:
+            return known
+    raise InvalidPolicy('`extends` is "strict" or "open".')
+
+
+def _strings(key: str, value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise InvalidPolicy(f'`{key}` is a list of names, as in {key} = ["git", "make"].')
+    return value
+
+
+def _inline_code(table: dict[str, Any]) -> bool:
+    value = table.get("inline_code", True)
+    if not isinstance(value, bool):
+        raise InvalidPolicy("`inline_code` is true or false.")
+    return value
+
+
+def _instead(table: dict[str, Any]) -> dict[str, str]:
+    value = table.get("instead", {})
+    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        raise InvalidPolicy(
+            '`[instead]` has a sentence for each command, as in git = "Ask for it."'
+        )
+    return value

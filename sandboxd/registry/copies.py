@@ -1,0 +1,73 @@
+"""A copy of each record that a sandbox or a disk depends on, in a file of its own.
+
+What a damaged database cannot tell any more, such a file does: without it, sandboxes that go on
+would be nobody's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import structlog
+
+from sandboxd.registry.contract import SessionRecord, SessionState
+
+log = structlog.get_logger()
+
+_SUFFIX = ".json"
+_MAX_FILE = 1 << 20
+
+
+class RecordCopies:
+    """Files about sessions that are active, or lost with their files kept."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+    def save(self, record: SessionRecord) -> None:
+        has_files = record.disk_id or record.project_id
+        if record.state != SessionState.ACTIVE and not has_files:
+            self.delete([record.session_id])
+            return
+        path = self._path(record.session_id)
+        unfinished = path.with_suffix(".part")
+        try:
+            unfinished.write_text(json.dumps(asdict(record)))
+            unfinished.rename(path)
+        except OSError as error:  # the database has it, which is what counts
+            log.warning("registry.no_copy", session_id=record.session_id, error=str(error))
+
+    def delete(self, session_ids: Collection[str]) -> None:
+        for one in session_ids:
+            self._path(one).unlink(missing_ok=True)
+
+    def load(self) -> Sequence[SessionRecord]:
+        """All that can be read, in no order."""
+        return [
+            record
+            for path in self._directory.glob(f"*{_SUFFIX}")
+            if (record := _read(path)) is not None
+        ]
+
+    def find(self, session_id: str) -> SessionRecord | None:
+        return _read(self._path(session_id))
+
+    def _path(self, session_id: str) -> Path:
+        # An id of a damaged database may be anything.
+        return self._directory / f"{session_id.replace('/', '_')[:64]}{_SUFFIX}"
+
+
+def _read(path: Path) -> SessionRecord | None:
+    try:
+        with path.open() as file:
+            fields = json.loads(file.read(_MAX_FILE))
+        return SessionRecord(**{**fields, "state": SessionState(fields["state"])})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("registry.copy_unreadable", file=path.name, error=str(error))
+        return None

@@ -1,0 +1,54 @@
+"""Tokens and certificates of the daemon, which can be read again while it runs."""
+
+from __future__ import annotations
+
+import structlog
+
+from sandboxd.access import Access, TokensInvalid
+from sandboxd.config import Config
+from sandboxd.service.certificates import Certificates, CertificatesInvalid
+
+log = structlog.get_logger()
+
+
+class KeysUnusable(Exception):
+    """Tokens or certificates cannot be used; the text says which and what to do."""
+
+
+class Keyring:
+    """What the settings name of both."""
+
+    def __init__(self, config: Config) -> None:
+        self._tokens_file = config.tokens_file
+        self.access: Access | None = None
+        """None where nobody is asked who they are."""
+        self.certificates: Certificates | None = None
+        """None without TLS."""
+        try:
+            if config.tokens_file is not None or config.tls_client_ca is not None:
+                self.access = Access(config.tokens_file)
+            if config.tls_cert is not None and config.tls_key is not None:
+                self.certificates = Certificates(
+                    config.tls_cert, config.tls_key, config.tls_client_ca
+                )
+        except TokensInvalid as error:
+            raise KeysUnusable(f"the token file {config.tokens_file}: {error}") from error
+        except CertificatesInvalid as error:
+            raise KeysUnusable(str(error)) from error
+        if config.is_on_network and self.certificates is None:
+            log.warning("api.not_encrypted", host=config.host)
+
+    def reload(self) -> None:
+        """Read all files again; of those that cannot be used, what was read before holds."""
+        try:
+            if self.access is not None:
+                self.access.reload()
+                log.info("tokens.reloaded", count=len(self.access))
+        except TokensInvalid as error:
+            log.error("tokens.not_reloaded", file=str(self._tokens_file), error=str(error))
+        try:
+            if self.certificates is not None:
+                self.certificates.reload()
+                log.info("certificates.reloaded")
+        except CertificatesInvalid as error:
+            log.error("certificates.not_reloaded", error=str(error))

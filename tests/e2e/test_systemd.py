@@ -1,0 +1,218 @@
+"""The service under a real systemd, in a machine of its own with an engine of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, session_pb2
+from tests.docker.commands import attach, run, start, wait
+from tests.docker.daemon_process import Api
+from tests.docker.test_lifecycle import eventually, get_session, open_session
+from tests.e2e.machine import GUEST_RUNTIME, IMAGE, Machine, booted
+
+SANDBOXD = str(Path(sys.executable).with_name("sandboxd"))
+SETTINGS = f"""\
+CONTAINER_IMAGE={IMAGE}
+SANDBOXD_GUEST_RUNTIME={GUEST_RUNTIME}
+SANDBOXD_WORKSPACE_BACKEND=disk
+MAX_WORKSPACE_SIZE_MB=16
+POOL_SIZE=1
+MIN_POOL_SIZE=0
+HOST=
+"""
+WATCHDOG_SECONDS = 3
+SHELL = ["/bin/busybox", "sh", "-c"]
+COUNT = "i=0; until busybox test -e done; do echo $i; i=$((i + 1)); busybox sleep 0.02; done"
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def machine() -> AsyncIterator[Machine]:
+    """A machine on which the service was installed and runs."""
+    async with booted() as machine:
+        machine.write("/etc/sandboxd/environment", SETTINGS)
+        await machine.run(SANDBOXD, "install-service")
+        # Sooner than the unit's own, so that a test need not wait for it.
+        await set_unit(machine, f"WatchdogSec={WATCHDOG_SECONDS}")
+        await machine.run("systemctl", "start", "sandboxd")
+        yield machine
+
+
+async def set_unit(machine: Machine, *lines: str) -> None:
+    """Change settings of the unit, as an operator would."""
+    text = "\n".join(("[Service]", *lines, ""))
+    machine.write("/etc/systemd/system/sandboxd.service.d/test.conf", text)
+    await machine.run("systemctl", "daemon-reload")
+
+
+async def answers(api: Api) -> bool:
+    try:
+        await api.status()
+    except grpc.RpcError:
+        return False
+    return True
+
+
+async def is_service(machine: Machine, **expected: str) -> bool:
+    found = {name: await machine.service(name) for name in expected}
+    return found == expected
+
+
+async def counting(api: Api, thread: str) -> str:
+    """A session with a command that counts until it is told to end."""
+    session_id = (await open_session(api, thread)).session.session_id
+    await start(api, session_id, [*SHELL, COUNT], exec_id="count", timeout=120)
+    return session_id
+
+
+async def counted(api: Api, session_id: str) -> list[str]:
+    """End the command; what it has written, which has to be every number once."""
+    await run(api, session_id, [*SHELL, "echo > done"])
+    ended = await wait(api, session_id, "count")
+    assert (ended.exit.code, ended.exit.reason) == (0, exec_pb2.EXIT_REASON_EXITED)
+    lines = (await attach(api, session_id, "count")).stdout.decode().split()
+    assert lines == [str(number) for number in range(len(lines))]
+    session = await get_session(api, session_id)
+    assert (session.state, session.incarnation) == (session_pb2.SESSION_STATE_ACTIVE, 1)
+    return lines
+
+
+async def test_installed_service_is_ready_and_does_its_work(machine: Machine) -> None:
+    """systemd knows that it is ready and how it is; within the unit's limits it mounts disks, sets
+    limits and reaches the engine; installing again changes nothing."""
+    assert await is_service(machine, ActiveState="active", Type="notify", UnitFileState="enabled")
+    again = await machine.run(SANDBOXD, "install-service")
+    assert "sandboxd.service is up to date" in again
+    async with machine.api() as api:
+        session = (await open_session(api, "first")).session
+        said = await run(api, session.session_id, [*SHELL, "busybox df -P /workspace | tail -1"])
+        assert said.stdout.data.startswith(b"/dev/loop"), said
+        status = await api.status()
+    weak = [
+        one.name
+        for one in status.protections
+        if one.state != admin_service_pb2.PROTECTION_STATE_IN_FORCE
+    ]
+    assert "workspace disk" not in weak, status.protections
+    await eventually(lambda: tells(machine, "sandboxes warm"))
+    rated = await machine.run("systemd-analyze", "security", "sandboxd", "--no-pager")
+    print(f"systemd: {rated.splitlines()[-1].split('→')[-1].strip()}")
+
+
+async def tells(machine: Machine, text: str) -> bool:
+    return text in await machine.service("StatusText")
+
+
+async def test_reload_keeps_the_process_and_is_told(machine: Machine) -> None:
+    """`systemctl reload` ends when it is done, in the same process, and the log says what was."""
+    before = await machine.service("MainPID")
+    await machine.run("systemctl", "reload", "sandboxd")
+    await eventually(lambda: is_service(machine, ActiveState="active", MainPID=before))
+
+    assert "daemon.reloaded" in await machine.journal()
+
+
+@pytest.mark.parametrize("how", ["stopped", "stalled"])
+async def test_watchdog_restarts_a_daemon_whose_loop_does_not_turn(
+    how: str, machine: Machine
+) -> None:
+    """A daemon that gives no signs of life is replaced, and a command that runs goes on."""
+    if how == "stalled":
+        stalling = Path(__file__).with_name("stalling_daemon.py")
+        program = f"ExecStart={sys.executable} {stalling} serve"
+        repository = f"Environment=PYTHONPATH={stalling.parents[2]}"
+        seconds = f"WatchdogSec={WATCHDOG_SECONDS}"
+        await set_unit(machine, seconds, "ExecStart=", program, repository)
+        await machine.run("systemctl", "restart", "sandboxd")
+    async with machine.api() as api:
+        session_id = await counting(api, how)
+        restarts = int(await machine.service("NRestarts"))
+        began = time.monotonic()
+        number = signal.SIGSTOP if how == "stopped" else signal.SIGUSR1
+        os.kill(await machine.host_pid(), number)
+        await eventually(lambda: is_service(machine, NRestarts=str(restarts + 1)), seconds=40)
+        noticed = time.monotonic() - began
+        await eventually(lambda: answers(api), seconds=30)
+        back = time.monotonic() - began
+        lines = await counted(api, session_id)
+    journal = await machine.journal()
+    assert "Watchdog timeout" in journal
+    if how == "stalled":
+        assert "loop.blocked" in journal
+        assert "stand_still" in journal
+        await set_unit(machine, f"WatchdogSec={WATCHDOG_SECONDS}")
+    print(
+        f"watchdog ({how}): WatchdogSec {WATCHDOG_SECONDS}, ended and started again after "
+        f"{noticed:.1f} s, answers after {back:.1f} s, sessions lost 0, {len(lines)} lines of a "
+        "running command, none lost or doubled"
+    )
+
+
+async def test_upgrade_in_place_loses_no_session(machine: Machine) -> None:
+    """A restart of the service, which is what an upgrade is, leaves sessions and commands running;
+    the unit of the new release is taken over."""
+    machine.write("/etc/systemd/system/sandboxd.service", "[Service]\nExecStart=/bin/true\n")
+    async with machine.api() as api:
+        session_id = await counting(api, "upgraded")
+        before = await machine.service("MainPID")
+        began = time.monotonic()
+        done = asyncio.ensure_future(machine.run(SANDBOXD, "install-service", "--now"))
+        gaps = await longest_silence(api, done)
+        took = time.monotonic() - began
+        assert await machine.service("MainPID") != before
+        lines = await counted(api, session_id)
+    print(
+        f"upgrade: restart in {took:.1f} s, API silent for {gaps:.2f} s, sessions lost 0, "
+        f"{len(lines)} lines of a running command, none lost or doubled"
+    )
+
+
+async def longest_silence(api: Api, until: asyncio.Future[str]) -> float:
+    longest, heard_at = 0.0, time.monotonic()
+    while not until.done() or not await answers(api):
+        if await answers(api):
+            heard_at = time.monotonic()
+        longest = max(longest, time.monotonic() - heard_at)
+        await asyncio.sleep(0.02)
+    until.result()
+    return max(longest, time.monotonic() - heard_at)
+
+
+async def test_stop_of_the_engine_does_not_stop_the_service(machine: Machine) -> None:
+    """While docker.service is restarted, the service goes on and so do commands."""
+    before = await machine.service("MainPID")
+    async with machine.api() as api:
+        session_id = await counting(api, "engine")
+        await machine.run("systemctl", "stop", "docker")
+        assert await is_service(machine, ActiveState="active", MainPID=before)
+        await machine.run("systemctl", "start", "docker")
+        await counted(api, session_id)
+        await eventually(lambda: is_warm(api))
+
+
+async def is_warm(api: Api) -> bool:
+    pool = (await api.status()).pool
+    return pool.warm >= pool.target
+
+
+async def test_uninstall_ends_the_service_and_keeps_its_data(machine: Machine) -> None:
+    """Afterwards there is no unit and no process; installed again, sessions are still there."""
+    uninstall = (SANDBOXD, "install-service", "--uninstall")
+    async with machine.api() as api:
+        session_id = await counting(api, "uninstalled")
+        await machine.run(*uninstall)
+        assert (await machine.attempt("systemctl", "is-active", "sandboxd"))[0] != 0
+        assert "no such service" in await machine.run(*uninstall)
+        await machine.run(SANDBOXD, "install-service", "--now")
+        await counted(api, session_id)

@@ -1,0 +1,177 @@
+"""Changes of files, told by a real guest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from sandboxd.errors import FileBusy, FileNotFound, FileWorkInterrupted, NotADirectory
+from sandboxd.files import Change, ChangeKind, Changes
+from tests.guest.file_rig import FileRig, guest_with_files
+
+CREATED, MODIFIED, REMOVED, MOVED = ChangeKind
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[FileRig]:
+    async with guest_with_files(tmp_path) as rig:
+        yield rig
+
+
+class Seen:
+    """What a watch told so far."""
+
+    def __init__(self, told: AsyncIterator[Changes]) -> None:
+        self._told = told
+        self.changes: list[Change] = []
+        self.overflows = 0
+
+    async def until(self, condition: Callable[[Sequence[Change]], object]) -> None:
+        async with asyncio.timeout(20):
+            while not condition(self.changes):
+                news = await anext(self._told)
+                self.changes += news.changes
+                self.overflows += news.overflow
+
+    async def until_told(self, kind: ChangeKind, path: bytes) -> None:
+        await self.until(lambda told: any((c.kind, c.path) == (kind, path) for c in told))
+
+    def brief(self) -> list[tuple[ChangeKind, bytes]]:
+        return [(change.kind, change.path) for change in self.changes]
+
+
+async def test_every_kind_of_change(rig: FileRig) -> None:
+    """Made, changed, moved within, and removed, in order; quick changes of one file are one."""
+    async with rig.files.watch(rig.path(""), recursive=True) as told:
+        seen = Seen(told)
+        await rig.run("echo a > one; echo b >> one; echo c >> one")
+        await seen.until_told(CREATED, b"one")
+        await rig.run("for i in 1 2 3 4 5; do echo $i >> one; done")
+        await seen.until_told(MODIFIED, b"one")
+        await rig.run("mv one two")
+        await seen.until_told(MOVED, b"two")
+        await rig.run("chmod 600 two")
+        await seen.until_told(MODIFIED, b"two")
+        await rig.run("unlink two; mkdir d")
+        await seen.until_told(CREATED, b"d")
+
+    assert seen.brief() == [
+        (CREATED, b"one"),
+        (MODIFIED, b"one"),
+        (MOVED, b"two"),
+        (MODIFIED, b"two"),
+        (REMOVED, b"two"),
+        (CREATED, b"d"),
+    ]
+    assert seen.changes[2].old_path == b"one"
+    assert seen.changes[-1].is_directory
+    assert seen.overflows == 0
+
+
+async def test_five_hundred_changes(rig: FileRig) -> None:
+    """Every one is told, also in directories that are made at the same time."""
+    async with rig.files.watch(rig.path(""), recursive=True) as told:
+        seen = Seen(told)
+        making = rig.start(
+            "for i in $(seq 50); do mkdir -p d$i/e; for j in $(seq 9); do > d$i/e/$j; done; done; "
+            "> last"
+        )
+        await seen.until_told(CREATED, b"last")
+        await making.end
+
+    expected = {f"d{i}" for i in range(1, 51)} | {f"d{i}/e" for i in range(1, 51)}
+    expected |= {f"d{i}/e/{j}" for i in range(1, 51) for j in range(1, 10)} | {"last"}
+    created = [change.path.decode() for change in seen.changes if change.kind == CREATED]
+    assert sorted(created) == sorted(expected)
+    assert seen.overflows == 0
+
+
+async def test_only_below_the_directory(rig: FileRig) -> None:
+    """Elsewhere nothing is told, nor deeper down unless asked for; what leaves is gone, what
+    arrives is new."""
+    await rig.run("mkdir -p d/e other; > other/x")
+    async with rig.files.watch(rig.path("d")) as told:
+        seen = Seen(told)
+        await rig.run("> other/y; > d/e/deep; > d/one; mv d/one other/; mv other/x d/x; > d/last")
+        await seen.until_told(CREATED, b"d/last")
+
+    assert seen.brief() == [
+        (CREATED, b"d/one"),
+        (REMOVED, b"d/one"),
+        (CREATED, b"d/x"),
+        (CREATED, b"d/last"),
+    ]
+
+
+async def test_a_directory_that_moves(rig: FileRig) -> None:
+    """What is in it is told under its new path; one that leaves is not followed."""
+    await rig.run("mkdir -p in/a/b out; > in/a/b/old")
+    async with rig.files.watch(rig.path("in"), recursive=True) as told:
+        seen = Seen(told)
+        await rig.run("mv in/a in/z; > in/z/b/new")
+        await seen.until_told(CREATED, b"in/z/b/new")
+        await rig.run("mv in/z out/z; > out/z/b/unseen; mv out/z in/back; > in/back/b/again")
+        await seen.until_told(CREATED, b"in/back/b/again")
+
+    paths = [change.path for change in seen.changes]
+    assert (MOVED, b"in/z") in seen.brief()
+    assert (REMOVED, b"in/z") in seen.brief()
+    assert b"in/back/b/old" in paths
+    assert not [path for path in paths if path.startswith(b"out")]
+
+
+async def test_uploads_are_told_as_what_they_are(rig: FileRig) -> None:
+    """A new file is created, a replaced one modified; nothing of ours shows."""
+    async with rig.files.watch(rig.path("")) as told:
+        seen = Seen(told)
+        await rig.put("file", b"1")
+        await seen.until_told(CREATED, b"file")
+        await rig.put("file", b"2")
+        await seen.until_told(MODIFIED, b"file")
+
+    assert seen.brief() == [(CREATED, b"file"), (MODIFIED, b"file")]
+
+
+async def test_more_than_can_be_told(rig: FileRig) -> None:
+    """When the kernel or the gatherer drops news, the overflow is said, and later news come."""
+    async with rig.files.watch(rig.path(""), recursive=True, gather_seconds=2.0) as told:
+        seen = Seen(told)
+        await rig.run("python3 -c 'for i in range(12000): open(str(i), \"w\").close()'")
+        await seen.until(lambda changes: seen.overflows)
+        await rig.run("mkdir later; > later/file")
+        await seen.until_told(CREATED, b"later/file")
+
+
+async def test_what_cannot_be_watched(rig: FileRig) -> None:
+    """It is said on entering."""
+    await rig.put("file")
+    with pytest.raises(FileNotFound):
+        async with rig.files.watch(rig.path("missing")):
+            pass
+    with pytest.raises(NotADirectory):
+        async with rig.files.watch(rig.path("file")):
+            pass
+
+
+async def test_watches_leave_room_for_others(tmp_path: Path) -> None:
+    """They have a limit of their own, below that of all calls."""
+    async with guest_with_files(tmp_path, max_watches=1, wait_seconds=0.05) as rig:
+        async with rig.files.watch(rig.path("")):
+            with pytest.raises(FileBusy):
+                async with rig.files.watch(rig.path("")):
+                    pass
+            await rig.put("file", b"x")
+        async with rig.files.watch(rig.path("")):
+            pass
+
+
+async def test_a_stopped_watch_is_noticed(tmp_path: Path) -> None:
+    """A watch that a command stops is not taken for a quiet one."""
+    async with guest_with_files(tmp_path, idle_seconds=7.0) as rig:
+        with pytest.raises(FileWorkInterrupted):
+            async with rig.files.watch(rig.path("")) as told:
+                await rig.run("pkill -STOP -P 1 python")
+                await anext(told)

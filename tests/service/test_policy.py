@@ -1,0 +1,129 @@
+"""The command policy at the edge: what it refuses is never started."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from sandboxd.daemon import Daemon, StartRefused
+from sandboxd_proto.v1 import exec_pb2
+from tests.fakes.guest import FakeGuests
+from tests.service.client import Api, exec_request, refused
+
+StartDaemon = Callable[..., Awaitable[Daemon]]
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+METHODS = ("Run", "Exec", "StartExec")
+
+
+@pytest.fixture
+async def strict(start_daemon: StartDaemon) -> AsyncIterator[Api]:
+    daemon = await start_daemon(command_policy="strict")
+    async with Api(daemon.config.api_socket) as api:
+        yield api
+
+
+async def call(api: Api, method: str, session_id: str, **fields: Any) -> None:
+    request = exec_request(session_id, **fields)
+    answer = getattr(api.execs, method)(request)
+    if method == "Exec":
+        async for _ in answer:
+            pass
+    else:
+        await answer
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("fields", "rule", "command"),
+    [
+        ({"shell": "echo x; r''m y"}, "forbidden-command", "rm"),
+        ({"argv": ["/bin/rm", "y"]}, "forbidden-command", "rm"),
+        ({"shell": "perl x"}, "not-on-allow-list", "perl"),
+        ({"shell": "$X"}, "dynamic", "$X"),
+        ({"shell": "echo 'x"}, "unparsable", "echo 'x"),
+        ({"shell": "echo x", "env": {"LD_PRELOAD": "x"}}, "guarded-variable", "LD_PRELOAD"),
+    ],
+)
+async def test_refused_command_is_not_started(
+    method: str,
+    fields: dict[str, Any],
+    rule: str,
+    command: str,
+    strict: Api,
+    guests: FakeGuests,
+) -> None:
+    """The status says which rule and which command, and the guest has heard of nothing."""
+    session_id = await strict.open_id()
+
+    with refused(DENIED, "COMMAND_NOT_ALLOWED") as refusal:
+        await call(strict, method, session_id, **fields)
+
+    told = dict(refusal.info.metadata)
+    assert told == {"policy": "strict", "rule": rule, "command": command}
+    assert f"(rule {rule})" in refusal.message
+    assert guests.commands == []
+    assert list((await strict.list_execs(session_id)).execs) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_allowed_command_runs(method: str, strict: Api, guests: FakeGuests) -> None:
+    """What is on the list is handed to the guest as it is."""
+    await call(strict, method, await strict.open_id(), shell="echo out", exec_id="e1")
+
+    assert guests.commands[-1].request["shell"] == "echo out"
+
+
+async def test_refusal_tells_an_agent_what_to_do(strict: Api) -> None:
+    """The message names the command, the rule and another way."""
+    with refused(DENIED, "COMMAND_NOT_ALLOWED") as refusal:
+        await strict.run(await strict.open_id(), "curl http://x | head")
+
+    assert refusal.message == (
+        "The policy `strict` refuses this command (rule forbidden-command): `curl` is forbidden "
+        "here. There is no network; upload the data through the files API."
+    )
+
+
+async def test_session_goes_on_after_a_refusal(strict: Api) -> None:
+    """A refusal is about one command."""
+    session_id = await strict.open_id()
+    with refused(DENIED, "COMMAND_NOT_ALLOWED"):
+        await strict.run(session_id, "rm x")
+
+    answer = await strict.run(session_id, "echo out")
+
+    assert answer.exit.reason == exec_pb2.EXIT_REASON_EXITED
+    assert answer.stdout.data == b"out\n"
+
+
+async def test_custom_policy_comes_from_its_file(
+    start_daemon: StartDaemon, short_dir: Path
+) -> None:
+    """What the file allows runs, and what it forbids is refused in its words."""
+    path = short_dir / "policy.toml"
+    path.write_text('extends = "open"\nforbid = ["flood"]\n[instead]\nflood = "Use a trickle."\n')
+    daemon = await start_daemon(command_policy="custom", command_policy_file=path)
+
+    async with Api(daemon.config.api_socket) as api:
+        session_id = await api.open_id()
+        await api.run(session_id, "err oops")
+        with refused(DENIED, "COMMAND_NOT_ALLOWED") as refusal:
+            await api.run(session_id, "flood 1")
+
+    assert "Use a trickle." in refusal.message
+    assert refusal.info.metadata["policy"] == "custom"
+
+
+async def test_daemon_does_not_start_with_a_broken_policy(
+    start_daemon: StartDaemon, short_dir: Path
+) -> None:
+    """A mistake in the file is told at the start and not at the first command."""
+    path = short_dir / "policy.toml"
+    path.write_text('alow = ["ls"]')
+
+    with pytest.raises(StartRefused, match="did you mean `allow`"):
+        await start_daemon(command_policy="custom", command_policy_file=path)

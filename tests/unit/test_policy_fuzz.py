@@ -1,0 +1,192 @@
+"""Commands that nobody would write, against the policy and against bash itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from sandboxd.policy import STRICT, check
+from sandboxd.policy.inert import Compacted
+from tests.unit.policy_cases import ALLOWED, REFUSED
+
+ATOMS = [
+    *("rm x", "rm", "r", "m", "$(rm x)", "`rm x`", "<(rm x)", "${a:-$(rm x)}", "$'\\x72m'"),
+    *("'", '"', "\\", "\n", " ", "  ", "\t", "#", " # ", ";", "&&", "||", "|", "&", "(", ")"),
+    *("{ ", "; }", "$", "`", "<<E\n", "<<'E'\n", "\nE\n", "E", "<<-E\n", "\tE\n", "<<<", "\\\n"),
+    *(
+        "echo ",
+        "cat ",
+        "true",
+        "bash",
+        " -c ",
+        "eval ",
+        "env ",
+        "xargs ",
+        "a=",
+        "a=1 ",
+        "a=(",
+        "$a",
+    ),
+    *("[[ ", " ]]", "((", "))", "$((", "=", "!", "{", "}", ",", "if true; then ", "; fi", "time "),
+    *("for i in 1; do ", "; done", "case x in x) ", ";; esac", "f() { ", "f ", "exec ", "command "),
+    *(
+        "\r",
+        "\f",
+        "\u3000",
+        "x",
+        "1",
+        ">",
+        ">>",
+        "2>&1",
+        "<",
+        ">&-",
+        "&>",
+        "let ",
+        "test ",
+        "*",
+        "~",
+    ),
+    *("trap ", " EXIT", "declare ", "read ", "function ", "coproc ", "@(", "$[", '$"', "${", "@P"),
+    *("awk ", 'BEGIN{system("rm x")}', "sed ", "1e rm x", "find . ", "-exec ", " {} \\;", "+", "-"),
+]
+SHORT = [command for command in ALLOWED if len(command) < 200]
+PROGRAMS = ("bash", "sh", "env", "xargs", "timeout", "nice", "find", "sed", "awk", "cat", "sort")
+
+mixtures = st.lists(st.sampled_from(ATOMS), min_size=1, max_size=10).map("".join)
+edited = st.tuples(
+    st.sampled_from(SHORT), st.integers(0, 200), st.sampled_from(ATOMS), st.integers(0, 3)
+).map(lambda it: it[0][: it[1]] + it[2] + it[0][it[1] + it[3] :])
+strange = mixtures | edited
+
+Runs = Callable[[str], bool]
+
+
+@pytest.fixture
+def runs_rm(tmp_path: Path) -> Runs:
+    """Whether bash runs `rm` for a command. There is none: what is called so leaves a mark."""
+    programs, mark = tmp_path / "bin", tmp_path / "mark"
+    programs.mkdir()
+    (programs / "rm").write_text('#!/bin/sh\n: > "$MARK"\n')
+    (programs / "rm").chmod(0o755)
+    for name in PROGRAMS:
+        (programs / name).symlink_to(str(shutil.which(name)))
+
+    def run(command: str) -> bool:
+        mark.unlink(missing_ok=True)
+        place = tmp_path / "place"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        (place / "x").write_text("line\n")
+        bash = subprocess.Popen(
+            ["/bin/bash", "--norc", "-c", command],
+            env={"PATH": str(programs), "MARK": str(mark)},
+            cwd=place,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            bash.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            pass  # a loop that bash was asked for; what it has run by now counts
+        finally:
+            try:
+                os.killpg(bash.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # all of it has ended
+            bash.wait()
+        return mark.exists()
+
+    return run
+
+
+def test_rig_sees_what_bash_runs(runs_rm: Runs) -> None:
+    """The mark is made by the real shell, however the command is written."""
+    assert runs_rm("rm x")
+    assert runs_rm("ls x\n\\rm y")
+    assert runs_rm("env > out r''m x")
+    assert not runs_rm("echo rm x")
+
+
+@given(strange)
+@example("a=(1 2)# rm x")
+@example("Ea=(1 2)echo rm x")
+@example("true # c\n\\\n rm x")
+@example("<<<$ rm")
+@example("declare E\n\\\nrm x")
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_allowed_command_never_runs_what_is_forbidden(runs_rm: Runs, command: str) -> None:
+    """What the policy allows, bash itself may run: it does not come to `rm`."""
+    if check(command, STRICT).allowed:
+        assert not runs_rm(command)
+
+
+@pytest.mark.parametrize("command", SHORT)
+def test_allowed_cases_do_not_run_rm(runs_rm: Runs, command: str) -> None:
+    """The table of allowed commands, run by bash."""
+    assert not runs_rm(command)
+
+
+@given(st.text(max_size=400) | strange)
+@settings(max_examples=500, deadline=None)
+def test_any_text_is_decided(command: str) -> None:
+    """Whatever it is, there is a decision, and a refusal says why."""
+    decision = check(command, STRICT)
+
+    assert decision.allowed or decision.explanation
+    assert len(decision.findings) <= 5
+    assert all(len(finding.command) <= 60 for finding in decision.findings)
+
+
+@given(st.lists(st.text(max_size=40) | st.sampled_from(ATOMS), max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_any_words_are_decided(argv: list[str]) -> None:
+    """Whatever the words are, there is a decision."""
+    decision = check(argv, STRICT)
+
+    assert decision.allowed or decision.explanation
+
+
+@given(strange, st.sampled_from(["'", '"']))
+@settings(max_examples=300, deadline=None)
+def test_long_quoted_text_makes_no_difference(command: str, quote: str) -> None:
+    """Data is put aside, not looked at: behind much of it a command is judged as it is alone."""
+    data = f"echo {quote}{'some data ' * 100}{quote}\n"
+    alone, behind = check(command, STRICT), check(data + command, STRICT)
+
+    assert behind.allowed <= alone.allowed
+
+
+@given(st.text(alphabet="ab'\"\\$`<#\n E-()", max_size=300))
+@settings(max_examples=500, deadline=None)
+def test_what_is_put_aside_can_be_put_back(text: str) -> None:
+    """Compacting loses nothing."""
+    compacted = Compacted(text)
+
+    restored = compacted.text
+    for name, original in compacted.stash.items():
+        restored = restored.replace(name, original, 1)
+    assert restored == text
+
+
+@pytest.mark.parametrize("command", [case[0] for case in REFUSED if len(case[0]) < 500])
+def test_refused_command_is_refused_behind_data(command: str) -> None:
+    """A long text before it hides nothing."""
+    for quote in ("'", '"'):
+        data = f"echo {quote}{'some data ' * 100}{quote}\n"
+        assert not check(data + command, STRICT).allowed
+    heredoc = "cat > x <<'DATA'\n" + "some data\n" * 300 + "DATA\n"
+    assert not check(heredoc + command, STRICT).allowed

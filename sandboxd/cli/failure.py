@@ -16,6 +16,7 @@ from sandboxd_client import (
     InvalidRequestError,
     MissingFileError,
     NotAuthorizedError,
+    PolicyError,
     SandboxError,
     SessionError,
 )
@@ -62,7 +63,7 @@ def code_of(error: SandboxError) -> int:
     match error:
         case ConnectionLostError() | CallTimeoutError():
             return NO_DAEMON
-        case NotAuthorizedError():
+        case NotAuthorizedError() | PolicyError():
             return NOT_ALLOWED
         case SessionError() | ExecNotFoundError() | MissingFileError():
             return NOT_FOUND

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from sandboxd.daemon import Daemon
 from sandboxd_client import (
     ConnectionLostError,
     InvalidRequestError,
@@ -25,6 +27,7 @@ from sandboxd_client.integrations import (
     system_prompt,
 )
 from sandboxd_client.integrations.sent_files import MAX_SESSIONS, SentFiles
+from tests.fakes.guest import FakeGuests
 from tests.fakes.workspaces import FakeWorkspace, FakeWorkspaces
 
 ADA = {"user_id": "ada", "thread_id": "42"}
@@ -315,3 +318,18 @@ def test_the_prompt_names_the_tools_and_the_limits() -> None:
     ):
         assert word in text
     assert "{{" not in text
+
+
+async def test_what_a_policy_refuses_is_told_with_the_rule(
+    start_daemon: Callable[..., Awaitable[Daemon]], guests: FakeGuests
+) -> None:
+    """A daemon with the strict policy: the model hears what it may not run, and nothing is run."""
+    daemon = await start_daemon(command_policy="strict")
+    async with AsyncBashTool(server_url=f"unix:{daemon.config.api_socket}") as bash:
+        refused = await bash.execute_bash_command("echo x; rm y", **ADA)
+        allowed = await bash.execute_bash_command("echo x", **ADA)
+
+    assert refused.exit_code == -1
+    assert "rm" in refused.error
+    assert (allowed.exit_code, allowed.stdout) == (0, "x\n")
+    assert [one.line for one in guests.commands] == ["echo x"]

@@ -24,6 +24,7 @@ IN_THE_ROOT = {
     "client_py",
     "deploy",
     "docs",
+    "examples",
     "environments",
     "examples",
     "protos",

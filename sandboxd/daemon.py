@@ -160,11 +160,7 @@ async def running(
         )
         if config.keep_sessions:
             stack.callback(pool.leave_used)
-        if config.examine:
-            examiner = await stack.enter_async_context(Examiner(sandboxes, sandbox_settings))
-        else:
-            off = "SANDBOXD_EXAMINE is off"
-            examiner = Examiner(sandboxes, sandbox_settings, until_then=off)
+        examiner = await _open_examiner(config, sandboxes, sandbox_settings, stack)
         measures = _measures(config, host, sandbox_settings, disks_say)
 
         def protections(engine_info: EngineInfo | None) -> Sequence[Protection]:
@@ -280,6 +276,14 @@ async def _adopt(
     results = await asyncio.gather(*map(adopt, active))
     pairs = zip(active, results, strict=True)
     return {record.session_id: one for record, one in pairs if one is not None}
+
+
+async def _open_examiner(
+    config: Config, sandboxes: SandboxMaker, settings: SandboxSettings, stack: AsyncExitStack
+) -> Examiner:
+    if config.examine:
+        return await stack.enter_async_context(Examiner(sandboxes, settings))
+    return Examiner(sandboxes, settings, until_then="SANDBOXD_EXAMINE is off")
 
 
 async def _serve_metrics(

@@ -160,7 +160,7 @@ async def running(
         )
         if config.keep_sessions:
             stack.callback(pool.leave_used)
-        examiner = await _examiner(config, sandboxes, sandbox_settings, stack)
+        examiner = await _open_examiner(config, sandboxes, sandbox_settings, stack)
         measures = _measures(config, host, sandbox_settings, disks_say)
 
         def protections(engine_info: EngineInfo | None) -> Sequence[Protection]:
@@ -278,12 +278,12 @@ async def _adopt(
     return {record.session_id: one for record, one in pairs if one is not None}
 
 
-async def _examiner(
+async def _open_examiner(
     config: Config, sandboxes: SandboxMaker, settings: SandboxSettings, stack: AsyncExitStack
 ) -> Examiner:
-    if not config.examine:
-        return Examiner(sandboxes, settings, until_then="SANDBOXD_EXAMINE is off")
-    return await stack.enter_async_context(Examiner(sandboxes, settings))
+    if config.examine:
+        return await stack.enter_async_context(Examiner(sandboxes, settings))
+    return Examiner(sandboxes, settings, until_then="SANDBOXD_EXAMINE is off")
 
 
 async def _serve_metrics(

@@ -45,6 +45,9 @@ class Journal:
     def on_opened(self, record: SessionRecord, outcome: str, seconds: float) -> None:
         """A session was got."""
 
+    def on_reset(self, record: SessionRecord) -> None:
+        """A session was given a fresh sandbox."""
+
     def on_session_ended(self, record: SessionRecord) -> None:
         """A session is not active any more."""
 
@@ -98,6 +101,10 @@ class KeptJournal(Journal):
             self.statistics.open_seconds.observe(seconds)
         who = caller()
         self.audit.tell(lambda: {**_of("session.opened", who, record), "outcome": outcome.lower()})
+
+    def on_reset(self, record: SessionRecord) -> None:
+        who = caller()
+        self.audit.tell(lambda: _of("session.reset", who, record))
 
     def on_session_ended(self, record: SessionRecord) -> None:
         self.statistics.session_ends[record.state.name] += 1

@@ -531,6 +531,7 @@ class Sessions:
         self._pool.discard(Belongings(disk=kept.disk))
         _say_farewell(session)
         fresh = self._install(record, sandbox)
+        self.house.journal.on_reset(record)
         log.info("session.reset", session_id=session.id, incarnation=record.incarnation)
         return fresh
 

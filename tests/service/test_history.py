@@ -172,12 +172,14 @@ async def test_sessions_and_refusals_are_told(api: Api, daemon: Daemon) -> None:
     """Opening, ending, and every call that was refused, with what it asked for."""
     session_id = await api.open_id("ada", "t1")
     await api.open_id("ada", "t1")
+    await api.sessions.ResetSession(session_service_pb2.ResetSessionRequest(session_id=session_id))
     await api.close(session_id)
     with refused(grpc.StatusCode.FAILED_PRECONDITION, "SESSION_CLOSED"):
         await api.run(session_id, argv=["rm", "-rf", "a b"])
 
-    opened, attached, ended = await told(daemon, action="session")
+    opened, attached, reset, ended = await told(daemon, action="session")
     assert (opened["outcome"], attached["outcome"]) == ("created", "attached")
+    assert (reset["action"], reset["who"], reset["incarnation"]) == ("session.reset", "host", 2)
     assert (ended["who"], ended["state"], ended["why"]) == ("host", "closed", "it was closed")
     (refusal,) = await told(daemon, action="call.refused")
     assert (refusal["method"], refusal["reason"]) == ("Run", "SESSION_CLOSED")

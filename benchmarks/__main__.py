@@ -20,9 +20,11 @@ from benchmarks.client import CommandFailed
 from benchmarks.daemon import Daemon, DaemonFailed
 from benchmarks.engine import Engine, EngineError
 from benchmarks.facts import facts
+from benchmarks.files import large_files, small_calls, trees
 from benchmarks.latency import DOCKER_EXEC, EXEC_UNIX, HOST, RUN_UNIX, latency
 from benchmarks.peer import Peer
 from benchmarks.rate import rate
+from benchmarks.sdk import sdk
 from benchmarks.sessions import burst, opening
 from benchmarks.table import Group, Row, render
 from benchmarks.throughput import throughput
@@ -40,6 +42,10 @@ class Scale:
     rate_commands: int
     rate_rounds: int
     open_rounds: int
+    large_rounds: int
+    small_rounds: int
+    one_by_one: int
+    """Of the small files that are also moved in an archive."""
     burst: int
 
 
@@ -51,6 +57,9 @@ FULL = Scale(
     rate_commands=1000,
     rate_rounds=5,
     open_rounds=45,
+    large_rounds=7,
+    small_rounds=60,
+    one_by_one=900,
     burst=50,
 )
 QUICK = Scale(
@@ -61,6 +70,9 @@ QUICK = Scale(
     rate_commands=200,
     rate_rounds=3,
     open_rounds=9,
+    large_rounds=3,
+    small_rounds=20,
+    one_by_one=60,
     burst=10,
 )
 
@@ -90,6 +102,7 @@ class Bench:
     cold: Daemon
     engine: Engine
     peer: Peer
+    directory: Path
 
 
 @asynccontextmanager
@@ -102,7 +115,7 @@ async def _set_up(engine: Engine, scale: Scale) -> AsyncIterator[Bench]:
                 pool_size=scale.burst, max_pool_size=2 * scale.burst + 10, engine=engine
             ) as warm,
         ):
-            yield Bench(warm=warm, cold=cold, engine=engine, peer=bare)
+            yield Bench(warm=warm, cold=cold, engine=engine, peer=bare, directory=Path(directory))
 
 
 async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
@@ -127,11 +140,32 @@ async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
     )
     report.add(stream)
     report.ratios["stream_of_bare"] = ratio
+    await _measure_files(bench, scale, report)
     report.say("sandboxes")
     opens, milliseconds = await opening(warm, bench.cold, bench.engine, rounds=scale.open_rounds)
     report.add(opens)
     report.ratios["warm_open_p50_ms"] = milliseconds
+    report.say("the SDK")
+    figures, ratios = await sdk(warm, rounds=scale.latency_rounds, seconds=scale.latency_seconds)
+    report.add(figures)
+    report.ratios.update(ratios)
     await _measure_many_sessions(bench, scale, report)
+
+
+async def _measure_files(bench: Bench, scale: Scale, report: Report) -> None:
+    warm = bench.warm
+    report.say("files")
+    group, ratios = await large_files(
+        warm, bench.engine, bench.directory, rounds=scale.large_rounds
+    )
+    report.add(group)
+    report.ratios.update(ratios)
+    group, ratios = await small_calls(warm, bench.directory, rounds=scale.small_rounds)
+    report.add(group)
+    report.ratios.update(ratios)
+    group, ratio = await trees(warm, one_by_one=scale.one_by_one)
+    report.add(group)
+    report.ratios["one_by_one_of_tar"] = ratio
 
 
 async def _measure_many_sessions(bench: Bench, scale: Scale, report: Report) -> None:
@@ -157,11 +191,19 @@ def _latency_ratios(rows: Mapping[str, Row]) -> dict[str, float]:
 
 def _last_lines(ratios: dict[str, float]) -> str:
     return (
+        f"docker-cp/upload ratio {ratios['docker_cp_of_upload']:.2f}, "
+        f"docker-cp/download ratio {ratios['docker_cp_of_download']:.2f}, "
+        f"1 MB up p50 {ratios['upload_1mb_p50_ms']:.1f} ms, "
+        f"down {ratios['download_1mb_p50_ms']:.1f} ms, "
+        f"list p50 {ratios['list_p50_ms']:.1f} ms, "
+        f"one-by-one/tar ratio {ratios['one_by_one_of_tar']:.0f}\n"
         f"warm OpenSession p50 {ratios['warm_open_p50_ms']:.2f} ms, "
         f"stream/bare ratio {ratios['stream_of_bare']:.2f}\n"
         f"run/host ratio {ratios['run_of_host']:.2f}, "
         f"exec/host ratio {ratios['exec_of_host']:.2f}, "
-        f"docker-exec/run ratio {ratios['docker_exec_of_run']:.2f}"
+        f"docker-exec/run ratio {ratios['docker_exec_of_run']:.2f}\n"
+        f"SDK: worst ratio to its goals {ratios['sdk_local_worst_of_goal']:.2f} local, "
+        f"{ratios['sdk_remote_worst_of_goal']:.2f} remote"
     )
 
 

@@ -234,6 +234,8 @@ class Sessions:
         self._tasks.cancel("sessions-expiry")
         self._leaving.set()
         await self._tasks.finish()
+        for session in self._sessions.values():
+            session.execs.close()  # or it would write later, where the process goes on
 
     def drain(self) -> None:
         """Take no new sessions and no new commands."""

@@ -308,6 +308,7 @@ class AsyncSandboxClient:
         """
         connection, self._connection = self._connection, None
         self._threads.clear()
+        _selected.set({k: v for k, v in _selected.get().items() if k != self._number})
         if connection is not None:
             await release(self._settings)
 

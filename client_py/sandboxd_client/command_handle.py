@@ -202,7 +202,7 @@ class AsyncCommandHandle:
         """Change the size of its terminal.
 
         Example:
-            terminal = await sandbox.pty.create()
+            terminal = await sandbox.pty.create(["python3", "-i"])
             await terminal.resize(40, 120)
             await terminal.kill()
         """

@@ -64,7 +64,14 @@ class AsyncCommandStream:
         return await anext(self._events)
 
     async def aclose(self) -> None:
-        """End the call. The command runs on."""
+        """End the call. The command runs on.
+
+        Example:
+            command = await sandbox.commands.run("echo hello", background=True)
+            events = command.stream()
+            print(await anext(events))
+            await events.aclose()
+        """
         await self._events.aclose()
 
     async def _translated(self, source: ExecStream) -> AsyncGenerator[CommandEvent, None]:

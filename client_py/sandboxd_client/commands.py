@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import signal as signals
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, overload
 
 from sandboxd_client import methods
@@ -15,6 +16,7 @@ from sandboxd_client.errors import (
     CommandNotStartableError,
     ConnectionLostError,
     ExecEndedError,
+    SandboxError,
 )
 from sandboxd_client.results import CommandInfo, CommandResult
 from sandboxd_client.session import SessionHold, duration
@@ -263,9 +265,12 @@ async def _finished(handle: AsyncCommandHandle, stdin: str | bytes | None) -> Co
     feeding = None if stdin is None else asyncio.create_task(_feed(handle, stdin))
     try:
         return await handle.wait()
+    except SandboxError:
+        raise  # it is the daemon that says so; there is nothing to end, or nobody to ask
     except BaseException:
         # In a task of its own: we may be being cancelled, and cancelled again.
-        await asyncio.shield(asyncio.create_task(handle.kill()))
+        with suppress(SandboxError):
+            await asyncio.shield(asyncio.create_task(handle.kill()))
         raise
     finally:
         if feeding is not None:

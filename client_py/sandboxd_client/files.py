@@ -477,7 +477,12 @@ class AsyncFileWatch:
         return await anext(self._changes)
 
     async def aclose(self) -> None:
-        """End the watch."""
+        """End the watch.
+
+        Example:
+            changes = sandbox.files.watch_dir()
+            await changes.aclose()
+        """
         await self._changes.aclose()
         await self._responses.aclose()
 

@@ -89,7 +89,14 @@ class CommandStream:
             raise StopIteration from None
 
     def close(self) -> None:
-        """End the call. The command runs on."""
+        """End the call. The command runs on.
+
+        Example:
+            command = sandbox.commands.run("echo hello", background=True)
+            events = command.stream()
+            print(next(events))
+            events.close()
+        """
         portal.call(self._inner.aclose())
 
 
@@ -186,7 +193,7 @@ class CommandHandle:
         """Change the size of its terminal.
 
         Example:
-            terminal = sandbox.pty.create()
+            terminal = sandbox.pty.create(["python3", "-i"])
             terminal.resize(40, 120)
             terminal.kill()
         """
@@ -432,8 +439,8 @@ class Pty:
     """Terminals of a sandbox.
 
     Example:
-        terminal = sandbox.pty.create(rows=24, columns=80)
-        terminal.send_stdin("echo hello; exit\\n")
+        terminal = sandbox.pty.create(["python3", "-i"], rows=24, columns=80)
+        terminal.send_stdin("print('hello'); exit()\\n")
         print(terminal.wait().stdout)
     """
 
@@ -478,7 +485,7 @@ class Files:
 
     Example:
         sandbox.files.write("notes.txt", "hello")
-        printsandbox.files.read("notes.txt")
+        print(sandbox.files.read("notes.txt"))
     """
 
     def __init__(self, inner: AsyncFiles) -> None:
@@ -493,7 +500,7 @@ class Files:
 
         Example:
             sandbox.files.write("data.bin", b"\\x00\\x01")
-            printsandbox.files.read("data.bin", format="bytes")
+            print(sandbox.files.read("data.bin", format="bytes"))
         """
         inner: Any = self._inner
         answer: str | bytes = portal.call(inner.read(path, format=format))
@@ -540,7 +547,7 @@ class Files:
         """Whether there is something at a path.
 
         Example:
-            printsandbox.files.exists("missing.txt")
+            print(sandbox.files.exists("missing.txt"))
         """
         return portal.call(self._inner.exists(path))
 
@@ -669,7 +676,7 @@ class Files:
 
         Example:
             sandbox.files.write("report.csv", "a,b")
-            printsandbox.files.download("report.csv", "report.csv")
+            print(sandbox.files.download("report.csv", "report.csv"))
         """
         return portal.call(self._inner.download(path, local_path, on_progress=here(on_progress)))
 
@@ -741,7 +748,12 @@ class FileWatch:
             raise StopIteration from None
 
     def close(self) -> None:
-        """End the watch."""
+        """End the watch.
+
+        Example:
+            changes = sandbox.files.watch_dir()
+            changes.close()
+        """
         portal.call(self._inner.aclose())
 
 
@@ -943,7 +955,7 @@ class Sandbox:
         Example:
             sandbox.files.write("junk.txt", "...")
             sandbox.reset()
-            printsandbox.files.exists("junk.txt")
+            print(sandbox.files.exists("junk.txt"))
         """
         return portal.call(self._inner.reset())
 

@@ -63,8 +63,8 @@ class AsyncPty:
     """Terminals of a sandbox.
 
     Example:
-        terminal = await sandbox.pty.create(rows=24, columns=80)
-        await terminal.send_stdin("echo hello; exit\\n")
+        terminal = await sandbox.pty.create(["python3", "-i"], rows=24, columns=80)
+        await terminal.send_stdin("print('hello'); exit()\\n")
         print((await terminal.wait()).stdout)
     """
 

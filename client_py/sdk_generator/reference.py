@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def _class(node: ast.stmt) -> Iterator[str]:
             doc = inspect.cleandoc(ast.get_docstring(method) or "")
             yield from ("", f"**`{method.name}`** ({_code(method.returns)}): {doc}")
             continue
-        yield from ("", f"### {node.name}.{method.name}", "", "```python")
+        yield from ("", f"### {node.name}.{method.name}", "", "```")
         yield from (_signature(node.name, method, decorators), "```", "")
         yield from _prose(ast.get_docstring(method) or "")
 
@@ -69,10 +70,11 @@ def _signature(owner: str, method: Function, decorators: set[str]) -> str:
     arguments.args = arguments.args[1:]
     prefix = f"{owner}." if "classmethod" in decorators else ""
     returns = ast.unparse(method.returns or ast.Name("None"))
-    text = f"{prefix}{method.name}({ast.unparse(arguments)}) -> {returns}"
+    shown = ast.unparse(arguments).replace("=", " = ")
+    text = f"{prefix}{method.name}({shown}) -> {returns}"
     if len(text) <= 100:
         return text
-    parts = [f"    {part}," for part in _split(ast.unparse(arguments))]
+    parts = [f"    {part}," for part in _split(shown)]
     return "\n".join([f"{prefix}{method.name}(", *parts, f") -> {returns}"])
 
 
@@ -105,7 +107,7 @@ def _prose(doc: str) -> list[str]:
         assert block is not None
         lines += ["", "```", inspect.cleandoc(block[0]), "```", "", literal[block.end() :].strip()]
     if example:
-        lines += ["", "```python", inspect.cleandoc(example), "```"]
+        lines += ["", "```python", textwrap.dedent(example).strip(), "```"]
     return lines
 
 

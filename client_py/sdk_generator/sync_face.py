@@ -202,7 +202,9 @@ def _sync(code: str) -> str:
 
 def _sync_prose(text: str) -> str:
     """A docstring as it reads without `await`."""
-    while (start := text.find("(await ")) >= 0:
+    # Parentheses around an await, not those of a call.
+    while found := re.search(r"(?<!\w)\(await ", text):
+        start = found.start()
         end = _closing(text, start)
         text = f"{text[:start]}{text[start + 7 : end]}{text[end + 1 :]}"
     for pattern, plain in (

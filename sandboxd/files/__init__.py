@@ -21,6 +21,7 @@ from sandboxd.files.entries import (
 )
 from sandboxd.files.paths import FilePath, exact_of, text_of
 from sandboxd.files.requests import (
+    Chunk,
     EditSpec,
     FileSettings,
     GrepSpec,
@@ -35,6 +36,7 @@ __all__ = [
     "Change",
     "ChangeKind",
     "Changes",
+    "Chunk",
     "Compression",
     "Download",
     "EditSpec",

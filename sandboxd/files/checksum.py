@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
+from sandboxd.files.requests import Chunk
+
 INLINE_BYTES = 32 << 10
 """So little is hashed before a thread would have begun."""
 
@@ -15,7 +17,7 @@ class Checksum:
         self._pending: asyncio.Future[None] | None = None
         self.count = 0
 
-    async def add(self, data: bytes) -> None:
+    async def add(self, data: Chunk) -> None:
         """Returns while the last piece is still being hashed; then the next one waits."""
         self.count += len(data)
         await self._settled()

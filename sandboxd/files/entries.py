@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -29,6 +30,7 @@ _BITS = {
     FileType.SOCKET: stat.S_IFSOCK,
     FileType.OTHER: stat.S_IFCHR,
 }
+_TO_SECONDS = len("2026-03-01T12:00:00")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -52,17 +54,33 @@ class Entry(NamedTuple):
     @property
     def permissions(self) -> str:
         """As `ls -l` shows them."""
-        return stat.filemode(_BITS[self.type] | self.mode)
+        return _permissions(self.type, self.mode)
 
     @property
     def modified(self) -> str:
         """ISO 8601 in UTC, to the microsecond; the nearest that can be written."""
         seconds, fraction = divmod(self.modified_ns, 1_000_000_000)
-        try:
-            moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=fraction // 1000)
-        except (OverflowError, ValueError, OSError):
-            moment = datetime.max.replace(tzinfo=UTC) if seconds > 0 else _LONG_AGO
-        return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06}Z".rjust(27, "0")
+        moment = _second(seconds)
+        return f"{moment}.{fraction // 1000:06}Z" if len(moment) == _TO_SECONDS else moment
+
+
+# Of a thousand files many are of one second, and nearly all have the same permissions.
+
+
+@lru_cache(maxsize=256)
+def _permissions(type_: FileType, mode: int) -> str:
+    return stat.filemode(_BITS[type_] | mode)
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    """Up to the second; all of it for a time that cannot be written."""
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        moment = datetime.max.replace(tzinfo=UTC) if seconds > 0 else _LONG_AGO
+        return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return moment.isoformat()[:_TO_SECONDS]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sandboxd.files.paths import FilePath
 
+Chunk: TypeAlias = "bytes | memoryview"
 MAX_TEXT = 4 << 20
 MAX_PATTERN = 1000
 

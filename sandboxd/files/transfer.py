@@ -8,7 +8,7 @@ from sandboxd.errors import ChecksumMismatch, FileTooLarge
 from sandboxd.files.answers import entry_and_end
 from sandboxd.files.checksum import Checksum
 from sandboxd.files.entries import Entry, Uploaded
-from sandboxd.files.requests import FileSettings, UploadSpec
+from sandboxd.files.requests import Chunk, FileSettings, UploadSpec
 from sandboxd.files.worker import Worker, WorkerGone
 from sandboxd.guest.files.codec import CHUNK, Kind
 
@@ -17,7 +17,7 @@ class Upload:
     """The bytes of one file on their way in."""
 
     def __init__(
-        self, spec: UploadSpec, chunks: AsyncIterator[bytes], settings: FileSettings
+        self, spec: UploadSpec, chunks: AsyncIterator[Chunk], settings: FileSettings
     ) -> None:
         self._spec = spec
         self._chunks = chunks

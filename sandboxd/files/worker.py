@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from sandboxd.files.requests import Chunk
 from sandboxd.guest.files import codec
 from sandboxd.guest.files.codec import Failed, Kind, Malformed
 
@@ -63,7 +64,7 @@ class Worker:
         payload = json.dumps(dict(request)).encode()
         await self._send(codec.frame(Kind.REQUEST, payload))
 
-    async def data(self, data: bytes) -> None:
+    async def data(self, data: Chunk) -> None:
         view = memoryview(data)
         for begin in range(0, len(view), codec.MAX_DATA):
             piece = view[begin : begin + codec.MAX_DATA]

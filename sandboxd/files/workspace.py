@@ -26,7 +26,7 @@ from sandboxd.files.entries import (
 )
 from sandboxd.files.errands import Errands
 from sandboxd.files.paths import FilePath
-from sandboxd.files.requests import EditSpec, FileSettings, GrepSpec, TextSpec, UploadSpec
+from sandboxd.files.requests import Chunk, EditSpec, FileSettings, GrepSpec, TextSpec, UploadSpec
 from sandboxd.files.search import found_lines
 from sandboxd.files.tarring import TarDownload, TarUpload
 from sandboxd.files.transfer import Download, Upload
@@ -57,7 +57,7 @@ class WorkspaceFiles:
         """Wait for what cancelled calls have left to be ended; a second at most."""
         await self._crew.aclose()
 
-    async def upload(self, spec: UploadSpec, chunks: AsyncIterator[bytes]) -> Uploaded:
+    async def upload(self, spec: UploadSpec, chunks: AsyncIterator[Chunk]) -> Uploaded:
         """FileExists, NotAFile, FileNotFound, NotADirectory, FileTooLarge, WorkspaceFull,
         ChecksumMismatch. What can be known before the first chunk is raised before it is asked
         for."""

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +42,7 @@ _RESERVED = wrappers.words_of(
     "! { } [[ ]] case do done elif else esac fi for function if in select then"
 ) | wrappers.words_of("until while")
 _CODE_OPTIONS = {"python": "c", "python3": "c", "perl": "eE", "node": "ep", "ruby": "e", "php": "r"}
+_EVALUATORS = wrappers.words_of("[ getopts let mapfile printf read readarray test wait")
 _NAMING_BUILTINS = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "wait"})
 _HIDDEN = re.compile(r"\$\(|`|<\(")
 _EVALUATES = frozenset({"arithmetic_expansion", "c_style_for_statement", "(("})
@@ -98,6 +100,28 @@ class _Call(NamedTuple):
     functions: frozenset[str] = frozenset()
 
 
+@dataclass(slots=True)
+class _Signs:
+    """What is harmless alone, anywhere in a command, and not together."""
+
+    evaluates: bool = False
+    """Arithmetic and the like, which run what they find in a subscript: x='a[$(rm y)]'; $((x))."""
+    subscripts: bool = False
+    hidden: str = ""
+    """Quoted text that would run something, if it were evaluated."""
+    brackets: bool = False
+    option_values: bool = False
+    """Values that are options: X=-exec."""
+    option_readers: list[str] = field(default_factory=list)
+    """Commands that take a variable, and options that run something: find . "$X"."""
+
+    @property
+    def unclear(self) -> str:
+        if self.hidden and (self.subscripts or (self.evaluates and self.brackets)):
+            return self.hidden
+        return self.option_readers[0] if self.option_values and self.option_readers else ""
+
+
 class _Inspection:
     """One command, with all that it runs."""
 
@@ -107,10 +131,13 @@ class _Inspection:
         self._scripts: deque[tuple[str, int]] = deque()
         self._script_count = 0
         self._script_characters = 0
+        self.signs = _Signs()
 
     def decide(self) -> Decision:
         while self._scripts and len(self._findings) < MAX_FINDINGS:
             self._script(*self._scripts.popleft())
+        if self.signs.unclear:
+            self._unclear(self.signs.unclear)
         if not self._findings:
             return ALLOWED
         return Decision(tuple(dict.fromkeys(self._findings))[:MAX_FINDINGS])
@@ -216,12 +243,7 @@ class _Inspection:
             self._unclear(path)
             return False
         if name in self._policy.forbid or path in self._policy.forbid:
-            self._add(
-                Rule.FORBIDDEN_COMMAND,
-                name,
-                f"`{shown(name)}` is forbidden here.",
-                self._policy.instead.get(name, ""),
-            )
+            self._forbidden(name)
             return False
         allow = self._policy.allow
         if allow is None or path in allow or (call.is_direct and path in call.functions):
@@ -233,6 +255,14 @@ class _Inspection:
             return True
         self._not_listed(path, name)
         return False
+
+    def _forbidden(self, name: str) -> None:
+        self._add(
+            Rule.FORBIDDEN_COMMAND,
+            name,
+            f"`{shown(name)}` is forbidden here.",
+            self._policy.instead.get(name, ""),
+        )
 
     def _not_listed(self, path: str, name: str) -> None:
         if "/" in path and posixpath.dirname(path) not in _PROGRAM_DIRECTORIES:
@@ -336,6 +366,11 @@ class _Inspection:
             )
             return
 
+    def arithmetic(self, names: Iterable[str]) -> None:
+        """For bash `((rm))` is a sum, for other shells a command in brackets."""
+        for name in self._policy.forbid.intersection(names):
+            self._forbidden(name)
+
     def unclear(self, text: str) -> None:
         self._unclear(text)
 
@@ -369,12 +404,7 @@ class _Walk:
         self._script = script
         self._depth = depth
         self._functions: set[str] = set()
-        self._evaluates = False
-        self._subscripts = False
-        self._hidden = ""
-        self._brackets = False
-        self._option_values = False
-        self._option_readers: list[str] = []
+        self._signs = inspection.signs
 
     def run(self) -> None:
         for step in self._script.steps():
@@ -382,13 +412,9 @@ class _Walk:
             if handler is not None:
                 handler(self, step)
             elif step.node.type in _EVALUATES:
-                self._evaluates = True
-        # x='a[$(rm y)]'; echo $((x)): arithmetic runs what it finds in a subscript.
-        if self._hidden and (self._subscripts or (self._evaluates and self._brackets)):
-            self._inspection.unclear(self._hidden)
-        if self._option_values and self._option_readers:
-            # X=-exec; find . "$X" ...
-            self._inspection.unclear(self._option_readers[0])
+                self._signs.evaluates = True
+                if step.node.type == "((" and step.parent:
+                    self._inspection.arithmetic(_NAME.findall(_text(step.parent.node)))
 
     # --- handlers, by the type of the node ---
 
@@ -398,7 +424,11 @@ class _Walk:
         if step.parent and step.parent.node.type == "redirected_statement":
             outer = [one for one in step.parent.node.children if one.type.endswith("_redirect")]
             redirects += outer
-            parts += _words_of(outer)
+            behind = _words_of(outer)
+            parts += behind
+            if behind and b"&>" in (step.parent.node.text or b""):
+                # For other shells than bash `ls &> x rm y` is two commands.
+                self._inspection.unclear(_text(step.parent.node))
         words = self._folded(parts)
         self._notice(words)
         call = _Call(
@@ -423,15 +453,15 @@ class _Walk:
         return words
 
     def _notice(self, words: Sequence[Word]) -> None:
-        name = words[0].text if words else ""
-        if name in _NAMING_BUILTINS or name in ("let", "test", "["):
-            self._evaluates = True
-        if name in _OPTION_READERS and any(
-            not one.is_literal and one.text.startswith(('"$', "$")) for one in words
-        ):
-            self._option_readers.append(name)
-            if any(one.text.startswith(('"$(', '"`')) for one in words if not one.is_literal):
-                self._option_values = True
+        texts = {word.text for word in words}
+        if not _EVALUATORS.isdisjoint(texts):
+            self._signs.evaluates = True
+        variables = [word.text for word in words if not word.is_literal]
+        readers = _OPTION_READERS & texts
+        if readers and any(one.startswith(('"$', "$")) for one in variables):
+            self._signs.option_readers += readers
+            if any(one.startswith(('"$(', '"`')) for one in variables):
+                self._signs.option_values = True
 
     def _input_text(self, redirects: Sequence[Node]) -> str | None:
         inputs = [
@@ -473,27 +503,27 @@ class _Walk:
             and (after is None or after.type in (";", "\n", "comment") or after.is_named)
         )
         if name is not None and is_unconditional:
-            self._functions.add((name.text or b"").decode(errors="replace"))
+            self._functions.add(_text(name))
 
     def _assignment(self, step: Step) -> None:
         name = step.node.child_by_field_name("name")
         if name is not None and name.type == "subscript":
             name = name.child_by_field_name("name")
         if name is not None:
-            self._inspection.variable((name.text or b"").decode(errors="replace"))
+            self._inspection.variable(_text(name))
         value = step.node.child_by_field_name("value")
         if value is not None:
             self._value(value)
 
     def _value(self, node: Node) -> None:
         word = fold(node, self._script.stash)
-        self._brackets |= "[" in word.text
-        self._option_values |= word.is_literal and word.text.startswith("-")
+        self._signs.brackets |= "[" in word.text
+        self._signs.option_values |= word.is_literal and word.text.startswith("-")
 
     def _loop(self, step: Step) -> None:
         variable = step.node.child_by_field_name("variable")
         if variable is not None:
-            self._inspection.variable((variable.text or b"").decode(errors="replace"))
+            self._inspection.variable(_text(variable))
         for value in step.node.children_by_field_name("value"):
             self._value(value)
 
@@ -507,11 +537,11 @@ class _Walk:
             elif word.text.startswith(("-", "+")):
                 if "n" in word.text:
                     self._inspection.unclear(word.text)
-                self._evaluates |= "i" in word.text
+                self._signs.evaluates |= "i" in word.text
             else:
                 match = _NAME.match(word.text)
                 self._inspection.variable(match[0] if match else word.text)
-                self._evaluates |= "[" in word.text
+                self._signs.evaluates |= "[" in word.text
 
     def _unset(self, step: Step) -> None:
         self._functions.clear()
@@ -523,7 +553,7 @@ class _Walk:
         if targets:
             self._inspection.redirect(operator, fold(targets[0], self._script.stash))
         if _behind(step.node) and not self._belongs_to_a_command(step):
-            self._inspection.unclear((step.node.text or b"").decode(errors="replace"))
+            self._inspection.unclear(_text(step.node))
 
     def _belongs_to_a_command(self, step: Step) -> bool:
         above = step.parent
@@ -540,27 +570,31 @@ class _Walk:
         kinds = [one.type for one in children]
         name = next((one for one in children if one.type == "variable_name"), None)
         if "@" in kinds and "P" in kinds:
-            self._inspection.unclear((step.node.text or b"").decode(errors="replace"))
+            self._inspection.unclear(_text(step.node))
         elif "!" in kinds[:2] and name is not None and not {"*", "@"} & set(kinds):
-            self._evaluates = True
+            self._signs.evaluates = True
         if name is not None and {":=", "="} & set(kinds):
-            self._inspection.variable((name.text or b"").decode(errors="replace"))
+            self._inspection.variable(_text(name))
 
     def _test(self, step: Step) -> None:
-        self._evaluates = True
+        self._signs.evaluates = True
 
     def _string(self, step: Step) -> None:
         word = fold(step.node, self._script.stash)
         if word.is_literal:
-            self._brackets |= "[" in word.text
+            self._signs.brackets |= "[" in word.text
             if _HIDDEN.search(word.text):
-                self._hidden = word.text
+                self._signs.hidden = word.text
 
     def _subscript(self, step: Step) -> None:
         index = step.node.child_by_field_name("index")
         if index is None or index.type not in ("number", "word"):
-            self._subscripts = True
-        self._evaluates = True
+            self._signs.subscripts = True
+        self._signs.evaluates = True
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode(errors="replace")
 
 
 def _hides_a_subscript(text: str) -> bool:

@@ -19,7 +19,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         self._paths = wire_files.Paths(config)
 
     async def UploadFile(
-        self, requests: AsyncIterator[pb.UploadFileRequest], context: Context
+        self, requests: AsyncIterator[pb.UploadFileRequest | memoryview], context: Context
     ) -> pb.UploadFileResponse:
         header = (await wire_files.first_of(requests)).header
         spec = wire_files.upload_spec(header, self._paths)
@@ -40,7 +40,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         ):
             yield pb.DownloadFileResponse(entry=wire_files.entry(download.entry))
             async for chunk in download:
-                yield pb.DownloadFileResponse(chunk=chunk)
+                yield wire_files.download_chunk(chunk)
             end = pb.DownloadEnd(sent_bytes=download.sent_bytes, sha256=download.sha256)
         yield pb.DownloadFileResponse(end=end)
 
@@ -154,7 +154,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
                 yield wire_files.changed(told)
 
     async def UploadTar(
-        self, requests: AsyncIterator[pb.UploadTarRequest], context: Context
+        self, requests: AsyncIterator[pb.UploadTarRequest | memoryview], context: Context
     ) -> pb.UploadTarResponse:
         header = (await wire_files.first_of(requests)).header
         spec = wire_files.tar_spec(header, self._paths)
@@ -162,7 +162,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
             header.session_id, incarnation=header.incarnation
         ) as desk:
             chunks = wire_files.chunks(desk.arriving(requests))
-            done = await desk.files.upload_tar(spec, chunks)
+            done = await desk.files.upload_tar(spec, wire_files.whole(chunks))
         return wire_files.unpacked(done)
 
     async def DownloadTar(
@@ -175,6 +175,6 @@ class FileServicer(pb_grpc.FileServiceServicer):
             desk.files.download_tar(path, compression=compression) as download,
         ):
             async for chunk in download:
-                yield pb.DownloadTarResponse(chunk=chunk)
+                yield wire_files.tar_chunk(chunk)
             end = wire_files.packed(download.made)
         yield pb.DownloadTarResponse(end=end)

@@ -19,6 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
 from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests, UploadStalled
+from sandboxd.service.chunk_messages import chunk_in
 from sandboxd.service.entrance import Entrance
 from sandboxd.service.status import internal_status, to_status
 from sandboxd.service.wire import Context
@@ -58,10 +59,10 @@ class CallGuard:
         write = GetMessageClass(method.output_type).SerializeToString
         if method.client_streaming:
             upload = self._upload(behaviour, method.name)
-            return grpc.stream_unary_rpc_method_handler(upload, read, write)
+            return grpc.stream_unary_rpc_method_handler(upload, _chunk_or(read), write)
         if method.server_streaming:
             stream = self._stream(behaviour, method.name)
-            return grpc.unary_stream_rpc_method_handler(stream, read, write)
+            return grpc.unary_stream_rpc_method_handler(stream, read, _written_or(write))
         unary = self._unary(behaviour, method.name)
         return grpc.unary_unary_rpc_method_handler(unary, read, write)
 
@@ -146,6 +147,19 @@ def _check_readable(request: Any) -> None:
         raise InvalidRequest(
             "request", "it is no such message, or a string in it is not UTF-8; check the stubs"
         )
+
+
+def _chunk_or(read: Callable[[bytes], Message | None]) -> Callable[[bytes], object]:
+    def read_part(data: bytes) -> object:
+        chunk = chunk_in(data)
+        return read(data) if chunk is None else chunk
+
+    return read_part
+
+
+def _written_or(write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """For messages that are given as what goes over the wire, or not."""
+    return lambda message: message if type(message) is bytes else write(message)
 
 
 def _readable(request_type: type[Message]) -> Callable[[bytes], Message | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -14,10 +14,12 @@ from sandboxd.errors import InvalidRequest
 from sandboxd.files import (
     Change,
     Changes,
+    Chunk,
     Compression,
     EditSpec,
     Entry,
     FilePath,
+    FileType,
     GrepResult,
     GrepSpec,
     LeftOut,
@@ -34,6 +36,7 @@ from sandboxd.files import (
 from sandboxd.files.requests import MAX_PATTERN, MAX_TEXT
 from sandboxd.isolation.layout import AGENT_WORKSPACE, OUTPUTS, PROJECT_FILES, Layout
 from sandboxd.service import wire
+from sandboxd.service.chunk_messages import with_chunk
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 
@@ -45,6 +48,7 @@ MAX_GATHER_SECONDS = 10.0
 DEFAULT_GATHER_SECONDS = 0.05
 SHA256_BYTES = 32
 _LAYOUT = tuple(name.encode() for name in (PROJECT_FILES, AGENT_WORKSPACE, OUTPUTS))
+_TYPES = {one: files_pb2.FileType.ValueType(one) for one in FileType}
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """What a Timestamp may hold; a command may set any."""
 
@@ -101,24 +105,33 @@ class Paths:
         return b"" if not self._is_separate or first in _LAYOUT else AGENT_WORKSPACE.encode()
 
 
-async def first_of(messages: AsyncIterator[Part]) -> Part:
+async def first_of(messages: AsyncIterator[Part | memoryview]) -> Part:
     """The message with the header."""
     async for message in messages:
-        if message.WhichOneof("part") == "header":
+        if not isinstance(message, memoryview) and message.WhichOneof("part") == "header":
             return message
         break
     raise InvalidRequest("header", "the first message of an upload is its header")
 
 
-async def chunks(messages: AsyncIterator[Part]) -> AsyncIterator[bytes]:
+async def chunks(messages: AsyncIterator[Part | memoryview]) -> AsyncIterator[Chunk]:
     """The bytes of an upload after its header."""
     async for message in messages:
-        if message.WhichOneof("part") != "chunk":
+        if isinstance(message, memoryview):
+            chunk: Chunk = message
+        elif message.WhichOneof("part") == "chunk":
+            chunk = message.chunk
+        else:
             raise InvalidRequest("chunk", "every message after the first is a chunk")
-        chunk = message.chunk
         if len(chunk) > MAX_CHUNK:
             raise InvalidRequest("chunk", f"it has over {MAX_CHUNK} bytes; send smaller ones")
         yield chunk
+
+
+async def whole(chunks: AsyncIterator[Chunk]) -> AsyncIterator[bytes]:
+    """For readers that put chunks together."""
+    async for chunk in chunks:
+        yield bytes(chunk)
 
 
 def upload_spec(header: pb.UploadHeader, paths: Paths) -> UploadSpec:
@@ -237,12 +250,25 @@ def gather_seconds(request: pb.WatchFilesRequest) -> float:
 # --- responses ---
 
 
+def download_chunk(data: bytes) -> pb.DownloadFileResponse:
+    """Written already: the guard sends it as it is."""
+    written = with_chunk(pb.DownloadFileResponse.CHUNK_FIELD_NUMBER, data)
+    return cast(pb.DownloadFileResponse, written)
+
+
+def tar_chunk(data: bytes) -> pb.DownloadTarResponse:
+    """Likewise."""
+    return cast(pb.DownloadTarResponse, with_chunk(pb.DownloadTarResponse.CHUNK_FIELD_NUMBER, data))
+
+
 def fill_entry(message: files_pb2.FileEntry, one: Entry) -> None:
     # In place: of a thousand entries, each would be copied into the message around it.
-    message.name = text_of(one.name)
-    message.path = text_of(one.path)
-    message.path_bytes = exact_of(one.path)
-    message.type = files_pb2.FileType.ValueType(one.type)
+    path = one.path
+    message.path = text = text_of(path)
+    message.name = text.rpartition("/")[2]
+    if exact := exact_of(path):
+        message.path_bytes = exact
+    message.type = _TYPES[one.type]
     message.size_bytes = one.size
     _fill_time(message.modify_time, one.modified_ns)
     message.modified = one.modified
@@ -254,9 +280,10 @@ def fill_entry(message: files_pb2.FileEntry, one: Entry) -> None:
 
 
 def _fill_time(message: Timestamp, nanoseconds: int) -> None:
-    seconds, nanos = divmod(nanoseconds, 1_000_000_000)
-    message.seconds = min(max(seconds, _FIRST_SECOND), _LAST_SECOND)
-    message.nanos = nanos
+    seconds, message.nanos = divmod(nanoseconds, 1_000_000_000)
+    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+        seconds = _FIRST_SECOND if seconds < 0 else _LAST_SECOND
+    message.seconds = seconds
 
 
 def entry(one: Entry) -> files_pb2.FileEntry:

@@ -272,6 +272,7 @@ async def a_spec(engine: Engine, labels: Labels, *, argv: Sequence[str] = FOREVE
         pids=32,
         cpu_quota_us=0,
         nofile=512,
+        max_file_bytes=8 << 20,
         network_mode="none",
         runtime=None,
     )
@@ -926,6 +927,7 @@ HARDENING = {
         " | grep -vx -e /tmp -e /workspace -e /fresh -e /writable | grep -q ."
     ),
     "open files": '[ "$(ulimit -Sn) $(ulimit -Hn)" = "512 512" ]',
+    "single files": '[ "$(ulimit -Sf) $(ulimit -Hf)" = "8192 8192" ]',
     "no core files": '[ "$(ulimit -Sc) $(ulimit -Hc)" = "0 0" ]',
     "processes": "[ $(limit pids/pids.max pids.max) = 32 ]",
     "memory": "[ $(limit memory/memory.limit_in_bytes memory.max) = 67108864 ]",

@@ -7,15 +7,21 @@ runs out of steps exits with 0, so `true` needs no step of its own.
 
 A guest outlives its daemon: commands go on without one, up to their windows, and it dials again
 when a test says so.
+
+Files are those of a directory of its own, worked on by the guest's own code, in threads.
 """
 
 from __future__ import annotations
 
+import array
 import asyncio
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +29,9 @@ from typing import Any, cast
 
 from sandboxd.engine.contract import Container, ContainerId, ContainerSpec, Engine
 from sandboxd.guest import frames
+from sandboxd.guest.files import search
+from sandboxd.guest.files.area import Area
+from sandboxd.guest.files.worker import serve
 from sandboxd.guest.frames import (
     Cause,
     Ending,
@@ -40,6 +49,15 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.lies import LIES
 
 LINK_TARGET = "/.sandboxd/link"
+
+
+@contextmanager
+def _unlimited(seconds: float) -> Iterator[None]:
+    """The clock of a search needs a process of its own."""
+    yield
+
+
+search.limited = _unlimited
 
 _inspected: ContextVar[FakeGuest] = ContextVar("_inspected")
 """The daemon inspects a container and pins its process in one task, so this tells whose it is."""
@@ -126,6 +144,12 @@ class FakeGuest(asyncio.Protocol):
         self._link = next(Path(b.source) for b in spec.binds if b.target == LINK_TARGET)
         self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
         self._transport: asyncio.Transport | None = None
+        self._reading: socket.socket | None = None
+        """The connection once more: a transport does not take descriptors that come along."""
+        self._descriptors: deque[int] = deque()
+        self.workspace = self._link / "workspace"
+        self.file_workers: list[int] = []
+        """Numbers of those that were asked for."""
         self.running: dict[int, Command] = {}
         self.ended: dict[int, Command] = {}
         """Those that the daemon has not released."""
@@ -152,6 +176,7 @@ class FakeGuest(asyncio.Protocol):
     def drop(self) -> None:
         """Be gone at once, as a killed process is."""
         self.is_alive = False
+        self.stop_reading()
         if self._transport is not None:
             self._transport.abort()
 
@@ -169,8 +194,12 @@ class FakeGuest(asyncio.Protocol):
         return socket.socket(fileno=os.dup(self.fileno()))
 
     def stop_reading(self) -> None:
-        assert self._transport is not None
-        self._transport.pause_reading()
+        if self._reading is not None:
+            asyncio.get_running_loop().remove_reader(self._reading)
+            self._reading.close()
+            self._reading = None
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
 
     # --- towards the daemon ---
 
@@ -213,16 +242,38 @@ class FakeGuest(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._decoder = frames.Decoder(frames.MAX_DAEMON_PAYLOAD)
+        self._transport.pause_reading()
+        self._reading = self.raw_socket()
+        self._reading.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._reading, self._read)
         self.is_connected = True
         self.disconnected.clear()
         self._guests.greet(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.stop_reading()
         self.is_connected = False
         for command in self.running.values():
             command.is_attached = False
         self.disconnected.set()
         self._guests.engine.notify()
+
+    def _read(self) -> None:
+        assert self._reading is not None
+        try:
+            data, rights, _, _ = self._reading.recvmsg(1 << 16, socket.CMSG_SPACE(64))
+        except BlockingIOError:
+            return
+        except OSError:
+            data, rights = b"", []
+        for _level, _kind, numbers in rights:
+            self._descriptors.extend(array.array("i", numbers))
+        if data:
+            self.data_received(data)
+        else:
+            self.stop_reading()
+            assert self._transport is not None
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         for frame in self._decoder.feed(data):
@@ -240,6 +291,9 @@ class FakeGuest(asyncio.Protocol):
                     self.say(frames.encode(Kind.PONG, payload=bytes(frame.payload)))
             case Kind.START:
                 self._start(frame.channel, json.loads(bytes(frame.payload)))
+            case Kind.FILES:
+                self.file_workers.append(frame.channel)
+                self._guests.work(self, socket.socket(fileno=self._descriptors.popleft()))
             case Kind.RELEASE:
                 self.ended.pop(frame.channel, None)
             case Kind.RESUME:
@@ -274,6 +328,20 @@ class FakeGuest(asyncio.Protocol):
             case Kind.RESIZE:
                 command.sizes.append(frames.decode_resize(frame.payload))
         self.advance(command)
+
+    def work_on_files(self, connection: socket.socket) -> None:
+        """As a worker does that the guest would fork."""
+        self.workspace.mkdir(exist_ok=True)
+        path = self.settings["workspace"].encode() if self.settings else b"/workspace"
+        threading.Thread(target=self._serve, args=(path, connection), daemon=True).start()
+
+    def _serve(self, path: bytes, connection: socket.socket) -> None:
+        root = os.open(self.workspace, os.O_PATH | os.O_DIRECTORY)
+        try:
+            with connection:
+                serve(Area(root, path), connection)
+        finally:
+            os.close(root)
 
     def _resume(self, command: Command, stdout_bytes: int, stderr_bytes: int) -> None:
         command.rewind({Stream.STDOUT: stdout_bytes, Stream.STDERR: stderr_bytes})
@@ -386,6 +454,8 @@ class FakeGuests:
         """What a guest does once it is connected."""
         self.welcome: Callable[[FakeGuest], None] = FakeGuest.ready
         """What a guest does once it has its settings."""
+        self.work: Callable[[FakeGuest, socket.socket], None] = FakeGuest.work_on_files
+        """What a guest does with the socket to a worker."""
         self.answers_pings = True
         self.connects_late = False
         """Whether the engine answers a start before the guest has dialled."""

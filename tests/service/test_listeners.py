@@ -164,13 +164,13 @@ async def test_reload_takes_new_tokens_and_drops_old_ones(
     async with tcp(daemon) as channel:
         assert await status(channel, TOKEN)
         write(tokens_file, line(OPS, hash_of(fresh)))
-        daemon.keyring.reload()
+        await daemon.reloads.run()
         assert await status(channel, fresh)
         with refused(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"):
             await status(channel, TOKEN)
 
         write(tokens_file, "nonsense")
-        daemon.keyring.reload()
+        await daemon.reloads.run()
         assert await status(channel, fresh)
 
 
@@ -279,13 +279,13 @@ async def test_reload_serves_the_new_certificate(start_daemon: StartDaemon, pki:
     assert await name_served(daemon, pki) == "first.example.org"
     pki.issue("second.example.org")
     assert await name_served(daemon, pki) == "first.example.org"
-    daemon.keyring.reload()
+    await daemon.reloads.run()
     assert await name_served(daemon, pki) == "second.example.org"
 
     key = pki.key.read_bytes()
     pki.issue("third.example.org")
     pki.key.write_bytes(key)
-    daemon.keyring.reload()
+    await daemon.reloads.run()
     assert await name_served(daemon, pki) == "second.example.org"
 
 

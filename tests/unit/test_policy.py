@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -66,6 +68,20 @@ def test_first_steps_are_allowed_by_default() -> None:
 
     for command in [*commands, selfcheck.COMMAND, "date >> visits; cat visits"]:
         assert check(command, STRICT).allowed, command
+
+
+def test_policy_stands_alone() -> None:
+    """A client can use it: nothing of the daemon, or that only the daemon has, comes with it."""
+    program = (
+        "import sys, sandboxd.policy; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = set(done.stdout.split())
+
+    assert {"sandboxd", "tree_sitter", "tree_sitter_bash"} <= loaded
+    assert not loaded & {"aiodocker", "click", "google", "grpc", "pydantic", "structlog"}
 
 
 def test_lists_are_those_agents_are_told() -> None:

@@ -149,6 +149,11 @@ def damage(path: Path, how: str) -> None:
             file.write(os.urandom(8192))
 
 
+def without_files(number: int) -> SessionRecord:
+    closed = a_record(number, SessionState.CLOSED)
+    return replace(closed, project_id="", unmoved_project_id="")
+
+
 def moved_aside(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.damaged-*"))
 
@@ -162,9 +167,8 @@ async def test_damaged_file_is_moved_aside_and_made_anew_from_the_copies(
     first = await SqliteRegistry.open(path)
     active = [a_record(number) for number in range(1, 40)]
     kept = replace(a_record(40, SessionState.LOST), disk_id="d", uid=7)
-    for record in (*active, kept, a_record(41, SessionState.CLOSED)):
+    for record in (*active, kept, without_files(41), without_files(1)):
         await first.save(record)
-    await first.save(a_record(1, SessionState.CLOSED))
     await first.aclose()
     damage(path, how)
 

@@ -26,6 +26,7 @@ IN_THE_ROOT = {
     "docs",
     "examples",
     "environments",
+    "examples",
     "protos",
     "pyproject.toml",
     "sandboxd",

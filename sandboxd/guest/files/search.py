@@ -34,7 +34,7 @@ class _TimeIsUp(Exception):
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
+def limited(seconds: float) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         raise _TimeIsUp
 
@@ -95,7 +95,7 @@ def glob(area: Area, request: Request, daemon: DaemonEnd) -> None:
     is_complete = False
     with area.directory(request.path()) as top:
         try:
-            with _limited(request.seconds("seconds")):
+            with limited(request.seconds("seconds")):
                 is_complete = walk(top, search.visit)
         except _TimeIsUp:
             pass
@@ -238,7 +238,7 @@ def grep(area: Area, request: Request, daemon: DaemonEnd) -> None:
         there = os.stat(place.name, dir_fd=place.parent, follow_symlinks=False)
         is_directory = stat.S_ISDIR(there.st_mode)
         try:
-            with _limited(request.seconds("seconds")):
+            with limited(request.seconds("seconds")):
                 if is_directory:
                     with area.directory(request.path()) as top:
                         is_complete = walk(top, search.visit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -152,6 +152,35 @@ async def test_a_worker_that_a_command_ends_or_stops(blow: str, files: FileClien
 
     await eventually(is_gone)
     assert (await files.stat("f")).size_bytes == 48 * MIB
+
+
+@pytest.mark.parametrize("blow", ["KILL", "STOP"])
+async def test_an_upload_whose_worker_a_command_ends_or_stops(
+    blow: str, files: FileClient, sh: Any
+) -> None:
+    """The caller is told although it is still sending, and nothing of the upload shows."""
+    await sh("echo old >f")
+    is_hit = asyncio.Event()
+
+    async def parts() -> AsyncIterator[pb.UploadFileRequest]:
+        yield files.header("f")
+        yield pb.UploadFileRequest(chunk=bytes(MIB))
+        await is_hit.wait()
+        for _ in range(32):
+            yield pb.UploadFileRequest(chunk=bytes(MIB))
+
+    call = files.stub.UploadFile(parts(), timeout=100)
+
+    async def has_begun() -> bool:
+        return len((await sh(WORKERS)).split()) == 2
+
+    await eventually(has_begun)
+    await sh(f"for p in $({WORKERS}); do [ $p = 1 ] || kill -{blow} $p; done")
+    is_hit.set()
+    with refused(StatusCode.ABORTED, "FILE_WORK_INTERRUPTED"):
+        await call
+    assert await files.download("f") == b"old\n"
+    assert await sh("ls -A") == "agent_workspace\nf\noutputs\nproject_files\n"
 
 
 async def test_a_worker_is_closed_to_commands(files: FileClient, sh: Any) -> None:

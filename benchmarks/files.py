@@ -85,7 +85,7 @@ class Files:
 
     async def write(self, path: str, data: bytes) -> None:
         async def parts() -> AsyncIterator[pb.UploadFileRequest]:
-            header = pb.UploadHeader(session_id=self._session, path=path)
+            header = pb.UploadHeader(session_id=self._session, path=path, size_bytes=len(data))
             yield pb.UploadFileRequest(header=header)
             yield pb.UploadFileRequest(chunk=data)
 

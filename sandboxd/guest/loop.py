@@ -382,7 +382,7 @@ class Guest:
             self._refuse(channel, str(refusal))
             return
         except OSError as error:
-            self._refuse(channel, f"no process could be started ({error.strerror})")
+            self._refuse(channel, f"{frames.NO_PROCESS} ({error.strerror})")
             return
         streams = started.shell.streams
         execution = Exec(

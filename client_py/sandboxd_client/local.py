@@ -93,7 +93,9 @@ class LocalTransport:
                             response = await anext(responses)
                         except StopAsyncIteration:
                             return
-                yield response
+                # Chunks of files come as they would go over the wire.
+                is_written = isinstance(response, bytes)
+                yield method.response.FromString(response) if is_written else response
         finally:
             await responses.aclose()
 

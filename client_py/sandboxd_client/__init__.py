@@ -5,6 +5,9 @@ at SANDBOXD_URL, or on the local socket. Both exist as `AsyncSandboxClient` and 
 with the same methods to `await` (`close` is `aclose` there). With `mode="local"` the daemon runs in
 the process itself, which takes the install with the extra `daemon`.
 
+Over the network: SANDBOXD_TOKEN (or `token=`) is sent with every call; for `https://`,
+SANDBOXD_CA_FILE says whom to trust, SANDBOXD_CLIENT_CERT and SANDBOXD_CLIENT_KEY what to show.
+
 Example:
     from sandboxd_client import Sandbox
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import io
 import os
 import posixpath
@@ -28,6 +29,7 @@ from sandboxd_client.results import (
     GlobResult,
     GrepMatch,
     GrepResult,
+    ProgressCallback,
     TextPage,
     TransferReport,
 )
@@ -271,6 +273,7 @@ class AsyncFiles:
         path: str | None = None,
         *,
         overwrite: bool = True,
+        on_progress: ProgressCallback | None = None,
     ) -> FileInfo:
         """Send a file of this machine; without `path` under its own name.
 
@@ -285,10 +288,17 @@ class AsyncFiles:
                 size=facts.st_size,
                 mode=facts.st_mode & 0o777,
                 overwrite=overwrite,
+                on_progress=on_progress,
             )
         return FileInfo.of(written.entry)
 
-    async def download(self, path: str, local_path: str | os.PathLike[str] | None = None) -> str:
+    async def download(
+        self,
+        path: str,
+        local_path: str | os.PathLike[str] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
         """Fetch a file, whole or not at all; without `local_path` into the current directory.
 
         Example:
@@ -298,7 +308,7 @@ class AsyncFiles:
         target = await asyncio.to_thread(_target, path, local_path)
         with await asyncio.to_thread(_beside, target) as content:
             try:
-                await self._fetch(path, content)
+                await self._fetch(path, content, on_progress)
                 content.flush()
                 os.replace(content.name, target)
             except BaseException:
@@ -307,7 +317,11 @@ class AsyncFiles:
         return target
 
     async def upload_dir(
-        self, local_path: str | os.PathLike[str], path: str = ""
+        self,
+        local_path: str | os.PathLike[str],
+        path: str = "",
+        *,
+        on_progress: ProgressCallback | None = None,
     ) -> TransferReport:
         """Send a directory with all that is in it, as one archive.
 
@@ -326,11 +340,18 @@ class AsyncFiles:
                 yield pb.UploadTarRequest(header=header)
                 async for chunk in _chunks(archive):
                     yield pb.UploadTarRequest(chunk=chunk)
+                    await _tell(on_progress, chunk)
 
             done = await self._hold.connection.send(methods.UPLOAD_TAR, parts())
         return TransferReport(done.extracted, _refused(done.refused), done.refused_count)
 
-    async def download_dir(self, path: str, local_path: str | os.PathLike[str]) -> TransferReport:
+    async def download_dir(
+        self,
+        path: str,
+        local_path: str | os.PathLike[str],
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
         """Fetch a directory with all that is in it. What would leave `local_path` is refused.
 
         Example:
@@ -349,6 +370,7 @@ class AsyncFiles:
                         end = response.end
                     else:
                         await asyncio.to_thread(archive.write, response.chunk)
+                        await _tell(on_progress, response.chunk)
             if end is None:
                 raise ConnectionLostError("The archive broke off before its end; fetch it again.")
             archive.seek(0)
@@ -358,7 +380,14 @@ class AsyncFiles:
         return TransferReport(end.members - len(refused), skipped, count)
 
     async def _send(
-        self, path: str, source: IO[bytes], *, size: int, mode: int, overwrite: bool
+        self,
+        path: str,
+        source: IO[bytes],
+        *,
+        size: int,
+        mode: int,
+        overwrite: bool,
+        on_progress: ProgressCallback | None = None,
     ) -> pb.UploadFileResponse:
         policy = pb.OVERWRITE_POLICY_REPLACE if overwrite else pb.OVERWRITE_POLICY_FAIL
         header = pb.UploadHeader(
@@ -377,13 +406,16 @@ class AsyncFiles:
             async for chunk in _chunks(source):
                 digest.update(chunk)
                 yield pb.UploadFileRequest(chunk=chunk)
+                await _tell(on_progress, chunk)
 
         written = await self._hold.connection.send(methods.UPLOAD_FILE, parts())
         if written.sha256 != digest.digest():
             raise ChecksumMismatchError(f"{path} is not what was sent; send it again.")
         return written
 
-    async def _fetch(self, path: str, target: IO[bytes]) -> files_pb2.FileEntry:
+    async def _fetch(
+        self, path: str, target: IO[bytes], on_progress: ProgressCallback | None = None
+    ) -> files_pb2.FileEntry:
         request = pb.DownloadFileRequest(session_id=self._hold.id, path=path)
         digest = hashlib.sha256()
         entry: files_pb2.FileEntry | None = None
@@ -399,6 +431,7 @@ class AsyncFiles:
                     case "chunk":
                         digest.update(response.chunk)
                         target.write(response.chunk)
+                        await _tell(on_progress, response.chunk)
                     case "end":
                         end = response.end
         if end is None or entry is None:
@@ -481,6 +514,13 @@ def _target(path: str, local_path: str | os.PathLike[str] | None) -> str:
     if local_path is None:
         return name
     return os.path.join(local_path, name) if os.path.isdir(local_path) else os.fspath(local_path)
+
+
+async def _tell(on_progress: ProgressCallback | None, chunk: bytes) -> None:
+    if on_progress is not None:
+        answer = on_progress(len(chunk))
+        if inspect.isawaitable(answer):
+            await answer
 
 
 def _beside(target: str) -> IO[bytes]:

@@ -55,12 +55,16 @@ class RemoteTransport:
             self._channel = aio.insecure_channel(self._settings.target, _OPTIONS)
 
     def _credentials(self) -> grpc.ChannelCredentials:
-        if self._settings.ca_file is None:
-            return grpc.ssl_channel_credentials()
+        settings = self._settings
+        files = (settings.ca_file, settings.client_key, settings.client_cert)
         try:
-            return grpc.ssl_channel_credentials(Path(self._settings.ca_file).read_bytes())
+            roots, key, chain = (Path(one).read_bytes() if one else None for one in files)
         except OSError as error:
-            raise InvalidRequestError(f"SANDBOXD_CA_FILE cannot be read: {error}") from error
+            raise InvalidRequestError(
+                f"{error.filename} cannot be read ({error.strerror}); check SANDBOXD_CA_FILE, "
+                "SANDBOXD_CLIENT_KEY and SANDBOXD_CLIENT_CERT"
+            ) from error
+        return grpc.ssl_channel_credentials(roots, key, chain)
 
     @property
     def can_come_back(self) -> bool:

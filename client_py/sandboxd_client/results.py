@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,8 @@ NEVER_SEEN_CODE = -1
 """Exit code of a command whose end nobody saw, as with a lost sandbox."""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
+ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
+"""Is given the number of bytes that were moved since the last time; may be a coroutine function."""
 
 
 class Result(dict[str, Any]):

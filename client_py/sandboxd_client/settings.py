@@ -44,6 +44,10 @@ class Settings:
     is_secure: bool = False
     token: str | None = field(default=None, repr=False)
     ca_file: str | None = None
+    """Certificates to trust, PEM; None means those of gRPC."""
+    client_cert: str | None = None
+    """Certificate to show, PEM, with `client_key`."""
+    client_key: str | None = None
     local: tuple[tuple[str, object], ...] = ()
     """Settings of the daemon in local mode."""
 
@@ -70,6 +74,8 @@ def resolve(
         is_secure=is_secure,
         token=token or environment.get("SANDBOXD_TOKEN") or None,
         ca_file=environment.get("SANDBOXD_CA_FILE") or None,
+        client_cert=environment.get("SANDBOXD_CLIENT_CERT") or None,
+        client_key=environment.get("SANDBOXD_CLIENT_KEY") or None,
     )
 
 

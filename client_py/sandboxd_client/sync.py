@@ -33,6 +33,7 @@ from sandboxd_client.results import (
     OutputMatch,
     OutputPreview,
     OutputSlice,
+    ProgressCallback,
     SessionInfo,
     StreamName,
     TextPage,
@@ -648,41 +649,68 @@ class Files:
         return FileWatch(self._inner.watch_dir(path, recursive=recursive))
 
     def upload(
-        self, local_path: str | os.PathLike[str], path: str | None = None, *, overwrite: bool = True
+        self,
+        local_path: str | os.PathLike[str],
+        path: str | None = None,
+        *,
+        overwrite: bool = True,
+        on_progress: ProgressCallback | None = None,
     ) -> FileInfo:
         """Send a file of this machine; without `path` under its own name.
 
         Example:
             sandbox.files.upload("report.csv", "data/report.csv")
         """
-        return portal.call(self._inner.upload(local_path, path, overwrite=overwrite))
+        return portal.call(
+            self._inner.upload(local_path, path, overwrite=overwrite, on_progress=here(on_progress))
+        )
 
-    def download(self, path: str, local_path: str | os.PathLike[str] | None = None) -> str:
+    def download(
+        self,
+        path: str,
+        local_path: str | os.PathLike[str] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
         """Fetch a file, whole or not at all; without `local_path` into the current directory.
 
         Example:
             sandbox.files.write("report.csv", "a,b")
             print(sandbox.files.download("report.csv", "report.csv"))
         """
-        return portal.call(self._inner.download(path, local_path))
+        return portal.call(self._inner.download(path, local_path, on_progress=here(on_progress)))
 
-    def upload_dir(self, local_path: str | os.PathLike[str], path: str = "") -> TransferReport:
+    def upload_dir(
+        self,
+        local_path: str | os.PathLike[str],
+        path: str = "",
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
         """Send a directory with all that is in it, as one archive.
 
         Example:
             report = sandbox.files.upload_dir("project", "project")
             print(report.entries, report.refused)
         """
-        return portal.call(self._inner.upload_dir(local_path, path))
+        return portal.call(self._inner.upload_dir(local_path, path, on_progress=here(on_progress)))
 
-    def download_dir(self, path: str, local_path: str | os.PathLike[str]) -> TransferReport:
+    def download_dir(
+        self,
+        path: str,
+        local_path: str | os.PathLike[str],
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
         """Fetch a directory with all that is in it. What would leave `local_path` is refused.
 
         Example:
             sandbox.commands.run("echo hello > outputs/result.txt")
             print(sandbox.files.download_dir("outputs", "results").entries)
         """
-        return portal.call(self._inner.download_dir(path, local_path))
+        return portal.call(
+            self._inner.download_dir(path, local_path, on_progress=here(on_progress))
+        )
 
 
 class FileWatch:

@@ -180,7 +180,7 @@ def _answer(method: Function, expression: str) -> list[str]:
 
 def _arguments(method: Function) -> str:
     def passed(argument: ast.arg) -> str:
-        is_callback = argument.annotation and "OutputCallback" in ast.unparse(argument.annotation)
+        is_callback = argument.annotation and "Callback" in ast.unparse(argument.annotation)
         return f"here({argument.arg})" if is_callback else argument.arg
 
     by_position = [passed(one) for one in method.args.args[1:]]

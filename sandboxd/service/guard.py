@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -43,6 +44,7 @@ _ASKED = {
     "command": "shell",
     "path": "path",
 }
+HEAR_OUT_SECONDS = 2.0
 
 
 class CallGuard:
@@ -129,6 +131,8 @@ class CallGuard:
                 self._statistics.retries_succeeded += call.is_retry
                 return response
             except Exception as error:
+                if not isinstance(error, UploadStalled):
+                    await _hear_out(requests)
                 await self._fail(error, context, call)
             finally:
                 self._end(call)
@@ -200,6 +204,15 @@ class CallGuard:
         log.error("call.failed", method=method, error_id=error_id, exc_info=error)
         await context.abort_with_status(internal_status(error_id))
         raise AssertionError("abort returned")
+
+
+async def _hear_out(requests: AsyncIterator[Any]) -> None:
+    """Let a caller finish what it is sending, for a while: to one that has an answer before that,
+    grpc.aio tells of an internal error and not what the answer was."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HEAR_OUT_SECONDS):
+            async for _ in requests:
+                pass
 
 
 def _check_readable(request: Any) -> None:

@@ -61,7 +61,7 @@ def _children(pid: int) -> list[int]:
 def _name(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
 
 

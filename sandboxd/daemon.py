@@ -171,7 +171,7 @@ async def running(
         server = ApiServer(
             config,
             sessions=SessionServicer(sessions, config),
-            execs=ExecServicer(sessions, config, checker, journal.history),
+            execs=ExecServicer(sessions, config, checker, journal),
             files=FileServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
@@ -305,7 +305,9 @@ def _open_journal(config: Config, registry: Registry, stack: AsyncExitStack) -> 
     )
     stack.push_async_callback(history.aclose)
     audit = stack.enter_context(AuditLog(_audit_settings(config)))
-    return KeptJournal(audit, history, Statistics(), _open_traces(config, stack))
+    journal = KeptJournal(audit, history, Statistics(), _open_traces(config, stack))
+    stack.callback(journal.settle)
+    return journal
 
 
 def _open_traces(config: Config, stack: AsyncExitStack) -> Traces | None:

@@ -5,8 +5,10 @@ Told on the way of every command, so nothing here waits, and what can be worked 
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Mapping
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandboxd.access import current_caller
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_COMMAND = 4096
 """Characters of a command in the audit log."""
+SETTLE_SECONDS = 0.02
+"""How long what commands did waits to be told, so that it is not on their way."""
 DAEMON = "daemon"
 """Who does what nobody has asked for, such as ending idle sessions."""
 NOT_STARTED = "NOT_STARTED"
@@ -68,6 +72,19 @@ class Journal:
         """A call was refused; `asked` is what it named."""
 
 
+class _Started(NamedTuple):
+    record: SessionRecord
+    execution: Exec
+    spec: ExecSpec
+    decision: str
+    who: str
+
+
+class _Ended(NamedTuple):
+    record: SessionRecord
+    execution: Exec
+
+
 class _Running(NamedTuple):
     who: str
     spec: ExecSpec | None
@@ -94,8 +111,37 @@ class KeptJournal(Journal):
         self.statistics = statistics
         self.traces = traces
         self._running: dict[Exec, _Running] = {}
+        self._noticed: list[_Started | _Ended] = []
+        """What commands did, in order, that is not told yet."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def settle(self) -> None:
+        """Tell what commands did: not when they do it, but once their callers have the answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        noticed, self._noticed = self._noticed, []
+        for one in noticed:
+            if isinstance(one, _Started):
+                self._tell_started(one)
+            else:
+                self._tell_ended(one)
+
+    def _settle_soon(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            # In no call's context: it is about the commands of many.
+            self._timer = loop.call_later(SETTLE_SECONDS, self.settle, context=Context())
+
+    async def executions(
+        self, session_id: str, *, size: int, before: int | None
+    ) -> list[ExecutionRecord]:
+        """Commands of a session that ended, newest first, those before a place."""
+        self.settle()
+        return await self.history.page(session_id, size=size, before=before)
 
     def on_opened(self, record: SessionRecord, outcome: str, seconds: float) -> None:
+        self.settle()
         self.statistics.opens[outcome] += 1
         if outcome != "ATTACHED":
             self.statistics.open_seconds.observe(seconds)
@@ -103,10 +149,12 @@ class KeptJournal(Journal):
         self.audit.tell(lambda: {**_of("session.opened", who, record), "outcome": outcome.lower()})
 
     def on_reset(self, record: SessionRecord) -> None:
+        self.settle()
         who = caller()
         self.audit.tell(lambda: _of("session.reset", who, record))
 
     def on_session_ended(self, record: SessionRecord) -> None:
+        self.settle()
         self.statistics.session_ends[record.state.name] += 1
         who = caller() if record.state == SessionState.CLOSED else DAEMON
         self.audit.tell(
@@ -122,19 +170,28 @@ class KeptJournal(Journal):
     ) -> None:
         if execution.exit is not None:
             return  # it could not even begin, and that was told
-        who = caller()
+        self._noticed.append(_Started(record, execution, spec, decision, caller()))
+        self._settle_soon()
+        if self.traces is not None:
+            self.traces.begin_exec(record, execution)
+
+    def _tell_started(self, one: _Started) -> None:
+        record, execution, spec, decision, who = one
         note = self.audit.tell(
             lambda: _started("exec.started", who, record, spec, decision),
             at=execution.facts.started_at,
         )
         self._running[execution] = _Running(who, spec, decision, note)
-        if self.traces is not None:
-            self.traces.begin_exec(record, execution)
 
     def on_ended(self, record: SessionRecord, execution: Exec) -> None:
-        self._count(execution)
+        self._noticed.append(_Ended(record, execution))
+        self._settle_soon()
         if self.traces is not None:
             self.traces.end_exec(execution, _ending(execution))
+
+    def _tell_ended(self, one: _Ended) -> None:
+        record, execution = one
+        self._count(execution)
         who, spec, decision, note = self._running.pop(execution, _EARLIER)
         self.history.add(lambda: _execution(record, execution))
         # Of a short command one entry is enough.
@@ -154,6 +211,7 @@ class KeptJournal(Journal):
     def on_file_moved(
         self, record: SessionRecord, action: str, path: str, *, bytes_in: int, bytes_out: int
     ) -> None:
+        self.settle()
         self.statistics.input_bytes += bytes_in
         self.statistics.output_bytes += bytes_out
         who = caller()
@@ -167,6 +225,7 @@ class KeptJournal(Journal):
         )
 
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
+        self.settle()
         self.statistics.refusals[error.reason] += 1
         who, call = caller(), current.get()
         named = {"method": call.method, "session": call.session_id} if call else {}

@@ -11,7 +11,7 @@ import click
 
 from sandboxd.audit.chain import Head
 from sandboxd.audit.check import check, entries
-from sandboxd.config import Config
+from sandboxd.cli.settings import load_or_exit
 
 _STATE_DIR = click.option(
     "--state-dir",
@@ -75,7 +75,7 @@ def show(
 
 
 def _directory(state_dir: Path | None) -> Path:
-    directory = state_dir / "audit" if state_dir else Config().audit_dir
+    directory = state_dir / "audit" if state_dir else load_or_exit(None).config.audit_dir
     if not directory.is_dir():
         raise click.ClickException(f"there is no audit log in {directory.parent}; use --state-dir")
     return directory

@@ -39,6 +39,7 @@ class Figures:
     started_at: float
 
     def collect(self) -> Iterator[Metric]:
+        self.journal.settle()
         yield from self._of_daemon()
         yield from self._of_sessions()
         yield from self._of_execs()

@@ -79,6 +79,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
     async def GetStatistics(
         self, request: pb.GetStatisticsRequest, context: Context
     ) -> pb.GetStatisticsResponse:
+        self._journal.settle()
         statistics, audit = self._journal.statistics, self._journal.audit
         figures = [pool.figures for pool in self._pools.values()]
         hits, misses = sum(one.hits for one in figures), sum(one.misses for one in figures)

@@ -10,7 +10,7 @@ from sandboxd.config import Config
 from sandboxd.errors import CommandNotAllowed
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec as Execution  # Exec is a method here
-from sandboxd.history import History
+from sandboxd.journal import KeptJournal
 from sandboxd.policy import CommandChecker
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
@@ -21,13 +21,13 @@ from sandboxd_proto.v1 import exec_service_pb2_grpc as pb_grpc
 
 class ExecServicer(pb_grpc.ExecServiceServicer):
     def __init__(
-        self, sessions: Sessions, config: Config, checker: CommandChecker, history: History
+        self, sessions: Sessions, config: Config, checker: CommandChecker, journal: KeptJournal
     ) -> None:
         self._sessions = sessions
         self._config = config
         self._checker = checker
         self._decision = f"allowed by policy {checker.policy.name}"
-        self._history = history
+        self._journal = journal
 
     async def Exec(
         self, request: pb.ExecRequest, context: Context
@@ -91,7 +91,7 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
     ) -> pb.ListExecutionsResponse:
         session = self._sessions.get(request.session_id)
         size, before = wire.execution_page(request)
-        found = await self._history.page(session.id, size=size + 1, before=before)
+        found = await self._journal.executions(session.id, size=size + 1, before=before)
         return wire.executions(found, size)
 
     async def SignalExec(

@@ -163,9 +163,11 @@ class CallGuard:
         current.set(call)
         self._statistics.calls[method] += 1
         metadata = context.invocation_metadata() or ()
-        if any(key == RETRY_METADATA for key, _ in metadata):
-            call.is_retry = True
-            self._statistics.retries += 1
+        for key, _ in metadata:
+            if key == RETRY_METADATA:
+                call.is_retry = True
+                self._statistics.retries += 1
+                break
         if self._traces is not None:
             self._traces.begin_call(call, metadata)
         return call

@@ -25,6 +25,7 @@ StartDaemon = Callable[..., Awaitable[Daemon]]
 
 async def told(daemon: Daemon, *, action: str) -> list[dict[str, Any]]:
     """Entries of the audit log whose action begins so, once all is written."""
+    daemon.journal.settle()
     await eventually(lambda: daemon.journal.audit.is_settled)
     found = [entry for entry, _ in entries(daemon.config.audit_dir)]
     return [entry for entry in found if entry["action"].startswith(action)]

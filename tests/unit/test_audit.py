@@ -332,6 +332,17 @@ def test_verify_command_tells_by_its_exit_code(written: Path, tmp_path: Path) ->
     assert (missing.exit_code, "no audit log" in missing.output) == (1, True)
 
 
+def test_commands_find_the_log_by_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --state-dir it is the log of the daemon that these settings are for."""
+    with a_log(tmp_path / "audit") as log:
+        tell(log, 1)
+    monkeypatch.setenv("SANDBOXD_STATE_DIR", str(tmp_path))
+    result = CliRunner().invoke(main, ["audit", "verify"])
+    assert (result.exit_code, result.output.startswith("whole: 1 lines")) == (0, True)
+
+
 def test_show_command_selects(tmp_path: Path) -> None:
     """`audit show` prints what was asked for; what callers wrote cannot forge a line."""
     with a_log(tmp_path / "audit") as log:

@@ -250,3 +250,60 @@ async def test_record_of_a_session_names_its_disk(sessions: Sessions, registry: 
     assert session.sandbox.disk is not None
 
     assert (record.disk_id, record.uid) == (session.sandbox.disk.id, session.sandbox.uid)
+
+
+async def kept_disk(pool: WarmPool) -> Belongings:
+    """Files of a sandbox that is gone."""
+    sandbox = await pool.acquire()
+    kept = sandbox.belongings
+    pool.release(sandbox, keep=True)
+    return kept
+
+
+async def test_opener_with_files_waits_for_a_place_like_the_others(maker: SandboxMaker) -> None:
+    """When all sandboxes are in use, it waits in the queue and then starts one on its own disk."""
+    async with WarmPool(maker, settings_for_tests.of_pool(maximum=1, max_queue=2)) as pool:
+        kept = await kept_disk(pool)
+        held = await pool.acquire()
+        with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
+        after = asyncio.ensure_future(pool.acquire(user_id="b"))
+        await eventually(lambda: pool.figures.waiting == 2)
+        pool.release(held)
+        sandbox = await with_files
+
+        assert sandbox.belongings.disk == kept.disk
+        assert not after.done()
+        pool.release(sandbox)
+        assert not (await after).is_lost
+
+
+async def test_warm_sandbox_gives_way_to_an_opener_with_files(
+    maker: SandboxMaker, engine: FakeEngine
+) -> None:
+    """A place that a warm one has is free for a session that needs its own files."""
+    settings = settings_for_tests.of_pool(target=2, maximum=2)
+    async with WarmPool(maker, settings) as pool:
+        await pool.wait_until_warm()
+        kept = await kept_disk(pool)
+        await eventually(lambda: pool.figures.warm == 2)
+        sandbox = await pool.acquire(kept)
+
+        assert sandbox.belongings.disk == kept.disk
+        await eventually(lambda: len(engine.live) == 2)
+        assert (pool.figures.warm, pool.figures.in_use) == (1, 1)
+
+
+async def test_cancelled_opener_with_files_gives_its_place_back(maker: SandboxMaker) -> None:
+    """Cancelled in the very moment it is served, it leaves the place to the next."""
+    async with WarmPool(maker, settings_for_tests.of_pool(maximum=1, max_queue=2)) as pool:
+        kept = await kept_disk(pool)
+        held = await pool.acquire()
+        with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
+        after = asyncio.ensure_future(pool.acquire(user_id="b"))
+        await eventually(lambda: pool.figures.waiting == 2)
+        pool.release(held)  # answers it, before it can run
+        with_files.cancel()
+        await asyncio.wait([with_files])
+
+        assert not (await after).is_lost
+        assert (pool.figures.in_use, pool.figures.starting) == (1, 0)

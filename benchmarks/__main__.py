@@ -24,6 +24,7 @@ from benchmarks.files import large_files, small_calls, trees
 from benchmarks.latency import DOCKER_EXEC, EXEC_UNIX, HOST, RUN_UNIX, latency
 from benchmarks.peer import Peer
 from benchmarks.rate import rate
+from benchmarks.sdk import sdk
 from benchmarks.sessions import burst, opening
 from benchmarks.table import Group, Row, render
 from benchmarks.throughput import throughput
@@ -144,6 +145,10 @@ async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
     opens, milliseconds = await opening(warm, bench.cold, bench.engine, rounds=scale.open_rounds)
     report.add(opens)
     report.ratios["warm_open_p50_ms"] = milliseconds
+    report.say("the SDK")
+    figures, ratios = await sdk(warm, rounds=scale.latency_rounds, seconds=scale.latency_seconds)
+    report.add(figures)
+    report.ratios.update(ratios)
     await _measure_many_sessions(bench, scale, report)
 
 
@@ -196,7 +201,9 @@ def _last_lines(ratios: dict[str, float]) -> str:
         f"stream/bare ratio {ratios['stream_of_bare']:.2f}\n"
         f"run/host ratio {ratios['run_of_host']:.2f}, "
         f"exec/host ratio {ratios['exec_of_host']:.2f}, "
-        f"docker-exec/run ratio {ratios['docker_exec_of_run']:.2f}"
+        f"docker-exec/run ratio {ratios['docker_exec_of_run']:.2f}\n"
+        f"SDK: worst ratio to its goals {ratios['sdk_local_worst_of_goal']:.2f} local, "
+        f"{ratios['sdk_remote_worst_of_goal']:.2f} remote"
     )
 
 

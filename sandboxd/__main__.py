@@ -1,5 +1,5 @@
 """`python -m sandboxd` is `sandboxd`."""
 
-from sandboxd.cli import main
+from sandboxd.cli import run
 
-main(prog_name="sandboxd")
+run()

@@ -242,12 +242,15 @@ class ExecEnded(WrongState):
 
 
 class CommandNotStartable(WrongState):
-    """The guest could not start the command: no such directory, program or shell."""
+    """The guest could not start the command: no such directory, program or shell; or no process for
+    it just then, and another try may help."""
 
     reason = "COMMAND_NOT_STARTABLE"
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"The command was not started: {problem}.")
+    def __init__(self, problem: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(
+            f"The command was not started: {problem}.", retry_after_seconds=retry_after_seconds
+        )
 
 
 class NotAFile(WrongState):

@@ -16,6 +16,7 @@ from sandboxd.errors import CommandNotStartable, ExecEnded, InvalidRequest, Sand
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.guest.frames import (
     MAX_INPUT,
+    NO_PROCESS,
     WINDOW,
     Ack,
     Cause,
@@ -38,6 +39,8 @@ HOST_KILL_SECONDS = 0.25
 FIRST_BATCH_SECONDS = 0.01
 """How long `started` waits for company."""
 MAX_BATCH_BYTES = 256 * 1024
+RETRY_SECONDS = 0.5
+"""When there may be a process for a command again."""
 REATTACH_SECONDS = 30.0
 """After a restart of the daemon, how long a command waits for the caller it should not outlive."""
 
@@ -116,7 +119,7 @@ class Facts:
         return cls(
             exec_id=spec.exec_id,
             digest=spec.digest if spec.is_chosen else "",
-            command=spec.command if spec.is_kept else "",
+            command=spec.command,
             timeout_seconds=spec.timeout_seconds,
             no_output_seconds=spec.no_output_seconds,
             survives_disconnect=spec.survives_disconnect,
@@ -215,6 +218,10 @@ class Exec:
 
     def length(self, stream: Stream) -> int:
         return self._counts[stream]
+
+    @property
+    def input_bytes(self) -> int:
+        return self._input.sent
 
     # --- its life ---
 
@@ -410,7 +417,10 @@ class Exec:
 
     def raise_if_never_ran(self) -> None:
         if self._refusal is not None:
-            raise CommandNotStartable(self._refusal)
+            is_for_now = self._refusal.startswith(NO_PROCESS)
+            raise CommandNotStartable(
+                self._refusal, retry_after_seconds=RETRY_SECONDS if is_for_now else None
+            )
 
     def _acknowledge(self, ack: Ack) -> None:
         self._sandbox.link.acknowledge(self.number, ack)

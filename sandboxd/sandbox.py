@@ -46,9 +46,9 @@ GUEST_ARGV = (
     "import sys; sys.path.insert(0, '/.sandboxd'); from guest.pid1 import main; main()",
 )
 HOSTNAME = "sandbox"
-GUEST_MEMORY = 24 << 20
-"""What the container may use beyond its commands."""
-GUEST_PROCESSES = 16
+GUEST_MEMORY = 64 << 20
+"""What the container may use beyond its commands: the guest, and what works on files for it."""
+GUEST_PROCESSES = 32
 ADOPT_SECONDS = 3.0
 """How long the guest of an earlier daemon gets to dial again, which it tries all the time."""
 GONE_SECONDS = 5.0

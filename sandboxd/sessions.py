@@ -35,7 +35,8 @@ from sandboxd.execs import Exec, Reason
 from sandboxd.files import FileDesk, FileSettings, WorkspaceFiles
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation.disks import Disk
-from sandboxd.pool import WarmPool
+from sandboxd.journal import ALLOWED
+from sandboxd.pool import Patience, WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.sandbox import Belongings, Sandbox
 from sandboxd.tasks import Tasks
@@ -48,6 +49,8 @@ SessionId = NewType("SessionId", str)
 
 FAREWELL_SECONDS = 5.0
 """How long the output of a closed session is there for those who read it just then."""
+LOSS_SECONDS = 0.05
+"""How long the news that a sandbox is lost may come after those of its parts."""
 SAVE_AGAIN_SECONDS = 1.0
 """How long after a failure the end of a session is written down again."""
 OPENING_SECONDS = 10.0
@@ -111,8 +114,9 @@ class Session:
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
         self.execs = ExecShelf(
-            house, shelf_name(record), user_id=record.user_id, on_ended=self.touch
+            house, shelf_name(record), user_id=record.user_id, on_ended=self._on_exec_ended
         )
+        self._journal = house.journal
         self._last_use = time.monotonic()
         # Of one that ended under an earlier daemon, only the clock on the wall can tell.
         self._ended_at = self._last_use - max(0.0, time.time() - record.changed_at)
@@ -149,12 +153,19 @@ class Session:
         self.record = record
         self._ended_at = time.monotonic()
 
-    def start_exec(self, spec: ExecSpec) -> tuple[Exec, bool]:
+    def start_exec(self, spec: ExecSpec, decision: str = ALLOWED) -> tuple[Exec, bool]:
         """Start a command once; False if it is there already."""
         assert self.sandbox is not None
         if self.record.env:
             spec = replace(spec, session_env=self.record.env)
-        return self.execs.start(spec, self.sandbox)
+        execution, is_new = self.execs.start(spec, self.sandbox)
+        if is_new:
+            self._journal.on_started(self.record, execution, spec, decision)
+        return execution, is_new
+
+    def _on_exec_ended(self, execution: Exec) -> None:
+        self.touch()
+        self._journal.on_ended(self.record, execution)
 
 
 class Sessions:
@@ -185,6 +196,7 @@ class Sessions:
         self._unsaved: set[str] = set()
         self._is_saving = False
         self._leaving = asyncio.Event()
+        self._farewells: dict[Session, asyncio.TimerHandle] = {}
         self._draining = False
 
     async def __aenter__(self) -> Sessions:
@@ -195,6 +207,7 @@ class Sessions:
             adopted = self._adopted.get(record.session_id)
             if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
+                self.house.journal.on_session_ended(record)
                 self._unsaved.add(record.session_id)
             if record.unmoved_project_id:
                 record = await self._finish_move(record)
@@ -234,6 +247,11 @@ class Sessions:
         self._tasks.cancel("sessions-expiry")
         self._leaving.set()
         await self._tasks.finish()
+        # Or these would write and delete later, where the process goes on.
+        for session in tuple(self._farewells):
+            self._forget_execs(session)
+        for session in self._sessions.values():
+            session.execs.close()
 
     def drain(self) -> None:
         """Take no new sessions and no new commands."""
@@ -312,9 +330,16 @@ class Sessions:
     ) -> tuple[Session, Outcome]:
         """Get or create the session of a thread; racing callers share one creation."""
         current_caller().check_acts_for(user_id)
-        wanted = _Wanted(idle_seconds, metadata, env or {})
+        began = time.monotonic()
+        opened, outcome = await self._open(
+            (user_id, thread_id), _Wanted(idle_seconds, metadata, env or {})
+        )
+        seconds = time.monotonic() - began
+        self.house.journal.on_opened(opened.record, outcome.name, seconds)
+        return opened, outcome
+
+    async def _open(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
         self._refuse_if_draining()
-        key = (user_id, thread_id)
         while (resetting := self._resetting.get(key)) is not None:
             await asyncio.wait([resetting])
         session = self._by_thread.get(key)
@@ -349,7 +374,7 @@ class Sessions:
         self._check_room_of(key[0])
         earlier = self._by_thread.get(key)
         kept = belongings_of(earlier.record) if earlier else Belongings()
-        sandbox = await self._pool.acquire(kept)
+        sandbox = await self._pool.acquire(kept, user_id=key[0])
         is_kept = _is_on(sandbox, kept)
         try:
             now = time.time()
@@ -476,14 +501,17 @@ class Sessions:
 
     async def _acquire_instead(self, session: Session) -> Sandbox:
         """A sandbox to replace that of a session, which goes first if there may be no more."""
+        user_id = session.record.user_id
+        has_one = session.sandbox is not None
+        patience = Patience.NONE if has_one else Patience.QUEUES
         try:
-            return await self._pool.acquire()
+            return await self._pool.acquire(user_id=user_id, patience=patience)
         except PoolExhausted:
             if session.sandbox is None:
                 raise
         self._stop(session, SessionState.LOST, RESET)
         await self._registry.save(session.record)
-        return await self._pool.acquire()
+        return await self._pool.acquire(user_id=user_id, patience=Patience.GOES_FIRST)
 
     async def _swap(self, session: Session, sandbox: Sandbox) -> Session:
         if session.is_active:
@@ -505,8 +533,9 @@ class Sessions:
             self._tasks.spawn(self._registry.save(session.record), "session-save")
             raise
         self._pool.discard(Belongings(disk=kept.disk))
-        _say_farewell(session)
+        self._say_farewell(session)
         fresh = self._install(record, sandbox)
+        self.house.journal.on_reset(record)
         log.info("session.reset", session_id=session.id, incarnation=record.incarnation)
         return fresh
 
@@ -544,17 +573,17 @@ class Sessions:
         return session
 
     def start_exec(
-        self, session_id: str, spec: ExecSpec, *, incarnation: int = 0
+        self, session_id: str, spec: ExecSpec, *, incarnation: int = 0, decision: str = ALLOWED
     ) -> tuple[Exec, bool]:
         """Start a command once in an active session; False if it is there already.
 
-        An incarnation of 0 means any.
+        An incarnation of 0 means any. The decision is why it may run, for the audit log.
         """
         self._refuse_if_draining()
         session = self._active(session_id)
         _check_incarnation(session, incarnation)
         session.touch()
-        return session.start_exec(spec)
+        return session.start_exec(spec, decision)
 
     @asynccontextmanager
     async def file_work(self, session_id: str, *, incarnation: int = 0) -> AsyncIterator[FileDesk]:
@@ -568,6 +597,9 @@ class Sessions:
             with session.files.at_work():
                 yield session.files
         except (FileWorkInterrupted, SandboxLost):
+            if session.is_active:
+                # A sandbox that dies takes its workers with it; which is heard first is chance.
+                await asyncio.sleep(LOSS_SECONDS)
             _check_active(session)
             raise
         _check_active(session)
@@ -601,13 +633,23 @@ class Sessions:
         if session_id in self._unsaved and not await self._save_end(session_id):
             self._save_ends()
 
+    def _say_farewell(self, session: Session) -> None:
+        """Forget the execs of an ended session. Not at once: whoever reads hears the end first."""
+        loop = asyncio.get_running_loop()
+        self._farewells[session] = loop.call_later(FAREWELL_SECONDS, self._forget_execs, session)
+
+    def _forget_execs(self, session: Session) -> None:
+        self._farewells.pop(session).cancel()
+        session.execs.delete()
+
     def _end(self, session: Session, state: SessionState, why: str) -> None:
         """End a session. Its files stay if its sandbox was lost: it may be opened again."""
         self._stop(session, state, why)
         if state != SessionState.LOST:
-            _say_farewell(session)
+            self._say_farewell(session)
         self._unsaved.add(session.id)
         self._save_ends()
+        self.house.journal.on_session_ended(session.record)
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
     def _stop(self, session: Session, state: SessionState, why: str) -> None:
@@ -809,11 +851,6 @@ def _check_active(session: Session) -> None:
 def _check_open(session: Session) -> None:
     if session.record.state == SessionState.CLOSED:
         raise SessionClosed(session.id)
-
-
-def _say_farewell(session: Session) -> None:
-    """Forget the execs of an ended session. Not at once: whoever reads hears the end first."""
-    asyncio.get_running_loop().call_later(FAREWELL_SECONDS, session.execs.delete)
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:

@@ -32,6 +32,8 @@ FRAME_COST = 1024
 bounds how many of them a hostile guest can make the daemon handle in one turn."""
 MAX_CHUNK = 1 << 16
 MAX_REFUSAL = 256
+NO_PROCESS = "no process could be started"
+"""How a refusal begins that another try a moment later may not meet."""
 MAX_GUEST_PAYLOAD = MAX_CHUNK + 64
 """Largest payload the daemon accepts."""
 MAX_DAEMON_PAYLOAD = 1 << 20

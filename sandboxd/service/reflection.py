@@ -13,6 +13,8 @@ from google.protobuf import descriptor_pool
 from grpc import aio
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from sandboxd_proto.v1 import call_status_pb2  # noqa: F401  # to be described; only clients use it
+
 SERVICE_V1 = "grpc.reflection.v1.ServerReflection"
 
 

@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from sandboxd.access import RateLimit
 from sandboxd.config import Config
+from sandboxd.journal import KeptJournal
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.entrance import Entrance
 from sandboxd.service.exec_service import ExecServicer
@@ -40,7 +41,7 @@ class AddressInUse(Exception):
 
 
 class ApiServer:
-    """Serves the API until it is stopped."""
+    """Serves the API until it is stopped. Its handlers can also be called without a server."""
 
     def __init__(
         self,
@@ -50,32 +51,36 @@ class ApiServer:
         execs: ExecServicer,
         files: FileServicer,
         admin: AdminServicer,
+        journal: KeptJournal,
         keyring: Keyring,
     ) -> None:
         self._config = config
         self._keyring = keyring
-        self._server = aio.server(options=_options(config.max_calls))
         guard = CallGuard(
             max_calls=config.max_calls,
             entrance=_entrance(config, keyring),
             idle_seconds=config.upload_idle_seconds,
+            journal=journal,
+            statistics=journal.statistics,
+            traces=journal.traces,
         )
-        self._server.add_generic_rpc_handlers(
-            (
-                guard.handler(_SESSIONS, sessions),
-                guard.handler(_EXECS, execs),
-                guard.handler(_FILES, files),
-                guard.handler(_ADMIN, admin),
-            )
+        self.handlers = (
+            guard.handler(_SESSIONS, sessions),
+            guard.handler(_EXECS, execs),
+            guard.handler(_FILES, files),
+            guard.handler(_ADMIN, admin),
         )
-        self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        if config.reflection:
-            add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
         self.port = 0
+        self.is_serving = False
 
     async def start(self) -> None:
         """Open the listeners and answer calls."""
+        self._server = aio.server(options=_options(self._config.max_calls))
+        self._server.add_generic_rpc_handlers(self.handlers)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if self._config.reflection:
+            add_reflection((*SERVICES, health.SERVICE_NAME), self._server)
         socket_path = self._config.api_socket
         self._listen_unix(socket_path)
         if self._config.host:
@@ -83,6 +88,7 @@ class ApiServer:
         await self._server.start()
         for service in ("", *SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self.is_serving = True
 
     def _listen_unix(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +118,7 @@ class ApiServer:
 
     async def announce_stop(self) -> None:
         """Tell whoever asks for health that we are leaving."""
+        self.is_serving = False
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:

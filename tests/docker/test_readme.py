@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.docker.daemon_process import running_daemon
 
 README = Path(__file__).parents[2] / "README.md"
 
 
-async def test_python_of_the_readme_prints_what_it_says() -> None:
+@pytest.mark.parametrize("name", ["sdk", "quickstart"])
+async def test_python_of_the_readme_prints_what_it_says(name: str) -> None:
     """The snippet runs unchanged but for the socket, under the default policy, and prints what its
     comments promise."""
-    match = re.search(
-        r"<!-- snippet: quickstart -->\n```python\n(.*?)```", README.read_text(), re.S
-    )
+    match = re.search(rf"<!-- snippet: {name} -->\n```python\n(.*?)```", README.read_text(), re.S)
     assert match
     async with running_daemon(SANDBOXD_COMMAND_POLICY="strict") as daemon:
         snippet = match[1].replace("/run/sandboxd/sandboxd.sock", str(daemon.socket))
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", snippet, stdout=asyncio.subprocess.PIPE
+            *(sys.executable, "-c", snippet),
+            env={**os.environ, "SANDBOXD_URL": f"unix:{daemon.socket}"},
+            stdout=asyncio.subprocess.PIPE,
         )
         stdout, _ = await process.communicate()
     promised = re.findall(r"print\(.*\)  # (.*)", snippet)

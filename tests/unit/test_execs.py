@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from sandboxd.errors import CommandNotStartable, InvalidRequest, RequestTooLarge, SandboxLost
 from sandboxd.exec_spec import ExecSpec, new_exec_id
-from sandboxd.execs import Batch, Exec, Reason
+from sandboxd.execs import RETRY_SECONDS, Batch, Exec, Reason
 from sandboxd.guest.frames import (
     FRAME_COST,
     MAX_CHUNK,
     MAX_DAEMON_PAYLOAD,
+    NO_PROCESS,
     WINDOW,
     Cause,
     Ending,
@@ -176,6 +177,14 @@ async def test_refused_command_never_began(session: Session) -> None:
         with pytest.raises(CommandNotStartable, match="no such directory"):
             await read(execution)
     assert len(session.execs) == 0
+
+
+async def test_command_without_a_process_may_be_tried_again(session: Session) -> None:
+    """What another try may cure is told apart from what it cannot."""
+    for why, seconds in ((NO_PROCESS, RETRY_SECONDS), ("no such directory", None)):
+        with pytest.raises(CommandNotStartable) as caught:
+            await started(session, shell=f"refuse {why}", exec_id=f"e{seconds}").wait()
+        assert caught.value.retry_after_seconds == seconds
 
 
 async def test_swept_command_says_so(session: Session, guests: FakeGuests) -> None:

@@ -41,7 +41,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     SESSION_RECREATED: _ErrorReason.ValueType  # 8
     """The session is on another incarnation than the request names. FAILED_PRECONDITION."""
     COMMAND_NOT_STARTABLE: _ErrorReason.ValueType  # 9
-    """Directory, program or shell of the command does not exist. FAILED_PRECONDITION."""
+    """Directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: there was
+    no process for it just then; try again under another exec id.
+    """
     POOL_EXHAUSTED: _ErrorReason.ValueType  # 10
     """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     EXEC_LIMIT_REACHED: _ErrorReason.ValueType  # 11
@@ -136,7 +138,9 @@ SESSION_CLOSED: ErrorReason.ValueType  # 7
 SESSION_RECREATED: ErrorReason.ValueType  # 8
 """The session is on another incarnation than the request names. FAILED_PRECONDITION."""
 COMMAND_NOT_STARTABLE: ErrorReason.ValueType  # 9
-"""Directory, program or shell of the command does not exist. FAILED_PRECONDITION."""
+"""Directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: there was
+no process for it just then; try again under another exec id.
+"""
 POOL_EXHAUSTED: ErrorReason.ValueType  # 10
 """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 EXEC_LIMIT_REACHED: ErrorReason.ValueType  # 11

@@ -1,0 +1,119 @@
+"""What users of the SDK wait for, with a daemon in the process and with one beside it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from benchmarks.daemon import Daemon
+from benchmarks.race import Contestant, median, race
+from benchmarks.table import Group
+from sandboxd_client import AsyncSandbox, AsyncSandboxClient
+
+MEGABYTE = os.urandom(1 << 20)
+GOALS = {
+    "open a session": (50.0, 120.0),
+    "execute `true`": (15.0, 45.0),
+    "upload 1 MB": (80.0, 150.0),
+    "download 1 MB": (75.0, 140.0),
+    "list files": (10.0, 35.0),
+}
+"""Milliseconds that were promised for local and remote mode."""
+OPENING_PAUSE = 0.5
+"""For the pool to replace the sandbox that was taken, so that each is warm."""
+
+Operation = Callable[[], Awaitable[object]]
+
+
+async def sdk(daemon: Daemon, *, rounds: int, seconds: float) -> tuple[Group, dict[str, float]]:
+    """A row per operation, and the worst ratio to the goals of each mode."""
+    async with (
+        _local_client() as local,
+        AsyncSandboxClient(server_url=daemon.unix_target) as remote,
+    ):
+        samples: dict[str, list[float]] = {}
+        for mode, client in (("local", local), ("remote", remote)):
+            await client.get_or_create_session("bench", f"sdk-{mode}")
+            await client.upload_file_from_bytes("large.bin", MEGABYTE)
+        operations = [
+            (f"{name}, {mode}", call)
+            for mode, client in (("local", local), ("remote", remote))
+            for name, call in _operations(client.sandbox).items()
+        ]
+        contestants = [Contestant(name=name, call=_timed(call)) for name, call in operations]
+        samples |= await race(contestants, rounds=rounds, seconds=seconds)
+        openings = [
+            Contestant(
+                name=f"open a session, {mode}",
+                call=_opening(client, mode),
+                aftermath_seconds=OPENING_PAUSE,
+            )
+            for mode, client in (("local", local), ("remote", remote))
+        ]
+        samples |= await race(openings, rounds=max(5, rounds // 10), seconds=seconds)
+    return _group(samples)
+
+
+@asynccontextmanager
+async def _local_client() -> AsyncIterator[AsyncSandboxClient]:
+    shared_state = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd"))
+    runtime = os.environ.get("SANDBOXD_GUEST_RUNTIME") or shared_state / "runtime" / "current"
+    with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
+        settings = {
+            "state_dir": Path(name) / "state",
+            "run_dir": Path(name) / "run",
+            "guest_runtime": Path(runtime),
+            "pool_size": 3,
+        }
+        async with AsyncSandboxClient(mode="local", local_settings=settings) as client:
+            yield client
+
+
+def _operations(sandbox: AsyncSandbox) -> dict[str, Operation]:
+    return {
+        "execute `true`": lambda: sandbox.commands.run("true", check=True),
+        "upload 1 MB": lambda: sandbox.files.write("large.bin", MEGABYTE),
+        "download 1 MB": lambda: sandbox.files.read("large.bin", format="bytes"),
+        "list files": lambda: sandbox.files.list(recursive=True),
+    }
+
+
+def _timed(call: Operation) -> Callable[[], Awaitable[float]]:
+    async def timed() -> float:
+        began = time.perf_counter()
+        await call()
+        return time.perf_counter() - began
+
+    return timed
+
+
+def _opening(client: AsyncSandboxClient, mode: str) -> Callable[[], Awaitable[float]]:
+    numbers = itertools.count()
+
+    async def opened() -> float:
+        began = time.perf_counter()
+        await client.get_or_create_session("bench", f"sdk-{mode}-{next(numbers)}")
+        took = time.perf_counter() - began
+        await client.close_session()
+        return took
+
+    return opened
+
+
+def _group(samples: dict[str, list[float]]) -> tuple[Group, dict[str, float]]:
+    rows: dict[str, dict[str, float]] = {}
+    worst = {"local": 0.0, "remote": 0.0}
+    for name, goals in GOALS.items():
+        row: dict[str, float] = {}
+        for mode, goal in zip(("local", "remote"), goals, strict=True):
+            p50 = median(samples[f"{name}, {mode}"]) * 1000
+            row |= {f"{mode}_p50_ms": p50, f"{mode}_goal_ms": goal, f"{mode}_of_goal": p50 / goal}
+            worst[mode] = max(worst[mode], p50 / goal)
+        rows[name] = row
+    ratios = {f"sdk_{mode}_worst_of_goal": ratio for mode, ratio in worst.items()}
+    return Group("the SDK, against its goals", rows), ratios

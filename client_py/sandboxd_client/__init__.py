@@ -1,0 +1,105 @@
+"""Sandboxes for AI agents, from Python.
+
+`SandboxClient` has one method per thing to do, `Sandbox` is the fuller face. They find the daemon
+at SANDBOXD_URL, or on the local socket. Both exist as `AsyncSandboxClient` and `AsyncSandbox` too,
+with the same methods to `await` (`close` is `aclose` there). With `mode="local"` the daemon runs in
+the process itself, which takes the install with the extra `daemon`.
+
+Over the network: SANDBOXD_TOKEN (or `token=`) is sent with every call; for `https://`,
+SANDBOXD_CA_FILE says whom to trust, SANDBOXD_CLIENT_CERT and SANDBOXD_CLIENT_KEY what to show.
+
+Example:
+    from sandboxd_client import Sandbox
+
+    with Sandbox.open("ada", "conversation-42") as sandbox:
+        sandbox.files.write("numbers.txt", "1\\n2\\n3\\n")
+        result = sandbox.commands.run("awk '{s += $1} END {print s}' numbers.txt")
+        print(result.stdout, result.exit_code)
+"""
+
+from sandboxd_client.client import AsyncSandboxClient
+from sandboxd_client.command_handle import AsyncCommandHandle
+from sandboxd_client.command_stream import AsyncCommandStream
+from sandboxd_client.commands import AsyncCommands
+from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothing else
+from sandboxd_client.errors import __all__ as _errors
+from sandboxd_client.files import AsyncFiles, AsyncFileWatch
+from sandboxd_client.results import (
+    CommandInfo,
+    CommandResult,
+    DownloadedFile,
+    FileEvent,
+    FileInfo,
+    FileListing,
+    GlobResult,
+    GrepMatch,
+    GrepResult,
+    ListedFile,
+    OutputChunk,
+    OutputGap,
+    OutputMatch,
+    OutputPreview,
+    OutputSlice,
+    SessionInfo,
+    TextPage,
+    TransferReport,
+    UploadResult,
+    Usage,
+)
+from sandboxd_client.sandbox import AsyncSandbox
+from sandboxd_client.settings import Timeouts
+from sandboxd_client.sync import (
+    CommandHandle,
+    Commands,
+    CommandStream,
+    Files,
+    FileWatch,
+    Pty,
+    Sandbox,
+    SandboxClient,
+    Shell,
+)
+from sandboxd_client.terminals import AsyncPty, AsyncShell
+
+__all__ = [
+    "AsyncCommandHandle",
+    "AsyncCommandStream",
+    "AsyncCommands",
+    "AsyncFileWatch",
+    "AsyncFiles",
+    "AsyncPty",
+    "AsyncSandbox",
+    "AsyncSandboxClient",
+    "AsyncShell",
+    "CommandHandle",
+    "CommandInfo",
+    "CommandResult",
+    "CommandStream",
+    "Commands",
+    "DownloadedFile",
+    "FileEvent",
+    "FileInfo",
+    "FileListing",
+    "FileWatch",
+    "Files",
+    "GlobResult",
+    "GrepMatch",
+    "GrepResult",
+    "ListedFile",
+    "OutputChunk",
+    "OutputGap",
+    "OutputMatch",
+    "OutputPreview",
+    "OutputSlice",
+    "Pty",
+    "Sandbox",
+    "SandboxClient",
+    "SessionInfo",
+    "Shell",
+    "TextPage",
+    "Timeouts",
+    "TransferReport",
+    "UploadResult",
+    "Usage",
+    *_errors,
+]

@@ -1,0 +1,52 @@
+"""Both ends of what a command wrote, within a bound."""
+
+from __future__ import annotations
+
+from sandboxd_proto.v1.exec_pb2 import CapturedOutput
+
+MAX_BYTES = 1 << 20
+"""Of each stream; as much as the daemon itself returns at once."""
+
+
+class Capture:
+    """Keeps the beginning and the end of a stream."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._head_room = max_bytes // 2
+        self._tail_room = max_bytes - self._head_room
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._omitted = 0
+
+    def add(self, data: bytes) -> None:
+        taken = 0
+        if not self._omitted and not self._tail:
+            taken = min(self._head_room - len(self._head), len(data))
+            self._head += data[:taken]
+        self._tail += data[taken:]
+        # Cut now and then, not for every piece.
+        if len(self._tail) > 2 * self._tail_room:
+            self._cut()
+
+    def skip(self, count: int) -> None:
+        """Bytes that never arrived: what is kept from before them stays at the beginning."""
+        room = self._head_room - len(self._head)
+        if not self._omitted and room > 0:
+            self._head += self._tail[:room]
+            del self._tail[:room]
+        self._omitted += count + len(self._tail)
+        self._tail.clear()
+
+    def output(self) -> CapturedOutput:
+        self._cut()
+        return CapturedOutput(
+            data=bytes(self._head + self._tail),
+            omitted_bytes=self._omitted,
+            omitted_at=len(self._head),
+        )
+
+    def _cut(self) -> None:
+        excess = len(self._tail) - self._tail_room
+        if excess > 0:
+            del self._tail[:excess]
+            self._omitted += excess

@@ -1,0 +1,363 @@
+"""The client: one method per thing to do, in the session that was opened last."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TypeAlias, TypeVar
+
+from sandboxd_client import methods
+from sandboxd_client.connection import Connection, acquire, release
+from sandboxd_client.errors import (
+    NoSessionError,
+    SandboxLostError,
+    SessionExpiredError,
+    SessionNotFoundError,
+    SessionRecreatedError,
+)
+from sandboxd_client.results import (
+    CommandResult,
+    DownloadedFile,
+    FileListing,
+    SessionInfo,
+    UploadResult,
+)
+from sandboxd_client.sandbox import AsyncSandbox, sandbox_of
+from sandboxd_client.session import close_session, get_session, open_session
+from sandboxd_client.settings import Mode, Timeouts, resolve
+from sandboxd_proto.v1 import admin_service_pb2, session_pb2
+from sandboxd_proto.v1 import session_service_pb2 as pb
+
+Thread: TypeAlias = tuple[str, str]
+"""A user and a conversation."""
+T = TypeVar("T")
+
+_REOPENED = (
+    SessionExpiredError,
+    SandboxLostError,
+    SessionRecreatedError,
+    SessionNotFoundError,
+)
+_numbers = itertools.count()
+_selected: ContextVar[Mapping[int, Thread]] = ContextVar("selected", default={})  # noqa: B039
+"""By client: which thread this task or thread of the program works on. Where one client serves many
+conversations at once, they must not meet in each other's workspace between two calls."""
+
+
+class AsyncSandboxClient:
+    """A client that keeps a session per (user, thread) and works in the one opened last.
+
+    "Last" is meant per asyncio task (or thread of the program): tasks that share a client do not
+    change each other's session. Which daemon: `server_url` (`unix:`, `http://`, `https://`,
+    `grpc://`, `host:port`), or SANDBOXD_URL, or the local socket; with `mode="local"` one in this
+    process, whose settings are `local_settings` and the environment.
+
+    `async with` closes the sessions that it opened and frees the connection.
+
+    Example:
+        async with AsyncSandboxClient() as client:
+            await client.get_or_create_session(user_id="ada", thread_id="42")
+            result = await client.execute("echo hello")
+            print(result["stdout"], result.exit_code)
+    """
+
+    def __init__(
+        self,
+        mode: Mode | None = None,
+        server_url: str | None = None,
+        *,
+        token: str | None = None,
+        timeouts: Timeouts | None = None,
+        local_settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._settings = resolve(mode, server_url, token=token, local_settings=local_settings)
+        self._timeouts = timeouts or Timeouts()
+        self._connection: Connection | None = None
+        self._number = next(_numbers)
+        self._threads: dict[Thread, tuple[SessionInfo, float | None]] = {}
+
+    @property
+    def mode(self) -> str:
+        """`local` or `remote`."""
+        return self._settings.mode
+
+    @property
+    def user_id(self) -> str | None:
+        """Whose session is worked in; None before one is opened."""
+        thread = self._current()
+        return thread[0] if thread else None
+
+    @property
+    def thread_id(self) -> str | None:
+        """The conversation that is worked on. Set it to go back to one that this client opened."""
+        thread = self._current()
+        return thread[1] if thread else None
+
+    @thread_id.setter
+    def thread_id(self, thread_id: str) -> None:
+        user_id = self.user_id
+        known = [one for one in self._threads if one[1] == thread_id]
+        chosen = next((one for one in known if one[0] == user_id), None)
+        if chosen is None and len(known) == 1:
+            chosen = known[0]
+        if chosen is None:
+            raise NoSessionError(
+                f"This client has opened no session for thread {thread_id!r}; call "
+                "get_or_create_session() first."
+            )
+        self._select(chosen)
+
+    @property
+    def session_id(self) -> str | None:
+        """Id of the session that is worked in; None before one is opened."""
+        thread = self._current()
+        return self._threads[thread][0].session_id if thread else None
+
+    @property
+    def sandbox(self) -> AsyncSandbox:
+        """The session that is worked in, with all its commands, files, shells and terminals."""
+        _, info = self._session()
+        assert self._connection is not None
+        return sandbox_of(self._connection, info)
+
+    async def __aenter__(self) -> AsyncSandboxClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            for thread in list(self._threads):
+                await self._close(thread)
+        finally:
+            await self.aclose()
+
+    async def get_or_create_session(
+        self,
+        user_id: str,
+        thread_id: str,
+        timeout_minutes: float | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> SessionInfo:
+        """Open the session of a conversation, or attach to it; later calls work in it.
+
+        `timeout_minutes` is how long it lives without use (30 if not given).
+
+        Example:
+            info = await client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
+            print(info["session_id"], info["status"])
+        """
+        idle_seconds = None if timeout_minutes is None else timeout_minutes * 60
+        info = await open_session(
+            await self._connected(),
+            user_id,
+            thread_id,
+            idle_seconds=idle_seconds,
+            metadata=metadata,
+            env=env,
+        )
+        self._threads[user_id, thread_id] = info, idle_seconds
+        self._select((user_id, thread_id))
+        return info
+
+    async def execute(
+        self, command: str, timeout: float | None = None, auto_retry: bool = True
+    ) -> CommandResult:
+        """Run a command line and wait for its end. Non-zero exits and time-outs are results.
+
+        If the session has expired or lost its sandbox before the command could begin, it is opened
+        again and the command run there, once; `result.session` then tells. Without `auto_retry`, or
+        where it is not certain that the command did not begin, that is an error.
+
+        Example:
+            result = await client.execute("python3 -c 'print(6 * 7)'", timeout=10)
+            print(result["stdout"], result["exit_code"], result["execution_time_ms"])
+        """
+        result, reopened = await self._in_session(
+            lambda sandbox: sandbox.commands.run(command, timeout=timeout), auto_retry=auto_retry
+        )
+        result.session = reopened
+        return result
+
+    async def upload_file(
+        self, file_path: str | os.PathLike[str], remote_name: str | None = None
+    ) -> UploadResult:
+        """Send a file of this machine to the workspace; without `remote_name` under its own name.
+
+        Example:
+            await client.upload_file("report.csv", remote_name="input.csv")
+        """
+        info, _ = await self._in_session(
+            lambda sandbox: sandbox.files.upload(file_path, remote_name)
+        )
+        return UploadResult.of(self._session()[1], info)
+
+    async def upload_file_from_bytes(self, filename: str, file_data: bytes) -> UploadResult:
+        """Write bytes to a file of the workspace.
+
+        Example:
+            await client.upload_file_from_bytes("input.json", b"[1, 2, 3]")
+        """
+        info, _ = await self._in_session(lambda sandbox: sandbox.files.write(filename, file_data))
+        return UploadResult.of(self._session()[1], info)
+
+    async def download_file(
+        self, remote_name: str, local_path: str | os.PathLike[str] | None = None
+    ) -> DownloadedFile:
+        """Fetch a file; returns the path it was written to, by default in the current directory.
+
+        Example:
+            await client.upload_file_from_bytes("output.csv", b"a,b")
+            path = await client.download_file("output.csv", local_path="output.csv")
+        """
+        return DownloadedFile(await self.sandbox.files.download(remote_name, local_path))
+
+    async def list_files(self) -> FileListing:
+        """All files of the workspace, with totals.
+
+        Example:
+            files = await client.list_files()
+            print(files["total_files"], files["total_size_bytes"])
+        """
+        entries = await self.sandbox.files.list(recursive=True)
+        return FileListing.of(self._session()[1], entries)
+
+    async def close_session(self) -> None:
+        """End the session that is worked in, with its files. Without one there is nothing to do.
+
+        Example:
+            await client.get_or_create_session("ada", "conversation-42")
+            await client.close_session()
+        """
+        thread = self._current()
+        if thread is not None:
+            await self._close(thread)
+
+    async def reset_session(self) -> SessionInfo:
+        """Start the session afresh: files go, but project_files/ stays.
+
+        Example:
+            await client.reset_session()
+        """
+        thread, _ = self._session()
+        info = await self.sandbox.reset()
+        self._threads[thread] = info, self._threads[thread][1]
+        return info
+
+    async def get_session(self, session_id: str) -> SessionInfo:
+        """Any session of the daemon, also one that ended lately; does not count as use.
+
+        Example:
+            print((await client.get_session(client.session_id)).state)
+        """
+        return await get_session(await self._connected(), session_id)
+
+    async def list_sessions(
+        self,
+        *,
+        user_id: str = "",
+        thread_id: str = "",
+        state: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Sequence[SessionInfo]:
+        """Sessions of the daemon, oldest first, by user, thread, state (`active`, ...) or labels.
+
+        Example:
+            for session in await client.list_sessions(state="active"):
+                print(session.session_id, session.user_id, session.expires_at)
+        """
+        connection = await self._connected()
+        request = pb.ListSessionsRequest(
+            user_id=user_id, thread_id=thread_id, metadata=metadata or {}
+        )
+        if state is not None:
+            request.state = session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}")
+        found: list[SessionInfo] = []
+        while True:
+            page = await connection.call(methods.LIST_SESSIONS, request)
+            found += map(SessionInfo.of, page.sessions)
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return found
+
+    async def server_status(self) -> admin_service_pb2.GetStatusResponse:
+        """What the daemon is doing: version, pool, engine, isolation in force.
+
+        Example:
+            status = await client.server_status()
+            print(status.version, status.pool.warm, status.active_sessions)
+        """
+        connection = await self._connected()
+        return await connection.call(methods.GET_STATUS, admin_service_pb2.GetStatusRequest())
+
+    async def aclose(self) -> None:
+        """Free the connection. Sessions stay open until they expire.
+
+        Example:
+            client = AsyncSandboxClient()
+            await client.server_status()
+            await client.aclose()
+        """
+        connection, self._connection = self._connection, None
+        self._threads.clear()
+        _selected.set({k: v for k, v in _selected.get().items() if k != self._number})
+        if connection is not None:
+            await release(self._settings)
+
+    # --- the session that is worked in ---
+
+    def _current(self) -> Thread | None:
+        chosen = _selected.get().get(self._number)
+        if chosen is None and len(self._threads) == 1:
+            chosen = next(iter(self._threads))  # it can be no other
+        return chosen if chosen in self._threads else None
+
+    def _select(self, thread: Thread) -> None:
+        _selected.set({**_selected.get(), self._number: thread})
+
+    def _session(self) -> tuple[Thread, SessionInfo]:
+        thread = self._current()
+        if thread is None:
+            several = " It counts for the task, or thread, that calls it." if self._threads else ""
+            raise NoSessionError(f"No active session. Call get_or_create_session() first.{several}")
+        return thread, self._threads[thread][0]
+
+    async def _close(self, thread: Thread) -> None:
+        info, _ = self._threads.pop(thread)
+        await close_session(await self._connected(), info.session_id)
+
+    async def _in_session(
+        self, work: Callable[[AsyncSandbox], Awaitable[T]], *, auto_retry: bool = True
+    ) -> tuple[T, SessionInfo | None]:
+        """Do it in the session; in a reopened one if the session turned out to have ended before.
+
+        The second part of the answer is the session where it was reopened.
+        """
+        thread, _ = self._session()
+        try:
+            return await work(self.sandbox), None
+        except _REOPENED as error:
+            if not auto_retry or error.may_have_begun:
+                raise
+        idle_seconds = self._threads[thread][1]
+        info = await open_session(await self._connected(), *thread, idle_seconds=idle_seconds)
+        self._threads[thread] = info, idle_seconds
+        assert self._connection is not None
+        return await work(sandbox_of(self._connection, info)), info
+
+    async def _connected(self) -> Connection:
+        if self._connection is None:
+            connection = await acquire(self._settings, self._timeouts)
+            if self._connection is None:
+                self._connection = connection
+            else:
+                await release(self._settings)  # another task was quicker
+        return self._connection

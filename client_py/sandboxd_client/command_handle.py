@@ -1,0 +1,299 @@
+"""A command that was started: watch it, feed it, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal as signals
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from sandboxd_client import methods
+from sandboxd_client.command_stream import AsyncCommandStream
+from sandboxd_client.errors import CallTimeoutError, ExecEndedError
+from sandboxd_client.exec_stream import ExecStream
+from sandboxd_client.results import (
+    CommandInfo,
+    CommandResult,
+    OutputChunk,
+    OutputMatch,
+    OutputPreview,
+    OutputSlice,
+    StreamName,
+)
+from sandboxd_client.session import SessionHold, duration
+from sandboxd_proto.v1 import exec_pb2
+from sandboxd_proto.v1 import exec_service_pb2 as pb
+
+OutputCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
+"""Is given text as it is written; may be a coroutine function."""
+
+MAX_STDIN_BYTES = 1 << 20
+_STREAMS: dict[StreamName, exec_pb2.OutputStream.ValueType] = {
+    "stdout": exec_pb2.OUTPUT_STREAM_STDOUT,
+    "stderr": exec_pb2.OUTPUT_STREAM_STDERR,
+}
+
+
+class AsyncCommandHandle:
+    """A command that was started. It runs on whether or not somebody looks.
+
+    Example:
+        command = await sandbox.commands.run("read x; echo got $x", background=True)
+        await command.send_stdin("42\\n")
+        print((await command.wait()).stdout)
+    """
+
+    def __init__(
+        self,
+        hold: SessionHold,
+        started: exec_pb2.Exec,
+        *,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+        queued: pb.ExecRequest | None = None,
+        is_ours: bool = False,
+    ) -> None:
+        self._hold = hold
+        self._exec_id = started.exec_id
+        self._seconds = started.timeout.seconds + started.timeout.nanos / 1e9
+        self._callbacks: dict[StreamName, OutputCallback | None] = {
+            "stdout": on_stdout,
+            "stderr": on_stderr,
+        }
+        self._queued = queued
+        self._stdin_offset = 0 if is_ours else None
+        self._stdin_lock = asyncio.Lock()
+        self._result: CommandResult | None = None
+
+    @property
+    def exec_id(self) -> str:
+        """Names the command in its session."""
+        return self._exec_id
+
+    @property
+    def result(self) -> CommandResult | None:
+        """How it ended; None until a stream or `wait` of this handle has seen it."""
+        return self._result
+
+    def stream(self, *, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncCommandStream:
+        """Its output as it is written, from the beginning or from given positions on.
+
+        Iterate over it, best in a `with` block: leaving that ends the call, not the command. A lost
+        connection or a restart of the daemon does not end the iteration: it goes on at the next
+        byte. After the last piece `result` is there.
+
+        Example:
+            command = await sandbox.commands.run("seq 3; sleep 0.1; seq 4 6", background=True)
+            async with command.stream() as events:
+                async for event in events:
+                    print(event)
+            print(events.result.exit_code)
+        """
+        source = ExecStream(
+            self._hold,
+            self._exec_id,
+            timeout=self._seconds + self._hold.connection.timeouts.transfer,
+            stdout_offset=stdout_offset,
+            stderr_offset=stderr_offset,
+            queued=self._queued,
+        )
+        is_whole = not stdout_offset and not stderr_offset
+        return AsyncCommandStream(self._exec_id, source, self._ended if is_whole else None)
+
+    def _ended(self, result: CommandResult) -> None:
+        self._result = result
+
+    async def wait(self, timeout: float | None = None, *, check: bool = False) -> CommandResult:
+        """Wait for its end, for at most `timeout` seconds, then CallTimeoutError.
+
+        Example:
+            command = await sandbox.commands.run("sleep 0.1; exit 3", background=True)
+            print((await command.wait()).exit_code)
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                result = self._result or await self._watch()
+        except TimeoutError as error:
+            if isinstance(error, CallTimeoutError):
+                raise
+            raise CallTimeoutError(
+                f"The command still runs after {timeout:g} s of waiting; wait again, or kill it."
+            ) from None
+        return result.check() if check else result
+
+    async def _watch(self) -> CommandResult:
+        async with self.stream() as events:
+            async for event in events:
+                if isinstance(event, OutputChunk):
+                    await self._tell(event)
+        assert events.result is not None
+        return events.result
+
+    async def _tell(self, chunk: OutputChunk) -> None:
+        callback = self._callbacks[chunk.stream]
+        if callback is not None and chunk.text:
+            answer = callback(chunk.text)
+            if inspect.isawaitable(answer):
+                await answer
+
+    async def send_stdin(self, data: str | bytes) -> None:
+        """Write to its standard input; waits while the command is slow to read.
+
+        Example:
+            command = await sandbox.commands.run("cat", background=True)
+            await command.send_stdin("hello")
+            await command.close_stdin()
+        """
+        rest = memoryview(data.encode() if isinstance(data, str) else data)
+        async with self._stdin_lock:
+            while rest:
+                await self._write(bytes(rest[:MAX_STDIN_BYTES]))
+                rest = rest[MAX_STDIN_BYTES:]
+
+    async def close_stdin(self) -> None:
+        """Let the command see the end of its input.
+
+        Example:
+            command = await sandbox.commands.run("wc -c", background=True, stdin="12345")
+            await command.close_stdin()
+            print((await command.wait()).stdout)
+        """
+        async with self._stdin_lock:
+            await self._write(b"", eof=True)
+
+    async def _write(self, data: bytes, *, eof: bool = False) -> None:
+        connection = self._hold.connection
+        if self._stdin_offset is None:
+            self._stdin_offset = 0
+            await self._write(b"")  # tells how far others have written
+        request = pb.WriteStdinRequest(
+            session_id=self._hold.id,
+            exec_id=self._exec_id,
+            offset=self._stdin_offset,
+            data=data,
+            eof=eof,
+        )
+        seconds = self._seconds + connection.timeouts.call
+        taken = await connection.call(methods.WRITE_STDIN, request, timeout=seconds)
+        self._stdin_offset = taken.next_offset
+
+    async def kill(self) -> bool:
+        """End it with SIGKILL; False if it had ended.
+
+        Example:
+            command = await sandbox.commands.run("sleep 60", background=True)
+            await command.kill()
+            print((await command.wait()).signal)
+        """
+        return await send_signal(self._hold, self._exec_id, signals.SIGKILL)
+
+    async def send_signal(self, number: int) -> bool:
+        """Send a signal to its processes; False if it had ended.
+
+        Example:
+            command = await sandbox.commands.run("sleep 60", background=True)
+            await command.send_signal(2)
+            print((await command.wait()).signal)
+        """
+        return await send_signal(self._hold, self._exec_id, number)
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Change the size of its terminal.
+
+        Example:
+            terminal = await sandbox.pty.create(["python3", "-i"])
+            await terminal.resize(40, 120)
+            await terminal.kill()
+        """
+        size = exec_pb2.Terminal(rows=rows, columns=columns)
+        request = pb.ResizeExecRequest(
+            session_id=self._hold.id, exec_id=self._exec_id, terminal=size
+        )
+        await self._hold.connection.call(methods.RESIZE_EXEC, request)
+
+    async def info(self) -> CommandInfo:
+        """The command as it is now.
+
+        Example:
+            command = await sandbox.commands.run("sleep 1", background=True)
+            print((await command.info()).state)
+        """
+        request = pb.WaitExecRequest(session_id=self._hold.id, exec_id=self._exec_id)
+        request.timeout.CopyFrom(duration(0))
+        return CommandInfo.of((await self._hold.connection.call(methods.WAIT_EXEC, request)).exec)
+
+    async def read_output(
+        self, stream: StreamName = "stdout", *, offset: int = 0, max_bytes: int = 65536
+    ) -> OutputSlice:
+        """Kept output by position, also after the end, for as long as the daemon remembers it.
+
+        Example:
+            command = await sandbox.commands.run("seq 100000", background=True)
+            await command.wait()
+            print((await command.read_output(offset=1000, max_bytes=20)).data)
+        """
+        request = pb.ReadOutputRequest(
+            session_id=self._hold.id,
+            exec_id=self._exec_id,
+            stream=_STREAMS[stream],
+            offset=offset,
+            max_bytes=max_bytes,
+        )
+        return OutputSlice.of(await self._hold.connection.call(methods.READ_OUTPUT, request))
+
+    async def search_output(
+        self,
+        pattern: str,
+        *,
+        stream: StreamName | None = None,
+        max_matches: int = 100,
+        context_lines: int = 0,
+    ) -> list[OutputMatch]:
+        """Lines of kept output that match a regular expression (RE2 syntax).
+
+        Example:
+            command = await sandbox.commands.run("seq 1000", background=True)
+            await command.wait()
+            print([match.line for match in await command.search_output("^99.$")])
+        """
+        request = pb.SearchOutputRequest(
+            session_id=self._hold.id,
+            exec_id=self._exec_id,
+            pattern=pattern,
+            max_matches=max_matches,
+            context_lines=context_lines,
+        )
+        if stream is not None:
+            request.stream = _STREAMS[stream]
+        found = await self._hold.connection.call(methods.SEARCH_OUTPUT, request)
+        return [OutputMatch.of(one) for one in found.matches]
+
+    async def preview_output(
+        self, *, max_bytes: int = 16384, collapse: bool = True
+    ) -> tuple[OutputPreview, OutputPreview]:
+        """Beginning and end of stdout and of stderr, in a size that a model can read.
+
+        Example:
+            command = await sandbox.commands.run("seq 100000", background=True)
+            await command.wait()
+            stdout, stderr = await command.preview_output(max_bytes=200)
+            print(stdout.text)
+        """
+        request = pb.PreviewOutputRequest(
+            session_id=self._hold.id,
+            exec_id=self._exec_id,
+            max_bytes=max_bytes,
+            collapse=collapse,
+        )
+        found = await self._hold.connection.call(methods.PREVIEW_OUTPUT, request)
+        return OutputPreview.of(found.stdout), OutputPreview.of(found.stderr)
+
+
+async def send_signal(hold: SessionHold, exec_id: str, number: int) -> bool:
+    request = pb.SignalExecRequest(session_id=hold.id, exec_id=exec_id, signal=number)
+    try:
+        await hold.connection.call(methods.SIGNAL_EXEC, request)
+    except ExecEndedError:
+        return False
+    return True

@@ -1,0 +1,286 @@
+"""Commands of a sandbox: run them, start them, find them again."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal as signals
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Literal, overload
+
+from sandboxd_client import methods
+from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback, send_signal
+from sandboxd_client.connection import BackOff
+from sandboxd_client.errors import (
+    CommandNotStartableError,
+    ConnectionLostError,
+    ExecEndedError,
+    SandboxError,
+)
+from sandboxd_client.results import CommandInfo, CommandResult
+from sandboxd_client.session import SessionHold, duration
+from sandboxd_proto.v1 import exec_pb2
+from sandboxd_proto.v1 import exec_service_pb2 as pb
+
+
+class AsyncCommands:
+    """Commands of a sandbox.
+
+    Example:
+        result = await sandbox.commands.run("echo hello")
+        print(result.stdout, result.exit_code)
+    """
+
+    def __init__(self, hold: SessionHold) -> None:
+        self._hold = hold
+
+    @overload
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: Literal[False] = False,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        no_output_timeout: float | None = None,
+        stdin: str | bytes | None = None,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+        check: bool = False,
+        shell: str | None = None,
+        exec_id: str | None = None,
+    ) -> CommandResult: ...
+
+    @overload
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: Literal[True],
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        no_output_timeout: float | None = None,
+        stdin: str | bytes | None = None,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+        check: bool = False,
+        shell: str | None = None,
+        exec_id: str | None = None,
+    ) -> AsyncCommandHandle: ...
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: bool = False,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        no_output_timeout: float | None = None,
+        stdin: str | bytes | None = None,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+        check: bool = False,
+        shell: str | None = None,
+        exec_id: str | None = None,
+    ) -> CommandResult | AsyncCommandHandle:
+        """Run a command and wait for its end; with `background=True` only start it.
+
+        A string is a line for bash, a list a program with its arguments. `timeout` is how many
+        seconds it may run (30 if not given); timing out or exiting non-zero is a result, unless
+        `check` is set. `on_stdout` and `on_stderr` are given text as it is written; of a background
+        command, while something waits for it. A background command gets a standard input that the
+        handle writes to, which starts with `stdin`. With `shell` it runs in that named shell. Calls
+        with the same `exec_id` run the command once.
+
+        Example:
+            result = await sandbox.commands.run("sort", stdin="b\\na\\n")
+            print(result.stdout)
+            server = await sandbox.commands.run("python3 -m http.server", background=True)
+            await server.kill()
+        """
+        request = exec_request(
+            self._hold,
+            command,
+            exec_id=exec_id,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
+            no_output_timeout=no_output_timeout,
+            shell=shell,
+        )
+        request.stdin = background or stdin is not None
+        if background:
+            handle = await start_exec(self._hold, request, on_stdout=on_stdout, on_stderr=on_stderr)
+            if stdin is not None:
+                await handle.send_stdin(stdin)
+            return handle
+
+        async def once() -> CommandResult:
+            if stdin is None and on_stdout is None and on_stderr is None:
+                return await self._run(request)
+            handle = await start_exec(self._hold, request, on_stdout=on_stdout, on_stderr=on_stderr)
+            return await _finished(handle, stdin)
+
+        back_off = BackOff(self._hold.connection.timeouts.call)
+        while True:
+            try:
+                result = await once()
+                return result.check() if check else result
+            except CommandNotStartableError as error:
+                # There was no process for it just then. It never ran, so another one is safe.
+                if error.retry_after_seconds is None or exec_id is not None:
+                    raise
+                await back_off.pause(error)
+                request.exec_id = new_exec_id()
+
+    async def list(self, *, running: bool = False) -> Sequence[CommandInfo]:
+        """The commands of the session, newest first: those that run and those that ended lately.
+
+        Example:
+            for command in await sandbox.commands.list(running=True):
+                print(command.exec_id, command.command)
+        """
+        state = exec_pb2.EXEC_STATE_RUNNING if running else exec_pb2.EXEC_STATE_UNSPECIFIED
+        found: list[CommandInfo] = []
+        token = ""
+        while True:
+            page = await self._hold.connection.call(
+                methods.LIST_EXECS,
+                pb.ListExecsRequest(session_id=self._hold.id, state=state, page_token=token),
+            )
+            found += map(CommandInfo.of, page.execs)
+            token = page.next_page_token
+            if not token:
+                return found
+
+    async def connect(
+        self,
+        exec_id: str,
+        *,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+    ) -> AsyncCommandHandle:
+        """A command that was started before, by whomever, running or ended lately.
+
+        Example:
+            started = await sandbox.commands.run("sleep 1; echo done", background=True)
+            again = await sandbox.commands.connect(started.exec_id)
+            print((await again.wait()).stdout)
+        """
+        request = pb.WaitExecRequest(session_id=self._hold.id, exec_id=exec_id)
+        request.timeout.CopyFrom(duration(0))
+        found = (await self._hold.connection.call(methods.WAIT_EXEC, request)).exec
+        return AsyncCommandHandle(self._hold, found, on_stdout=on_stdout, on_stderr=on_stderr)
+
+    async def kill(self, exec_id: str) -> bool:
+        """End a command with SIGKILL; False if it had ended.
+
+        Example:
+            command = await sandbox.commands.run("sleep 60", background=True)
+            await sandbox.commands.kill(command.exec_id)
+        """
+        return await send_signal(self._hold, exec_id, signals.SIGKILL)
+
+    async def _run(self, request: pb.ExecRequest) -> CommandResult:
+        connection = self._hold.connection
+        seconds = _time_limit(self._hold, request) + connection.timeouts.call
+        if request.shell_name:
+            seconds += connection.timeouts.transfer  # others may be before it in the shell
+        done = await connection.call(methods.RUN, request, timeout=seconds)
+        if done.exit.reason == exec_pb2.EXIT_REASON_CANCELLED:
+            raise ConnectionLostError(
+                "The connection broke off, and with it the command was ended. Look at what it did "
+                "so far, or run it in the background, where it outlives a connection."
+            )
+        return CommandResult.of(done.exec_id, done.exit, done.stdout, done.stderr)
+
+
+async def start_exec(
+    hold: SessionHold,
+    request: pb.ExecRequest,
+    *,
+    on_stdout: OutputCallback | None = None,
+    on_stderr: OutputCallback | None = None,
+) -> AsyncCommandHandle:
+    started = await hold.connection.call(methods.START_EXEC, request)
+    is_queued = started.exec.state == exec_pb2.EXEC_STATE_QUEUED
+    return AsyncCommandHandle(
+        hold,
+        started.exec,
+        on_stdout=on_stdout,
+        on_stderr=on_stderr,
+        queued=request if is_queued else None,
+        is_ours=not started.already_started,
+    )
+
+
+def new_exec_id() -> str:
+    return f"exe_{secrets.token_hex(10)}"
+
+
+def exec_request(
+    hold: SessionHold,
+    command: str | Sequence[str],
+    *,
+    exec_id: str | None = None,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    no_output_timeout: float | None = None,
+    shell: str | None = None,
+) -> pb.ExecRequest:
+    request = pb.ExecRequest(
+        session_id=hold.id,
+        incarnation=hold.incarnation,
+        # Always one of ours: it is what makes a repeated call run the command once.
+        exec_id=exec_id or new_exec_id(),
+        cwd=cwd or "",
+        env=env or {},
+        shell_name=shell or "",
+    )
+    if isinstance(command, str):
+        request.shell = command
+    else:
+        request.argv.args.extend(command)
+    if timeout is not None:
+        request.timeout.CopyFrom(duration(timeout))
+    if no_output_timeout is not None:
+        request.no_output_timeout.CopyFrom(duration(no_output_timeout))
+    return request
+
+
+def _time_limit(hold: SessionHold, request: pb.ExecRequest) -> float:
+    asked = request.timeout
+    if not request.HasField("timeout"):
+        asked = hold.info.limits.default_exec_timeout
+    return asked.seconds + asked.nanos / 1e9
+
+
+async def _finished(handle: AsyncCommandHandle, stdin: str | bytes | None) -> CommandResult:
+    """Feed a command and wait for it; if this is cancelled, the command ends too."""
+    feeding = None if stdin is None else asyncio.create_task(_feed(handle, stdin))
+    try:
+        return await handle.wait()
+    except SandboxError:
+        raise  # it is the daemon that says so; there is nothing to end, or nobody to ask
+    except BaseException:
+        # In a task of its own: we may be being cancelled, and cancelled again.
+        with suppress(SandboxError):
+            await asyncio.shield(asyncio.create_task(handle.kill()))
+        raise
+    finally:
+        if feeding is not None:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+
+
+async def _feed(handle: AsyncCommandHandle, stdin: str | bytes) -> None:
+    try:
+        await handle.send_stdin(stdin)
+        await handle.close_stdin()
+    except ExecEndedError:
+        pass  # it did not want all of it

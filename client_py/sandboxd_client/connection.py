@@ -1,0 +1,187 @@
+"""A connection to a daemon, shared by all clients of an event loop that want the same one.
+
+Here it is decided what is tried again: only what was refused before anything was done, or what has
+the same effect when it is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+from weakref import WeakKeyDictionary
+
+from sandboxd_client.errors import (
+    ConnectionLostError,
+    DrainingError,
+    SandboxError,
+    TooManyRequestsError,
+)
+from sandboxd_client.methods import Method, Request, Response
+from sandboxd_client.settings import Settings, Timeouts
+from sandboxd_client.transport import Transport
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+class BackOff:
+    """Pauses that grow, up to a time in all; progress begins it anew."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.begin()
+
+    def begin(self) -> None:
+        self._pause = _FIRST_PAUSE
+        self._until: float | None = None
+
+    async def pause(self, error: SandboxError) -> None:
+        """Wait a little, or raise the error when the time is over."""
+        now = asyncio.get_running_loop().time()
+        self._until = self._until or now + self._seconds
+        if now >= self._until:
+            raise error
+        wanted = min(error.retry_after_seconds or self._pause, _LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        # Not all at the same moment: many were cut off by the same restart.
+        await asyncio.sleep(min(wanted * random.uniform(0.5, 1.0), self._until - now))
+
+
+class Connection:
+    """Calls with deadlines and safe repetitions, over one transport."""
+
+    def __init__(self, transport: Transport, timeouts: Timeouts) -> None:
+        self._transport = transport
+        self.timeouts = timeouts
+
+    @property
+    def can_come_back(self) -> bool:
+        return self._transport.can_come_back
+
+    async def call(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float | None = None,
+    ) -> Response:
+        """One request, one response; repeated where that is safe."""
+        back_off = BackOff(self.timeouts.reconnect)
+        may_have_begun = False
+        while True:
+            try:
+                await self._transport.ready(self.timeouts.reconnect)
+                return await self._transport.call(
+                    method, request, timeout=timeout or self.timeouts.call
+                )
+            except SandboxError as error:
+                error.may_have_begun = may_have_begun
+                if not self._may_repeat(method, error):
+                    raise
+                may_have_begun = may_have_begun or isinstance(error, ConnectionLostError)
+                await back_off.pause(error)
+
+    def _may_repeat(self, method: Method[Request, Response], error: SandboxError) -> bool:
+        if isinstance(error, TooManyRequestsError):
+            return True
+        if not self._transport.can_come_back:
+            return False
+        if isinstance(error, DrainingError):
+            return True
+        return isinstance(error, ConnectionLostError) and method.is_repeatable
+
+    async def stream(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[Response, None]:
+        """One request, many responses, once. Closing it cancels the call."""
+        await self._transport.ready(self.timeouts.reconnect)
+        responses = self._transport.stream(method, request, timeout=timeout)
+        try:
+            async for response in responses:
+                yield response
+        finally:
+            await responses.aclose()
+
+    async def send(
+        self, method: Method[Request, Response], requests: AsyncIterator[Request]
+    ) -> Response:
+        """Many requests, one response, once."""
+        await self._transport.ready(self.timeouts.reconnect)
+        return await self._transport.send(method, requests, timeout=self.timeouts.transfer)
+
+
+class _Shared:
+    """A transport and how many hold it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.starting = asyncio.create_task(_start(settings), name="connection to sandboxd")
+        self.closing: asyncio.Task[None] | None = None
+        self.holders = 0
+
+    async def close(self) -> None:
+        if not self.starting.done():
+            self.starting.cancel()
+        (started,) = await asyncio.gather(self.starting, return_exceptions=True)
+        if not isinstance(started, BaseException):
+            await started.aclose()
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Settings, _Shared]] = WeakKeyDictionary()
+
+
+async def acquire(settings: Settings, timeouts: Timeouts) -> Connection:
+    """A connection with these settings, over the transport that others on this loop use too."""
+    of_loop = _shared.setdefault(asyncio.get_running_loop(), {})
+    # A daemon in this process has to be gone before the next one can have its place.
+    while (shared := of_loop.get(settings)) is not None and shared.closing is not None:
+        await asyncio.wait([shared.closing])
+    if shared is None:
+        shared = of_loop[settings] = _Shared(settings)
+    shared.holders += 1
+    try:
+        # Shielded: one caller that is cancelled must not take it from the others.
+        return Connection(await asyncio.shield(shared.starting), timeouts)
+    except BaseException:
+        await release(settings)
+        raise
+
+
+async def release(settings: Settings) -> None:
+    """Give it back; the last one closes it."""
+    of_loop = _shared[asyncio.get_running_loop()]
+    shared = of_loop[settings]
+    shared.holders -= 1
+    if shared.holders:
+        return
+    shared.closing = asyncio.create_task(shared.close(), name="closing a connection to sandboxd")
+    shared.closing.add_done_callback(lambda _: of_loop.pop(settings))
+    # Shielded: a caller that is cancelled must not leave it half closed.
+    await asyncio.shield(shared.closing)
+
+
+async def close_all() -> None:
+    """Close what clients of this loop have not, at the end of the process."""
+    of_loop = _shared.get(asyncio.get_running_loop(), {})
+    await asyncio.gather(*(one.close() for one in of_loop.values()), return_exceptions=True)
+
+
+async def _start(settings: Settings) -> Transport:
+    transport = _transport(settings)
+    await transport.start()
+    return transport
+
+
+def _transport(settings: Settings) -> Transport:
+    if settings.mode == "local":
+        # Imported when it is wanted: a remote client has no use for it.
+        from sandboxd_client.local import LocalTransport, daemon_in_process
+
+        return LocalTransport(lambda: daemon_in_process(dict(settings.local)))
+    from sandboxd_client.remote import RemoteTransport
+
+    return RemoteTransport(settings)

@@ -1,0 +1,135 @@
+"""The events of a command, through dropped connections and restarts of the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from sandboxd_client import methods
+from sandboxd_client.connection import BackOff
+from sandboxd_client.errors import (
+    ConnectionLostError,
+    DrainingError,
+    ExecNotFoundError,
+    SandboxError,
+    TooManyRequestsError,
+)
+from sandboxd_client.results import StreamName
+from sandboxd_client.session import SessionHold
+from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
+
+_HEALED = (ConnectionLostError, DrainingError, TooManyRequestsError)
+_NAMES: dict[int, StreamName] = {
+    exec_pb2.OUTPUT_STREAM_UNSPECIFIED: "stdout",
+    exec_pb2.OUTPUT_STREAM_STDOUT: "stdout",
+    exec_pb2.OUTPUT_STREAM_STDERR: "stderr",
+}
+
+
+class ExecStream:
+    """Reads an exec from given positions on. Each byte comes once, and the exit exactly once, last.
+
+    `queued` is the request of an exec that was not begun yet when it was started: such a one does
+    not survive a restart of the daemon, and is then started again under its id.
+    """
+
+    def __init__(
+        self,
+        hold: SessionHold,
+        exec_id: str,
+        *,
+        timeout: float | None,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        queued: exec_service_pb2.ExecRequest | None = None,
+    ) -> None:
+        self._hold = hold
+        self._exec_id = exec_id
+        self._timeout = timeout
+        self._offsets: dict[StreamName, int] = {"stdout": stdout_offset, "stderr": stderr_offset}
+        self._queued = queued
+
+    async def events(self) -> AsyncGenerator[exec_pb2.ExecEvent, None]:
+        """What happens, up to and including the exit; otherwise it raises."""
+        connection = self._hold.connection
+        back_off = BackOff(connection.timeouts.reconnect)
+        while True:
+            try:
+                responses = connection.stream(
+                    methods.ATTACH_EXEC, self._request(), timeout=self._timeout
+                )
+                async with aclosing(responses):
+                    async for response in responses:
+                        back_off.begin()
+                        for event in response.events:
+                            for fresh in self._fresh(event):
+                                yield fresh
+                            if event.HasField("exited"):
+                                return
+                error: SandboxError = ConnectionLostError(
+                    "The stream of the command broke off before its end."
+                )
+            except ExecNotFoundError:
+                if self._queued is None:
+                    raise
+                await connection.call(methods.START_EXEC, self._queued)
+                continue
+            except _HEALED as cut_off:
+                error = cut_off
+            if not connection.can_come_back:
+                raise error
+            await back_off.pause(error)
+
+    def _request(self) -> exec_service_pb2.AttachExecRequest:
+        return exec_service_pb2.AttachExecRequest(
+            session_id=self._hold.id,
+            exec_id=self._exec_id,
+            stdout_offset=self._offsets["stdout"],
+            stderr_offset=self._offsets["stderr"],
+        )
+
+    def _fresh(self, event: exec_pb2.ExecEvent) -> list[exec_pb2.ExecEvent]:
+        """What of an event was not there before; with a gap in front where bytes are missing."""
+        kind = event.WhichOneof("event")
+        if kind == "started" or kind is None:
+            self._queued = None
+            return []
+        self._queued = None
+        if kind == "dropped":
+            name = _NAMES[event.dropped.stream]
+            return self._gap_up_to(name, event.dropped.offset + event.dropped.bytes)
+        if kind == "exited":
+            return [event]
+        name = "stdout" if kind == "stdout" else "stderr"
+        chunk = event.stdout if kind == "stdout" else event.stderr
+        fresh = self._gap_up_to(name, chunk.offset)
+        already = self._offsets[name] - chunk.offset
+        if already > 0:
+            event = _without_beginning(event, already)
+        self._offsets[name] = max(self._offsets[name], chunk.offset + len(chunk.data))
+        if already < len(chunk.data):
+            fresh.append(event)
+        return fresh
+
+    def _gap_up_to(self, name: StreamName, offset: int) -> list[exec_pb2.ExecEvent]:
+        missing = offset - self._offsets[name]
+        if missing <= 0:
+            return []
+        gap = exec_pb2.OutputGap(
+            stream=exec_pb2.OUTPUT_STREAM_STDOUT
+            if name == "stdout"
+            else exec_pb2.OUTPUT_STREAM_STDERR,
+            offset=self._offsets[name],
+            bytes=missing,
+        )
+        self._offsets[name] = offset
+        return [exec_pb2.ExecEvent(dropped=gap)]
+
+
+def _without_beginning(event: exec_pb2.ExecEvent, count: int) -> exec_pb2.ExecEvent:
+    shorter = exec_pb2.ExecEvent()
+    shorter.CopyFrom(event)
+    chunk = shorter.stdout if event.HasField("stdout") else shorter.stderr
+    chunk.offset += count
+    chunk.data = chunk.data[count:]
+    return shorter

@@ -1,0 +1,561 @@
+"""Files of a sandbox's workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import io
+import os
+import posixpath
+import tarfile
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, overload
+
+from sandboxd_client import methods
+from sandboxd_client.errors import (
+    ChecksumMismatchError,
+    ConnectionLostError,
+    InvalidRequestError,
+    MissingFileError,
+)
+from sandboxd_client.results import (
+    FileEvent,
+    FileInfo,
+    GlobResult,
+    GrepMatch,
+    GrepResult,
+    ProgressCallback,
+    TextPage,
+    TransferReport,
+)
+from sandboxd_client.session import SessionHold
+from sandboxd_proto.v1 import file_service_pb2 as pb
+from sandboxd_proto.v1 import files_pb2
+
+CHUNK_BYTES = 1 << 20
+_KINDS = {
+    pb.FILE_CHANGE_KIND_CREATED: "created",
+    pb.FILE_CHANGE_KIND_MODIFIED: "modified",
+    pb.FILE_CHANGE_KIND_REMOVED: "removed",
+    pb.FILE_CHANGE_KIND_MOVED: "moved",
+}
+
+
+class AsyncFiles:
+    """Files of the workspace. Paths are relative to it, or absolute below it.
+
+    Example:
+        await sandbox.files.write("notes.txt", "hello")
+        print(await sandbox.files.read("notes.txt"))
+    """
+
+    def __init__(self, hold: SessionHold) -> None:
+        self._hold = hold
+
+    @overload
+    async def read(self, path: str, *, format: Literal["text"] = "text") -> str: ...
+
+    @overload
+    async def read(self, path: str, *, format: Literal["bytes"]) -> bytes: ...
+
+    async def read(self, path: str, *, format: Literal["text", "bytes"] = "text") -> str | bytes:
+        """The whole of a file, as text (UTF-8) or bytes.
+
+        Example:
+            await sandbox.files.write("data.bin", b"\\x00\\x01")
+            print(await sandbox.files.read("data.bin", format="bytes"))
+        """
+        content = io.BytesIO()
+        await self._fetch(path, content)
+        data = content.getvalue()
+        return data.decode("utf-8", "replace") if format == "text" else data
+
+    async def read_lines(self, path: str, *, first_line: int = 1, max_lines: int = 0) -> TextPage:
+        """Some lines of a text file, which may be large.
+
+        Example:
+            await sandbox.files.write("log.txt", "one\\ntwo\\nthree\\n")
+            print((await sandbox.files.read_lines("log.txt", first_line=2, max_lines=1)).text)
+        """
+        request = pb.ReadTextRequest(
+            session_id=self._hold.id, path=path, first_line=first_line, max_lines=max_lines
+        )
+        page = await self._hold.connection.call(methods.READ_TEXT, request)
+        return TextPage(
+            page.text, page.first_line, page.line_count, page.total_lines, page.truncated
+        )
+
+    async def write(
+        self,
+        path: str,
+        data: str | bytes,
+        *,
+        mode: int = 0,
+        overwrite: bool = True,
+    ) -> FileInfo:
+        """Write a file, whole or not at all; directories above it are made.
+
+        Example:
+            info = await sandbox.files.write("src/main.py", "print('hi')")
+            print(info.path, info.size_bytes)
+        """
+        content = data.encode() if isinstance(data, str) else data
+        written = await self._send(
+            path, io.BytesIO(content), size=len(content), mode=mode, overwrite=overwrite
+        )
+        return FileInfo.of(written.entry)
+
+    async def list(self, path: str = "", *, recursive: bool = False) -> Sequence[FileInfo]:
+        """The entries of a directory, sorted by path.
+
+        Example:
+            for entry in await sandbox.files.list(recursive=True):
+                print(entry.path, entry.type, entry.size_bytes)
+        """
+        found: list[FileInfo] = []
+        token = ""
+        while True:
+            request = pb.ListFilesRequest(
+                session_id=self._hold.id, path=path, recursive=recursive, page_token=token
+            )
+            page = await self._hold.connection.call(methods.LIST_FILES, request)
+            found += map(FileInfo.of, page.entries)
+            token = page.next_page_token
+            if not token:
+                return found
+
+    async def stat(self, path: str = "", *, follow_links: bool = False) -> FileInfo:
+        """One entry.
+
+        Example:
+            print((await sandbox.files.stat("outputs")).type)
+        """
+        request = pb.StatFileRequest(session_id=self._hold.id, path=path, follow_links=follow_links)
+        return FileInfo.of((await self._hold.connection.call(methods.STAT_FILE, request)).entry)
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is something at a path.
+
+        Example:
+            print(await sandbox.files.exists("missing.txt"))
+        """
+        try:
+            await self.stat(path)
+        except MissingFileError:
+            return False
+        return True
+
+    async def remove(
+        self, path: str, *, recursive: bool = True, ignore_missing: bool = False
+    ) -> int:
+        """Remove an entry, a directory with all that is in it; returns how many there were.
+
+        Example:
+            await sandbox.files.write("old/notes.txt", "hello")
+            await sandbox.files.remove("old")
+        """
+        request = pb.RemoveFileRequest(
+            session_id=self._hold.id,
+            path=path,
+            recursive=recursive,
+            ignore_missing=ignore_missing,
+        )
+        return (await self._hold.connection.call(methods.REMOVE_FILE, request)).removed
+
+    async def rename(self, path: str, new_path: str, *, replace: bool = False) -> FileInfo:
+        """Move or rename an entry.
+
+        Example:
+            await sandbox.files.write("a.txt", "hello")
+            await sandbox.files.rename("a.txt", "b.txt")
+        """
+        request = pb.MoveFileRequest(
+            session_id=self._hold.id, path=path, new_path=new_path, replace=replace
+        )
+        return FileInfo.of((await self._hold.connection.call(methods.MOVE_FILE, request)).entry)
+
+    async def make_dir(self, path: str) -> bool:
+        """Make a directory, and those above it; False if it was there.
+
+        Example:
+            await sandbox.files.make_dir("data/raw")
+        """
+        request = pb.MakeDirectoryRequest(session_id=self._hold.id, path=path, make_parents=True)
+        return (await self._hold.connection.call(methods.MAKE_DIRECTORY, request)).created
+
+    async def edit(
+        self,
+        path: str,
+        old_text: str,
+        new_text: str,
+        *,
+        replace_all: bool = False,
+        expected_count: int = 1,
+    ) -> int:
+        """Replace a piece of text, exactly as given; returns how often.
+
+        Example:
+            await sandbox.files.write("hello.py", "print('hello')")
+            await sandbox.files.edit("hello.py", "hello", "goodbye")
+        """
+        request = pb.EditTextRequest(
+            session_id=self._hold.id,
+            path=path,
+            old_text=old_text,
+            new_text=new_text,
+            replace_all=replace_all,
+            expected_count=expected_count,
+        )
+        return (await self._hold.connection.call(methods.EDIT_TEXT, request)).replaced
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = "",
+        *,
+        regex: bool = False,
+        ignore_case: bool = False,
+        glob: str = "",
+        max_matches: int = 1000,
+    ) -> GrepResult:
+        """Lines of files that hold a text, or match a regular expression.
+
+        Example:
+            await sandbox.files.write("app.log", "ok\\nerror: disk\\n")
+            for match in (await sandbox.files.grep("error", glob="*.log")).matches:
+                print(match.path, match.line_number, match.line)
+        """
+        request = pb.GrepFilesRequest(
+            session_id=self._hold.id,
+            path=path,
+            pattern=pattern,
+            regex=regex,
+            ignore_case=ignore_case,
+            glob=glob,
+            max_matches=max_matches,
+        )
+        found = await self._hold.connection.call(methods.GREP_FILES, request)
+        matches = tuple(GrepMatch(one.path, one.line_number, one.line) for one in found.matches)
+        return GrepResult(matches, found.complete)
+
+    async def glob(self, pattern: str, path: str = "", *, max_entries: int = 1000) -> GlobResult:
+        """Entries whose path matches a pattern; `**` stands for any directories.
+
+        Example:
+            print([entry.path for entry in (await sandbox.files.glob("**/*.py")).entries])
+        """
+        request = pb.GlobFilesRequest(
+            session_id=self._hold.id, path=path, pattern=pattern, max_entries=max_entries
+        )
+        found = await self._hold.connection.call(methods.GLOB_FILES, request)
+        return GlobResult(tuple(map(FileInfo.of, found.entries)), found.complete)
+
+    def watch_dir(self, path: str = "", *, recursive: bool = True) -> AsyncFileWatch:
+        """Changes below a directory as they happen, until the block is left.
+
+        Example:
+            async with sandbox.files.watch_dir() as changes:
+                await sandbox.files.write("new.txt", "hello")
+                async for change in changes:
+                    print(change.kind, change.path)
+                    break
+        """
+        return AsyncFileWatch(self._hold, path, recursive=recursive)
+
+    async def upload(
+        self,
+        local_path: str | os.PathLike[str],
+        path: str | None = None,
+        *,
+        overwrite: bool = True,
+        on_progress: ProgressCallback | None = None,
+    ) -> FileInfo:
+        """Send a file of this machine; without `path` under its own name.
+
+        Example:
+            await sandbox.files.upload("report.csv", "data/report.csv")
+        """
+        with await asyncio.to_thread(open, local_path, "rb") as source:
+            facts = os.fstat(source.fileno())
+            written = await self._send(
+                path or Path(local_path).name,
+                source,
+                size=facts.st_size,
+                mode=facts.st_mode & 0o777,
+                overwrite=overwrite,
+                on_progress=on_progress,
+            )
+        return FileInfo.of(written.entry)
+
+    async def download(
+        self,
+        path: str,
+        local_path: str | os.PathLike[str] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
+        """Fetch a file, whole or not at all; without `local_path` into the current directory.
+
+        Example:
+            await sandbox.files.write("report.csv", "a,b")
+            print(await sandbox.files.download("report.csv", "report.csv"))
+        """
+        target = await asyncio.to_thread(_target, path, local_path)
+        with await asyncio.to_thread(_beside, target) as content:
+            try:
+                await self._fetch(path, content, on_progress)
+                content.flush()
+                os.replace(content.name, target)
+            except BaseException:
+                os.unlink(content.name)
+                raise
+        return target
+
+    async def upload_dir(
+        self,
+        local_path: str | os.PathLike[str],
+        path: str = "",
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Send a directory with all that is in it, as one archive.
+
+        Example:
+            report = await sandbox.files.upload_dir("project", "project")
+            print(report.entries, report.refused)
+        """
+        with tempfile.TemporaryFile() as archive:
+            await asyncio.to_thread(_pack, Path(local_path), archive)
+            archive.seek(0)
+            header = pb.UploadTarHeader(
+                session_id=self._hold.id, path=path, incarnation=self._hold.incarnation
+            )
+
+            async def parts() -> AsyncIterator[pb.UploadTarRequest]:
+                yield pb.UploadTarRequest(header=header)
+                async for chunk in _chunks(archive):
+                    yield pb.UploadTarRequest(chunk=chunk)
+                    await _tell(on_progress, chunk)
+
+            done = await self._hold.connection.send(methods.UPLOAD_TAR, parts())
+        return TransferReport(done.extracted, _refused(done.refused), done.refused_count)
+
+    async def download_dir(
+        self,
+        path: str,
+        local_path: str | os.PathLike[str],
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Fetch a directory with all that is in it. What would leave `local_path` is refused.
+
+        Example:
+            await sandbox.commands.run("echo hello > outputs/result.txt")
+            print((await sandbox.files.download_dir("outputs", "results")).entries)
+        """
+        request = pb.DownloadTarRequest(session_id=self._hold.id, path=path)
+        end: pb.DownloadTarEnd | None = None
+        with tempfile.TemporaryFile() as archive:
+            responses = self._hold.connection.stream(
+                methods.DOWNLOAD_TAR, request, timeout=self._hold.connection.timeouts.transfer
+            )
+            async with aclosing(responses):
+                async for response in responses:
+                    if response.HasField("end"):
+                        end = response.end
+                    else:
+                        await asyncio.to_thread(archive.write, response.chunk)
+                        await _tell(on_progress, response.chunk)
+            if end is None:
+                raise ConnectionLostError("The archive broke off before its end; fetch it again.")
+            archive.seek(0)
+            refused = await asyncio.to_thread(_unpack, archive, Path(local_path))
+        skipped = (*_refused(end.skipped), *refused)
+        count = end.skipped_count + len(refused)
+        return TransferReport(end.members - len(refused), skipped, count)
+
+    async def _send(
+        self,
+        path: str,
+        source: IO[bytes],
+        *,
+        size: int,
+        mode: int,
+        overwrite: bool,
+        on_progress: ProgressCallback | None = None,
+    ) -> pb.UploadFileResponse:
+        policy = pb.OVERWRITE_POLICY_REPLACE if overwrite else pb.OVERWRITE_POLICY_FAIL
+        header = pb.UploadHeader(
+            session_id=self._hold.id,
+            path=path,
+            mode=mode,
+            size_bytes=size,
+            overwrite=policy,
+            make_parents=True,
+            incarnation=self._hold.incarnation,
+        )
+        digest = hashlib.sha256()
+
+        async def parts() -> AsyncIterator[pb.UploadFileRequest]:
+            yield pb.UploadFileRequest(header=header)
+            async for chunk in _chunks(source):
+                digest.update(chunk)
+                yield pb.UploadFileRequest(chunk=chunk)
+                await _tell(on_progress, chunk)
+
+        written = await self._hold.connection.send(methods.UPLOAD_FILE, parts())
+        if written.sha256 != digest.digest():
+            raise ChecksumMismatchError(f"{path} is not what was sent; send it again.")
+        return written
+
+    async def _fetch(
+        self, path: str, target: IO[bytes], on_progress: ProgressCallback | None = None
+    ) -> files_pb2.FileEntry:
+        request = pb.DownloadFileRequest(session_id=self._hold.id, path=path)
+        digest = hashlib.sha256()
+        entry: files_pb2.FileEntry | None = None
+        end: pb.DownloadEnd | None = None
+        responses = self._hold.connection.stream(
+            methods.DOWNLOAD_FILE, request, timeout=self._hold.connection.timeouts.transfer
+        )
+        async with aclosing(responses):
+            async for response in responses:
+                match response.WhichOneof("part"):
+                    case "entry":
+                        entry = response.entry
+                    case "chunk":
+                        digest.update(response.chunk)
+                        target.write(response.chunk)
+                        await _tell(on_progress, response.chunk)
+                    case "end":
+                        end = response.end
+        if end is None or entry is None:
+            raise ConnectionLostError("The file broke off before its end; fetch it again.")
+        if end.sha256 != digest.digest():
+            raise ChecksumMismatchError(f"{path} did not arrive as it was sent; fetch it again.")
+        return entry
+
+
+class AsyncFileWatch:
+    """Changes below a directory as they happen; see `files.watch_dir`.
+
+    Example:
+        async with sandbox.files.watch_dir() as changes:
+            await sandbox.files.write("new.txt", "hello")
+            print((await anext(changes)).path)
+    """
+
+    def __init__(self, hold: SessionHold, path: str, *, recursive: bool) -> None:
+        request = pb.WatchFilesRequest(session_id=hold.id, path=path, recursive=recursive)
+        self._responses = hold.connection.stream(methods.WATCH_FILES, request)
+        self._changes = self._translated()
+
+    async def __aenter__(self) -> AsyncFileWatch:
+        """From here on nothing is missed."""
+        first = await anext(self._responses, None)
+        if first is None or not first.watching:
+            raise ConnectionLostError("The watch broke off before it began; watch again.")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> AsyncFileWatch:
+        return self
+
+    async def __anext__(self) -> FileEvent:
+        return await anext(self._changes)
+
+    async def aclose(self) -> None:
+        """End the watch.
+
+        Example:
+            changes = sandbox.files.watch_dir()
+            await changes.aclose()
+        """
+        await self._changes.aclose()
+        await self._responses.aclose()
+
+    async def _translated(self) -> AsyncGenerator[FileEvent, None]:
+        async for response in self._responses:
+            if response.overflow:
+                yield FileEvent("overflow", "")
+            for change in response.changes:
+                yield FileEvent(
+                    _KINDS[change.kind], change.path, change.old_path, change.is_directory
+                )
+        raise ConnectionLostError("The watch broke off; list the directory and watch again.")
+
+
+async def _chunks(source: IO[bytes]) -> AsyncIterator[bytes]:
+    is_in_memory = isinstance(source, io.BytesIO)
+    while True:
+        if is_in_memory:
+            chunk = source.read(CHUNK_BYTES)
+        else:
+            chunk = await asyncio.to_thread(source.read, CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk
+
+
+def _target(path: str, local_path: str | os.PathLike[str] | None) -> str:
+    name = posixpath.basename(path)
+    if local_path is None:
+        return name
+    return os.path.join(local_path, name) if os.path.isdir(local_path) else os.fspath(local_path)
+
+
+async def _tell(on_progress: ProgressCallback | None, chunk: bytes) -> None:
+    if on_progress is not None:
+        answer = on_progress(len(chunk))
+        if inspect.isawaitable(answer):
+            await answer
+
+
+def _beside(target: str) -> IO[bytes]:
+    """A new file in the same directory, to be renamed when it is whole."""
+    directory, name = os.path.split(os.path.abspath(target))
+    return tempfile.NamedTemporaryFile(dir=directory, prefix=f".{name}.", delete=False)
+
+
+def _pack(directory: Path, archive: IO[bytes]) -> None:
+    if not directory.is_dir():
+        raise InvalidRequestError(f"local_path: {directory} is not a directory")
+    with tarfile.open(fileobj=archive, mode="w|") as tar:
+        for entry in sorted(directory.iterdir()):
+            tar.add(entry, arcname=entry.name, filter=_anonymous)
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Names of users of this machine are nobody's business."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _unpack(archive: IO[bytes], directory: Path) -> list[tuple[str, str]]:
+    """Extract what stays in the directory and is file, directory or link; tell what was not."""
+    refused: list[tuple[str, str]] = []
+    directory.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=archive, mode="r|") as tar:
+        for member in tar:
+            try:
+                tar.extract(member, directory, filter="data")
+            except tarfile.FilterError as error:
+                refused.append((member.name, str(error)))
+    return refused
+
+
+def _refused(members: Iterable[files_pb2.RefusedMember]) -> tuple[tuple[str, str], ...]:
+    return tuple((one.name, one.why) for one in members)

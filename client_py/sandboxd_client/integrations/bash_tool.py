@@ -1,0 +1,495 @@
+"""The bash tool: commands for a model, with its files uploaded on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TypeAlias, TypeVar
+
+from sandboxd_client.errors import (
+    InvalidRequestError,
+    MissingFileError,
+    SandboxError,
+    SandboxLostError,
+    SessionExpiredError,
+    SessionNotFoundError,
+    SessionRecreatedError,
+)
+from sandboxd_client.integrations import prompt
+from sandboxd_client.integrations.conversation import Conversation, DaemonSandboxes, Sandboxes
+from sandboxd_client.integrations.model_output import shaped
+from sandboxd_client.integrations.sent_files import SentFiles, SessionMemory
+from sandboxd_client.integrations.tool_results import (
+    NOT_RUN_CODE,
+    BashResult,
+    DownloadResult,
+    OutputPage,
+)
+from sandboxd_client.integrations.virtual_files import (
+    DigestedFiles,
+    VirtualFileError,
+    VirtualFiles,
+    name_in_workspace,
+)
+from sandboxd_client.results import (
+    CommandResult,
+    DownloadedFile,
+    FileInfo,
+    FileListing,
+    SessionInfo,
+    StreamName,
+    UploadResult,
+)
+from sandboxd_client.sandbox import AsyncSandbox
+from sandboxd_client.settings import Mode, Timeouts
+
+FilesOf: TypeAlias = VirtualFiles | Callable[[Conversation], VirtualFiles]
+"""One file system for all, or the one of each conversation."""
+T = TypeVar("T")
+
+MAX_FILE_PATHS = 100
+"""Files that one call may name."""
+MAX_DOWNLOAD_BYTES = 100 << 20
+MAX_PAGE_BYTES = 64 << 10
+MAX_MATCHES = 200
+UPLOADS_AT_ONCE = 4
+
+_REOPENED = (SessionExpiredError, SandboxLostError, SessionRecreatedError, SessionNotFoundError)
+_FRESH = (
+    "The sandbox was started afresh since the last command: files that earlier commands made are "
+    "gone. Files of file_paths are there."
+)
+_REPLACED = (
+    "The sandbox was replaced since the last command: processes that ran in it are gone. "
+    "Check that the files you need are still there."
+)
+_log = logging.getLogger(__name__)
+
+
+class AsyncBashTool:
+    """Runs commands for a model in the sandbox of its conversation.
+
+    `user_id` and `thread_id` are given by the program around the model, from its own context; a
+    model must never choose them. What a model can put right, and what it had better tell its user,
+    is answered as a result with `error`, not raised.
+
+    `files` is the agent's virtual file system, or a function that gives the one of a conversation.
+    Which daemon: as for AsyncSandboxClient. `timeout_minutes` is how long a session lives without
+    use, `timeout` how many seconds a command may run, `max_output_bytes` how much of each stream a
+    model is shown. Leaving the `async with` block frees the connection; sessions stay, so that the
+    next message of the conversation finds its files.
+
+    Example:
+        async with AsyncBashTool(files=FilesInMemory({"/in.txt": b"3\\n1\\n2\\n"})) as bash:
+            result = await bash.execute_bash_command(
+                "sort -n in.txt", ["/in.txt"], user_id="ada", thread_id="conversation-42"
+            )
+            print(result["stdout"], result["uploaded_files"])
+    """
+
+    def __init__(
+        self,
+        mode: Mode | None = None,
+        server_url: str | None = None,
+        *,
+        files: FilesOf | None = None,
+        token: str | None = None,
+        timeout_minutes: float | None = None,
+        timeout: float | None = None,
+        max_output_bytes: int = 16 << 10,
+        files_timeout: float = 60.0,
+        timeouts: Timeouts | None = None,
+        local_settings: Mapping[str, object] | None = None,
+        sandboxes: Sandboxes | None = None,
+    ) -> None:
+        self._sandboxes = sandboxes or DaemonSandboxes(
+            mode,
+            server_url,
+            token=token,
+            timeouts=timeouts,
+            local_settings=local_settings,
+            idle_minutes=timeout_minutes,
+        )
+        self._files = files
+        self._timeout = timeout
+        self._max_output_bytes = max_output_bytes
+        self._files_timeout = files_timeout
+        self._sent = SentFiles()
+
+    async def __aenter__(self) -> AsyncBashTool:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Free the connection. Sessions stay open until they expire."""
+        await self._sandboxes.aclose()
+
+    def system_prompt(self) -> str:
+        """Text for the system prompt of an agent that has these tools."""
+        return prompt.system_prompt(command_seconds=self._timeout)
+
+    # --- what a model calls ---
+
+    async def execute_bash_command(
+        self,
+        command: str,
+        file_paths: Sequence[str] | None = None,
+        *,
+        user_id: str,
+        thread_id: str,
+        runtime: object = None,
+    ) -> BashResult:
+        """Upload the files, then run the command; answer with its result.
+
+        A file is sent again only if it has changed, here or there. All are in place before the
+        command begins; if one cannot be had, nothing is run.
+
+        Example:
+            result = await bash.execute_bash_command(
+                "wc -l log.txt", ["/logs/log.txt"], user_id="ada", thread_id="42"
+            )
+        """
+        conversation = Conversation(user_id, thread_id, runtime)
+        try:
+            return await self._in_sandbox(
+                conversation,
+                lambda sandbox, notice: self._execute(
+                    sandbox, conversation, command, file_paths or (), notice
+                ),
+            )
+        except (SandboxError, VirtualFileError) as error:
+            _log.warning("a command of thread %s was not run: %s", thread_id, error)
+            return BashResult(
+                exit_code=NOT_RUN_CODE,
+                stdout="",
+                stderr="",
+                execution_time_ms=0,
+                uploaded_files=[],
+                error=str(error),
+            )
+
+    async def download_sandbox_file(
+        self,
+        filename: str,
+        save_path: str,
+        *,
+        user_id: str,
+        thread_id: str,
+        runtime: object = None,
+    ) -> DownloadResult:
+        """Copy a file of the sandbox to the virtual file system.
+
+        Example:
+            await bash.download_sandbox_file(
+                "report.csv", "/data-exports/report.csv", user_id="ada", thread_id="42"
+            )
+        """
+        conversation = Conversation(user_id, thread_id, runtime)
+        try:
+            files = self._files_of(conversation)
+            data = await self._in_sandbox(
+                conversation, lambda sandbox, _: _downloaded(sandbox, filename)
+            )
+            await self._of_files(save_path, files.write(save_path, data))
+        except (SandboxError, VirtualFileError) as error:
+            return DownloadResult(status="error", path=save_path, size_bytes=0, error=str(error))
+        return DownloadResult(status="downloaded", path=save_path, size_bytes=len(data))
+
+    async def read_command_output(
+        self,
+        output_id: str,
+        *,
+        stream: StreamName = "stdout",
+        offset: int = 0,
+        pattern: str | None = None,
+        user_id: str,
+        thread_id: str,
+        runtime: object = None,
+    ) -> OutputPage:
+        """A piece of the output of an earlier command, or its lines that match a pattern.
+
+        Example:
+            page = await bash.read_command_output(
+                result["output_id"], pattern="error", user_id="ada", thread_id="42"
+            )
+        """
+        conversation = Conversation(user_id, thread_id, runtime)
+        try:
+            return await self._in_sandbox(
+                conversation,
+                lambda sandbox, _: _page(sandbox, output_id, stream, offset, pattern),
+            )
+        except SandboxError as error:
+            return OutputPage(text="", next_offset=None, total_bytes=0, error=str(error))
+
+    # --- what the program around it calls ---
+
+    async def execute(
+        self, command: str, user_id: str, thread_id: str, timeout: float | None = None
+    ) -> CommandResult:
+        """Run a command in the conversation's sandbox, with all its output; errors are raised.
+
+        Example:
+            result = await bash.execute("ls", user_id="ada", thread_id="42")
+        """
+        seconds = timeout or self._timeout
+        return await self._in_sandbox(
+            Conversation(user_id, thread_id),
+            lambda sandbox, _: sandbox.commands.run(command, timeout=seconds),
+        )
+
+    async def upload_file(
+        self,
+        file_path: str | os.PathLike[str],
+        user_id: str,
+        thread_id: str,
+        remote_name: str | None = None,
+    ) -> UploadResult:
+        """Send a file of this machine to the conversation's workspace.
+
+        Example:
+            await bash.upload_file("report.csv", user_id="ada", thread_id="42")
+        """
+
+        async def upload(sandbox: AsyncSandbox, _: str) -> UploadResult:
+            written = await sandbox.files.upload(file_path, remote_name)
+            return UploadResult.of(sandbox.info, written)
+
+        return await self._in_sandbox(Conversation(user_id, thread_id), upload)
+
+    async def download_file(
+        self,
+        remote_name: str,
+        user_id: str,
+        thread_id: str,
+        local_path: str | os.PathLike[str] | None = None,
+    ) -> DownloadedFile:
+        """Fetch a file of the conversation's workspace to this machine.
+
+        Example:
+            path = await bash.download_file("report.csv", user_id="ada", thread_id="42")
+        """
+
+        async def download(sandbox: AsyncSandbox, _: str) -> DownloadedFile:
+            return DownloadedFile(await sandbox.files.download(remote_name, local_path))
+
+        return await self._in_sandbox(Conversation(user_id, thread_id), download)
+
+    async def list_files(self, user_id: str, thread_id: str) -> FileListing:
+        """All files of the conversation's workspace.
+
+        Example:
+            print((await bash.list_files(user_id="ada", thread_id="42"))["total_files"])
+        """
+
+        async def listing(sandbox: AsyncSandbox, _: str) -> FileListing:
+            return FileListing.of(sandbox.info, await sandbox.files.list(recursive=True))
+
+        return await self._in_sandbox(Conversation(user_id, thread_id), listing)
+
+    async def cleanup_session(self, user_id: str, thread_id: str) -> None:
+        """End the conversation's session, with its files; otherwise it expires by itself.
+
+        Example:
+            await bash.cleanup_session(user_id="ada", thread_id="42")
+        """
+        sandbox = await self._sandboxes.open(Conversation(user_id, thread_id))
+        await sandbox.kill()
+
+    # --- the way of a command ---
+
+    async def _in_sandbox(
+        self,
+        conversation: Conversation,
+        work: Callable[[AsyncSandbox, str], Awaitable[T]],
+    ) -> T:
+        """Do it in the conversation's sandbox, from its beginning if that ends under our hands.
+
+        The second argument of `work` is what is to be told of the workspace, if anything.
+        """
+        sandbox = await self._sandboxes.open(conversation)
+        notice = self._notice(sandbox.info)
+        try:
+            return await work(sandbox, notice)
+        except _REOPENED as error:
+            if error.may_have_begun:
+                raise
+        sandbox = await self._sandboxes.open(conversation)
+        return await work(sandbox, self._notice(sandbox.info) or notice)
+
+    def _notice(self, session: SessionInfo) -> str:
+        _, has_moved = self._sent.of(session)
+        if session.status == "recreated" and not session.workspace_kept:
+            return _FRESH
+        return _REPLACED if has_moved or session.status == "recreated" else ""
+
+    async def _execute(
+        self,
+        sandbox: AsyncSandbox,
+        conversation: Conversation,
+        command: str,
+        file_paths: Sequence[str],
+        notice: str,
+    ) -> BashResult:
+        names = _names(file_paths)
+        unchanged = await self._put_in_place(sandbox, conversation, names) if names else []
+        ended = await sandbox.commands.run(command, timeout=self._timeout)
+        stdout, stderr, is_cut = await shaped(sandbox, ended, self._max_output_bytes)
+        result = BashResult(
+            exit_code=ended.exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            execution_time_ms=ended.execution_time_ms,
+            uploaded_files=list(names),
+        )
+        told = {
+            "unchanged_files": unchanged,
+            "output_id": ended.exec_id if is_cut else "",
+            "hint": ended.hint,
+            "notice": notice,
+        }
+        result.update({key: value for key, value in told.items() if value})
+        return result
+
+    async def _put_in_place(
+        self, sandbox: AsyncSandbox, conversation: Conversation, names: Mapping[str, str]
+    ) -> list[str]:
+        """Upload what is not there as it should be; returns the names of what is."""
+        files = self._files_of(conversation)
+        memory, _ = self._sent.of(sandbox.info)
+        places = asyncio.Semaphore(UPLOADS_AT_ONCE)
+
+        async def put(name: str, path: str) -> bool:
+            async with places:
+                return await self._put(sandbox, files, memory, name, path)
+
+        puts: dict[str, asyncio.Task[bool]] = {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, path in names.items():
+                    puts[name] = group.create_task(put(name, path))
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return [name for name, task in puts.items() if not task.result()]
+
+    async def _put(
+        self,
+        sandbox: AsyncSandbox,
+        files: VirtualFiles,
+        memory: SessionMemory,
+        name: str,
+        path: str,
+    ) -> bool:
+        """Upload a file unless it is there; returns whether it was sent."""
+        data: bytes | None = None
+        if isinstance(files, DigestedFiles):
+            digest = await self._of_files(path, files.digest(path))
+        else:
+            data = await self._of_files(path, files.read(path))
+            digest = hashlib.sha256(data).hexdigest()
+        sent = memory.files.get(name)
+        if sent is not None and sent.digest == digest:
+            there = await _stat(sandbox, name)
+            if there is not None and sent.is_still(there):
+                return False
+        if data is None:
+            data = await self._of_files(path, files.read(path))
+            digest = hashlib.sha256(data).hexdigest()  # it may have changed just now
+        written = await sandbox.files.write(name, data)
+        memory.remember(name, digest, written)
+        return True
+
+    def _files_of(self, conversation: Conversation) -> VirtualFiles:
+        if self._files is None:
+            raise VirtualFileError(
+                "There is no virtual file system here; write the data to a file with a command."
+            )
+        return self._files if isinstance(self._files, VirtualFiles) else self._files(conversation)
+
+    async def _of_files(self, path: str, work: Awaitable[T]) -> T:
+        """Wait for the virtual file system, in words for a model if it fails."""
+        try:
+            async with asyncio.timeout(self._files_timeout):
+                return await work
+        except FileNotFoundError:
+            raise VirtualFileError(
+                f"{path} is not in the virtual file system; save it there first, or correct the "
+                "path. Nothing was run."
+            ) from None
+        except TimeoutError:
+            raise VirtualFileError(
+                f"The virtual file system did not answer within {self._files_timeout:g} s for "
+                f"{path}; try again."
+            ) from None
+        except OSError as error:
+            raise VirtualFileError(f"{path}: {error.strerror or error}") from error
+
+
+def _names(file_paths: Sequence[str]) -> dict[str, str]:
+    """Where each file goes, by name in the workspace."""
+    if len(file_paths) > MAX_FILE_PATHS:
+        raise VirtualFileError(
+            f"{len(file_paths)} files are too many for one call; name at most {MAX_FILE_PATHS}."
+        )
+    names: dict[str, str] = {}
+    for path in dict.fromkeys(file_paths):
+        name = name_in_workspace(path)
+        if name in names:
+            raise VirtualFileError(
+                f"{names[name]} and {path} would both become {name} in the workspace; name one of "
+                "them, copy it to another name with a command, then name the other."
+            )
+        names[name] = path
+    return names
+
+
+async def _stat(sandbox: AsyncSandbox, name: str) -> FileInfo | None:
+    try:
+        return await sandbox.files.stat(name)
+    except MissingFileError:
+        return None
+
+
+async def _downloaded(sandbox: AsyncSandbox, filename: str) -> bytes:
+    found = await sandbox.files.stat(filename, follow_links=True)
+    if found.size_bytes > MAX_DOWNLOAD_BYTES:
+        raise InvalidRequestError(
+            f"{filename} has {found.size_bytes} bytes; at most {MAX_DOWNLOAD_BYTES} can be saved. "
+            "Make it smaller with a command."
+        )
+    return await sandbox.files.read(filename, format="bytes")
+
+
+async def _page(
+    sandbox: AsyncSandbox, output_id: str, stream: StreamName, offset: int, pattern: str | None
+) -> OutputPage:
+    command = await sandbox.commands.connect(output_id)
+    if pattern is not None:
+        matches = await command.search_output(pattern, stream=stream, max_matches=MAX_MATCHES)
+        info = await command.info()
+        return OutputPage(
+            text="".join(f"{one.line_number}: {one.line}\n" for one in matches),
+            next_offset=None,
+            total_bytes=info.stdout_bytes if stream == "stdout" else info.stderr_bytes,
+        )
+    piece = await command.read_output(stream, offset=max(offset, 0), max_bytes=MAX_PAGE_BYTES)
+    end = piece.offset + len(piece.data)
+    text = piece.data.decode(errors="replace")
+    if piece.dropped_bytes:
+        text = f"[... {piece.dropped_bytes} bytes are not kept any more ...]\n{text}"
+    return OutputPage(
+        text=text,
+        next_offset=end if end < piece.total_bytes else None,
+        total_bytes=piece.total_bytes,
+    )

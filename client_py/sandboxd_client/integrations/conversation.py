@@ -1,0 +1,89 @@
+"""Whose sandbox it is, and how to get there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from sandboxd_client.connection import Connection, acquire, release
+from sandboxd_client.errors import InvalidRequestError
+from sandboxd_client.sandbox import AsyncSandbox, sandbox_of
+from sandboxd_client.session import open_session
+from sandboxd_client.settings import Mode, Timeouts, resolve
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Who talks to the agent. It comes from the program around the model, never from the model.
+
+    Example:
+        Conversation(user_id="ada", thread_id="conversation-42")
+    """
+
+    user_id: str
+    thread_id: str
+    runtime: object = field(default=None, compare=False, repr=False)
+    """What the agent's framework gives to its tools, for file systems that live in it."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("user_id", self.user_id), ("thread_id", self.thread_id)):
+            if not isinstance(value, str) or not value:
+                raise InvalidRequestError(f"{name}: the context of the tool call names none")
+
+
+class Sandboxes(Protocol):
+    """Where the sandbox of a conversation comes from."""
+
+    async def open(self, conversation: Conversation) -> AsyncSandbox:
+        """The one there is, or a new one; its `info.status` tells which."""
+
+    async def aclose(self) -> None:
+        """Free what is held. Sessions stay open until they expire."""
+
+
+class DaemonSandboxes:
+    """Sandboxes of one daemon, over one connection for each event loop that asks."""
+
+    def __init__(
+        self,
+        mode: Mode | None,
+        server_url: str | None,
+        *,
+        token: str | None = None,
+        timeouts: Timeouts | None = None,
+        local_settings: Mapping[str, object] | None = None,
+        idle_minutes: float | None = None,
+    ) -> None:
+        self._settings = resolve(mode, server_url, token=token, local_settings=local_settings)
+        self._timeouts = timeouts or Timeouts()
+        self._idle_seconds = None if idle_minutes is None else idle_minutes * 60
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
+            WeakKeyDictionary()
+        )
+
+    async def open(self, conversation: Conversation) -> AsyncSandbox:
+        connection = await self._connection()
+        info = await open_session(
+            connection,
+            conversation.user_id,
+            conversation.thread_id,
+            idle_seconds=self._idle_seconds,
+        )
+        return sandbox_of(connection, info)
+
+    async def aclose(self) -> None:
+        if self._connections.pop(asyncio.get_running_loop(), None) is not None:
+            await release(self._settings)
+
+    async def _connection(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        if loop not in self._connections:
+            connection = await acquire(self._settings, self._timeouts)
+            if loop in self._connections:
+                await release(self._settings)  # another task was quicker
+            else:
+                self._connections[loop] = connection
+        return self._connections[loop]

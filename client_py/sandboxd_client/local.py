@@ -1,0 +1,226 @@
+"""Calls to a daemon in this process: the same parts and the same handlers, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+
+from sandboxd_client.errors import (
+    CallTimeoutError,
+    InvalidRequestError,
+    LocalModeError,
+    SandboxError,
+)
+from sandboxd_client.methods import Method, Request, Response
+from sandboxd_client.status import TRAILER, error_of
+
+if TYPE_CHECKING:
+    from sandboxd.config import Config
+    from sandboxd.daemon import Daemon
+
+STOP_SECONDS = 60.0
+"""For a daemon to end its sandboxes."""
+_MODEST = {"pool_size": 2, "min_pool_size": 0, "examine": False}
+"""What holds in a process that is there for something else, unless it is set otherwise: a small
+pool, no attacks on a sandbox of its own at start."""
+_IN_PROCESS = {"host": "", "tokens_file": None, "socket_auth": "peer", "tls_cert": None}
+_IN_PROCESS |= {"tls_key": None, "tls_client_ca": None}
+"""There is no listener, and nobody but the process itself to let in."""
+
+Composed = Callable[[], AbstractAsyncContextManager["Daemon"]]
+
+
+class LocalTransport:
+    """A daemon in this process, on the event loop that starts it."""
+
+    can_come_back = False
+
+    def __init__(self, composed: Composed) -> None:
+        self._composed = composed
+        self._stop = asyncio.Event()
+        self._method = cache(self._find_method)
+
+    async def start(self) -> None:
+        started: asyncio.Future[Sequence[Any]] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep(started), name="sandboxd in this process")
+        try:
+            self._handlers = await started
+        except BaseException:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            raise
+
+    async def _keep(self, started: asyncio.Future[Sequence[Any]]) -> None:
+        """Start and end it in one task, as whatever nests contexts wants it."""
+        try:
+            async with self._composed() as daemon:
+                if not started.done():
+                    started.set_result(daemon.server.handlers)
+                    await self._stop.wait()
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def ready(self, timeout: float) -> None:
+        pass
+
+    async def call(
+        self, method: Method[Request, Response], request: Request, *, timeout: float
+    ) -> Response:
+        with _told():
+            async with asyncio.timeout(timeout):
+                response: Response = await self._method(method).unary_unary(request, _Context())
+                return response
+
+    async def stream(
+        self, method: Method[Request, Response], request: Request, *, timeout: float | None
+    ) -> AsyncGenerator[Response, None]:
+        responses = self._method(method).unary_stream(request, _Context())
+        ends_at = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        try:
+            while True:
+                with _told():
+                    async with asyncio.timeout_at(ends_at):
+                        try:
+                            response = await anext(responses)
+                        except StopAsyncIteration:
+                            return
+                # Where it saves a copy, a handler gives what would go over the wire.
+                is_packed = isinstance(response, bytes)
+                yield method.response.FromString(response) if is_packed else response
+        finally:
+            await responses.aclose()
+
+    async def send(
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float,
+    ) -> Response:
+        with _told():
+            async with asyncio.timeout(timeout):
+                response: Response = await self._method(method).stream_unary(requests, _Context())
+                return response
+
+    async def aclose(self) -> None:
+        self._stop.set()
+        async with asyncio.timeout(STOP_SECONDS):
+            await self._keeper
+
+    def _find_method(self, method: Method[Any, Any]) -> Any:
+        asked = _Asked(method.path)
+        for handler in self._handlers:
+            if (found := handler.service(asked)) is not None:
+                return found
+        raise error_of(grpc.StatusCode.UNIMPLEMENTED, f"there is no {method.name} here", None)
+
+
+@asynccontextmanager
+async def daemon_in_process(settings: Mapping[str, object]) -> AsyncIterator[Daemon]:
+    """A daemon as the environment and these settings say, without listeners."""
+    try:
+        from sandboxd.config import ConfigInvalid
+        from sandboxd.daemon import StartRefused, running
+    except ImportError as error:
+        raise LocalModeError(
+            f"local mode needs the daemon ({error}); install sandboxd[daemon], or use "
+            'mode="remote" with a daemon that runs elsewhere'
+        ) from error
+    _be_quiet()
+    try:
+        async with running(_config(settings), listen=False) as daemon:
+            yield daemon
+    except (StartRefused, ConfigInvalid) as error:
+        raise LocalModeError(
+            f'no daemon can run in this process: {error}. Or use mode="remote".'
+        ) from error
+
+
+def _config(settings: Mapping[str, object]) -> Config:
+    """What the caller says, then the environment and the daemon's file, then what is modest."""
+    from pydantic import ValidationError
+
+    from sandboxd.config import Config, load
+
+    loaded = load()
+    given = {
+        name: getattr(loaded.config, name)
+        for name, origin in loaded.origins.items()
+        if origin.kind != "default"
+    }
+    try:
+        return Config(**{**_MODEST, **given, **_IN_PROCESS, **settings})
+    except ValidationError as error:
+        raise InvalidRequestError(f"local_settings: {error}") from error
+
+
+def _be_quiet() -> None:
+    """The daemon's log goes where the program's own goes; it is not for standard output."""
+    import structlog
+
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        logger_factory=lambda *_: logging.getLogger("sandboxd"),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    logging.getLogger("sandboxd").addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a handler is asked with, as by a server."""
+
+    method: str
+    invocation_metadata: Sequence[tuple[str, str]] = ()
+
+
+class _Refused(Exception):
+    """The handler ended the call with a status."""
+
+    def __init__(self, error: SandboxError) -> None:
+        self.error = error
+
+
+class _Context:
+    """What handlers see of a call that came over no wire."""
+
+    def invocation_metadata(self) -> Sequence[tuple[str, str]]:
+        return ()
+
+    def peer(self) -> str:
+        return "local"
+
+    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
+        trailers = dict(status.trailing_metadata or ())
+        packed = trailers.get(TRAILER)
+        assert packed is None or isinstance(packed, bytes)
+        raise _Refused(error_of(status.code, status.details, packed))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Refusals and deadlines as the errors that a caller over a channel gets."""
+    try:
+        yield
+    except _Refused as refused:
+        raise refused.error from None
+    except SandboxError:
+        raise
+    except TimeoutError:
+        raise CallTimeoutError("The daemon did not answer in time.") from None

@@ -1,0 +1,161 @@
+"""Calls over a gRPC channel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from sandboxd_client.errors import ConnectionLostError, InvalidRequestError, SandboxError
+from sandboxd_client.methods import Method, Request, Response
+from sandboxd_client.settings import Settings
+from sandboxd_client.status import TRAILER, error_of
+
+MAX_MESSAGE_BYTES = 16 << 20
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # Finds out about a daemon that vanished without a word.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A daemon that was restarted is found soon after.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Its own connection, so that closing it closes the socket.
+    ("grpc.use_local_subchannel_pool", 1),
+    # No pings to find out how much may be on its way: they come with every short call.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 4 << 20),
+]
+_LONGEST_LOOK = 0.05
+
+
+class RemoteTransport:
+    """A channel to a daemon. It belongs to the event loop that starts it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._metadata = (
+            (("authorization", f"Bearer {settings.token}"),) if settings.token else None
+        )
+        self._was_reached = False
+        self._callables: dict[str, Any] = {}
+
+    async def start(self) -> None:
+        if self._settings.is_secure:
+            credentials = self._credentials()
+            self._channel = aio.secure_channel(self._settings.target, credentials, _OPTIONS)
+        else:
+            self._channel = aio.insecure_channel(self._settings.target, _OPTIONS)
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        settings = self._settings
+        files = (settings.ca_file, settings.client_key, settings.client_cert)
+        try:
+            roots, key, chain = (Path(one).read_bytes() if one else None for one in files)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{error.filename} cannot be read ({error.strerror}); check SANDBOXD_CA_FILE, "
+                "SANDBOXD_CLIENT_KEY and SANDBOXD_CLIENT_CERT"
+            ) from error
+        return grpc.ssl_channel_credentials(roots, key, chain)
+
+    @property
+    def can_come_back(self) -> bool:
+        return self._was_reached
+
+    async def ready(self, timeout: float) -> None:
+        if not self._was_reached:
+            return  # the first call finds out, and tells at once if nobody is there
+        look_again = 0.001
+        try:
+            async with asyncio.timeout(timeout):
+                while self._channel.get_state(True) != grpc.ChannelConnectivity.READY:
+                    await asyncio.sleep(look_again)
+                    look_again = min(2 * look_again, _LONGEST_LOOK)
+        except TimeoutError:
+            raise ConnectionLostError(
+                f"The daemon at {self._settings.target} went away and did not come back within "
+                f"{timeout:.0f} s; look whether it runs."
+            ) from None
+
+    async def call(
+        self, method: Method[Request, Response], request: Request, *, timeout: float
+    ) -> Response:
+        try:
+            response: Response = await self._callable(method, "unary_unary")(
+                request, timeout=timeout, metadata=self._metadata
+            )
+        except aio.AioRpcError as error:
+            raise self._translated(error) from None
+        self._was_reached = True
+        return response
+
+    async def stream(
+        self, method: Method[Request, Response], request: Request, *, timeout: float | None
+    ) -> AsyncGenerator[Response, None]:
+        call = self._callable(method, "unary_stream")(
+            request, timeout=timeout, metadata=self._metadata
+        )
+        try:
+            while (response := await call.read()) is not aio.EOF:
+                self._was_reached = True
+                yield response
+        except aio.AioRpcError as error:
+            raise self._translated(error) from None
+        finally:
+            call.cancel()
+
+    async def send(
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float,
+    ) -> Response:
+        call = self._callable(method, "stream_unary")(timeout=timeout, metadata=self._metadata)
+        try:
+            # A call that has ended takes no more requests; its own status says why.
+            with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+                async for request in requests:
+                    await call.write(request)
+                await call.done_writing()
+            response: Response = await call
+        except aio.AioRpcError as error:
+            raise self._translated(error) from None
+        finally:
+            call.cancel()
+        self._was_reached = True
+        return response
+
+    async def aclose(self) -> None:
+        await self._channel.close()
+
+    def _callable(self, method: Method[Any, Any], kind: str) -> Any:
+        found = self._callables.get(method.name)
+        if found is None:
+            found = self._callables[method.name] = getattr(self._channel, kind)(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+        return found
+
+    def _translated(self, error: aio.AioRpcError) -> SandboxError:
+        packed = next((v for k, v in error.trailing_metadata() if k == TRAILER), None)
+        assert packed is None or isinstance(packed, bytes)
+        found = error_of(error.code(), error.details() or "", packed)
+        if not isinstance(found, ConnectionLostError):
+            self._was_reached = True
+        elif not self._was_reached:
+            return ConnectionLostError(
+                f"There is no daemon at {self._settings.target} ({found}); start one, or set "
+                "SANDBOXD_URL to where it is."
+            )
+        return found

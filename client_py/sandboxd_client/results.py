@@ -1,0 +1,515 @@
+"""What calls answer. Each is a dict with the documented keys, and has typed attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sandboxd_client.errors import CommandFailedError
+from sandboxd_proto.v1 import exec_pb2, files_pb2, session_pb2
+
+if TYPE_CHECKING:
+    from sandboxd_proto.v1 import exec_service_pb2
+
+TIMED_OUT_CODE = 124
+"""Exit code of a command that timed out, as timeout(1) has it."""
+SIGNAL_BASE = 128
+"""Added to a signal's number, as shells do."""
+NEVER_SEEN_CODE = -1
+"""Exit code of a command whose end nobody saw, as with a lost sandbox."""
+
+StreamName: TypeAlias = Literal["stdout", "stderr"]
+ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
+"""Is given the number of bytes that were moved since the last time; may be a coroutine function."""
+
+
+class Result(dict[str, Any]):
+    """A dict whose keys are attributes too. Attributes that are no keys are details beyond them."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no {name}") from None
+
+
+class SessionInfo(Result):
+    """A session, and how opening it went.
+
+    Example:
+        info = client.get_or_create_session(user_id="ada", thread_id="42")
+        print(info["session_id"], info.status, info.incarnation)
+    """
+
+    session_id: str
+    status: str
+    """`created`, `attached` or `recreated` when it was just opened; otherwise its state."""
+    user_id: str
+    thread_id: str
+    incarnation: int
+    """Which sandbox in a row the session is on, from 1."""
+    workspace_dir: str
+    workspace_kept: bool
+    """Whether the files are as they were left."""
+    created_at: str
+    expires_at: str
+    """ISO 8601, moves with every use."""
+    metadata: dict[str, str]
+
+    state: str
+    """`active`, `expired`, `lost` or `closed`."""
+    running_execs: int
+    end_reason: str
+    limits: session_pb2.SessionLimits
+
+    @classmethod
+    def of(
+        cls, session: session_pb2.Session, *, status: str = "", is_kept: bool = True
+    ) -> SessionInfo:
+        state = session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower()
+        info = cls(
+            session_id=session.session_id,
+            status=status or state,
+            user_id=session.user_id,
+            thread_id=session.thread_id,
+            incarnation=session.incarnation,
+            workspace_dir=session.workspace_dir,
+            workspace_kept=is_kept,
+            created_at=_iso(session.create_time),
+            expires_at=_iso(session.expire_time),
+            metadata=dict(session.metadata),
+        )
+        info.state = state
+        info.running_execs = session.running_execs
+        info.end_reason = session.end_reason
+        info.limits = session.limits
+        return info
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a command used, as the host counted it."""
+
+    peak_memory_bytes: int
+    cpu_seconds: float
+    peak_processes: int
+
+
+class CommandResult(Result):
+    """How a command ended, and what it wrote.
+
+    Example:
+        result = client.execute("ls missing")
+        print(result["exit_code"], result.stderr, result.ok)
+    """
+
+    exit_code: int
+    """What it returned; 128 + n if signal n ended it, 124 if it timed out, -1 if nobody saw it."""
+    stdout: str
+    stderr: str
+    execution_time_ms: int
+
+    exec_id: str
+    reason: str
+    """Why it ended: `exited`, `signalled`, `timed_out`, `out_of_memory`, `disk_full`, ..."""
+    signal: int | None
+    hint: str
+    """One line that tells a model what happened and what to do; empty for a plain exit."""
+    usage: Usage | None
+    """None where the host could not look, as with a lost sandbox."""
+    stdout_bytes: bytes
+    """The same before it was decoded; what was left out is not marked."""
+    stderr_bytes: bytes
+    stdout_omitted_bytes: int
+    """Bytes of the middle that are not in `stdout`, which then says so there."""
+    stderr_omitted_bytes: int
+    session: SessionInfo | None = None
+    """The session, where it had to be opened again for this command; `workspace_kept` tells whether
+    its files are still there."""
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    def check(self) -> CommandResult:
+        """Itself if the command ended with 0, otherwise raises CommandFailedError."""
+        if self.ok:
+            return self
+        why = self.hint or self.stderr.strip()[-500:]
+        message = f"the command ended with exit code {self.exit_code} ({self.reason})"
+        raise CommandFailedError(f"{message}: {why}" if why else message, self)
+
+    @classmethod
+    def of(
+        cls,
+        exec_id: str,
+        status: exec_pb2.ExitStatus,
+        stdout: exec_pb2.CapturedOutput,
+        stderr: exec_pb2.CapturedOutput,
+    ) -> CommandResult:
+        result = cls(
+            exit_code=_exit_code(status),
+            stdout=_text(stdout),
+            stderr=_text(stderr),
+            execution_time_ms=round(_seconds(status.duration) * 1000),
+        )
+        result.exec_id = exec_id
+        result.reason = _exit_reason(status)
+        result.signal = status.signal if status.WhichOneof("outcome") == "signal" else None
+        result.hint = status.hint
+        result.usage = _usage(status)
+        result.stdout_bytes, result.stderr_bytes = stdout.data, stderr.data
+        result.stdout_omitted_bytes = stdout.omitted_bytes
+        result.stderr_omitted_bytes = stderr.omitted_bytes
+        return result
+
+
+@dataclass(frozen=True)
+class OutputChunk:
+    """A piece of what a command wrote."""
+
+    stream: StreamName
+    offset: int
+    """Position of its first byte in the stream."""
+    data: bytes
+    text: str
+    """The same decoded; a character that is cut by the end of a piece is in the next one."""
+
+
+@dataclass(frozen=True)
+class OutputGap:
+    """Output that is not kept any more and cannot be had."""
+
+    stream: StreamName
+    offset: int
+    size_bytes: int
+
+
+CommandEvent: TypeAlias = OutputChunk | OutputGap
+
+
+class CommandInfo(Result):
+    """A command of the session, running or ended."""
+
+    exec_id: str
+    command: str
+    state: str
+    """`queued`, `running` or `ended`."""
+    started_at: str
+    shell: str
+    """Name of the shell it runs in; empty for one of its own."""
+    has_terminal: bool
+    has_stdin: bool
+    stdout_bytes: int
+    stderr_bytes: int
+    exit_code: int | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, found: exec_pb2.Exec) -> CommandInfo:
+        has_ended = found.HasField("exit")
+        return cls(
+            exec_id=found.exec_id,
+            command=found.command,
+            state=exec_pb2.ExecState.Name(found.state).removeprefix("EXEC_STATE_").lower(),
+            started_at=_iso(found.start_time),
+            shell=found.shell_name,
+            has_terminal=found.has_terminal,
+            has_stdin=found.has_stdin,
+            stdout_bytes=found.stdout_bytes,
+            stderr_bytes=found.stderr_bytes,
+            exit_code=_exit_code(found.exit) if has_ended else None,
+            reason=_exit_reason(found.exit) if has_ended else None,
+        )
+
+
+@dataclass(frozen=True)
+class OutputSlice:
+    """A piece of kept output."""
+
+    offset: int
+    data: bytes
+    dropped_bytes: int
+    """Bytes before `offset` that were asked for and are not kept any more."""
+    total_bytes: int
+    """Bytes of the whole stream so far."""
+    ended: bool
+    """True if there will be no more."""
+
+    @classmethod
+    def of(cls, found: exec_service_pb2.ReadOutputResponse) -> OutputSlice:
+        return cls(found.offset, found.data, found.dropped_bytes, found.total_bytes, found.ended)
+
+
+@dataclass(frozen=True)
+class OutputMatch:
+    """A line of output that a search found."""
+
+    stream: StreamName
+    line_number: int
+    offset: int
+    line: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @classmethod
+    def of(cls, found: exec_pb2.OutputMatch) -> OutputMatch:
+        is_stderr = found.stream == exec_pb2.OUTPUT_STREAM_STDERR
+        return cls(
+            "stderr" if is_stderr else "stdout",
+            found.line_number,
+            found.offset,
+            _decoded(found.line),
+            tuple(map(_decoded, found.before)),
+            tuple(map(_decoded, found.after)),
+        )
+
+
+@dataclass(frozen=True)
+class OutputPreview:
+    """A stream of output in a size that a model can read."""
+
+    head: str
+    tail: str
+    """Its end; empty when nothing was left out."""
+    omitted_bytes: int
+    total_bytes: int
+
+    @property
+    def text(self) -> str:
+        """Both with a line between them that tells what was left out."""
+        return f"{self.head}{_left_out(self.omitted_bytes)}{self.tail}"
+
+    @classmethod
+    def of(cls, found: exec_pb2.OutputPreview) -> OutputPreview:
+        return cls(
+            _decoded(found.head), _decoded(found.tail), found.omitted_bytes, found.total_bytes
+        )
+
+
+class FileInfo(Result):
+    """A file, directory or something else with a name in the workspace."""
+
+    name: str
+    path: str
+    """Relative to the workspace."""
+    type: str
+    """`file`, `directory`, `symlink`, `fifo`, `socket` or `other`."""
+    size_bytes: int
+    modified: str
+    """ISO 8601."""
+    permissions: str
+    """As `ls -l` shows them."""
+
+    mode: int
+    link_target: str
+    path_bytes: bytes
+    """The exact path, where `path` is not."""
+
+    @classmethod
+    def of(cls, entry: files_pb2.FileEntry) -> FileInfo:
+        info = cls(
+            name=entry.name,
+            path=entry.path,
+            type=files_pb2.FileType.Name(entry.type).removeprefix("FILE_TYPE_").lower(),
+            size_bytes=entry.size_bytes,
+            modified=entry.modified,
+            permissions=entry.permissions,
+        )
+        info.mode = entry.mode
+        info.link_target = entry.link_target
+        info.path_bytes = entry.path_bytes or entry.path.encode()
+        return info
+
+
+class ListedFile(Result):
+    """A file of the workspace as list_files tells it."""
+
+    name: str
+    """Path relative to the workspace."""
+    size_bytes: int
+    modified: str
+    permissions: str
+
+
+class FileListing(Result):
+    """All files of a workspace.
+
+    Example:
+        files = client.list_files()
+        print(files["total_files"], [file.name for file in files.files])
+    """
+
+    session_id: str
+    workspace_dir: str
+    files: list[ListedFile]
+    total_files: int
+    total_size_bytes: int
+
+    @classmethod
+    def of(cls, session: SessionInfo, entries: Sequence[FileInfo]) -> FileListing:
+        files = [
+            ListedFile(
+                name=one.path,
+                size_bytes=one.size_bytes,
+                modified=one.modified,
+                permissions=one.permissions,
+            )
+            for one in entries
+            if one.type == "file"
+        ]
+        return cls(
+            session_id=session.session_id,
+            workspace_dir=session.workspace_dir,
+            files=files,
+            total_files=len(files),
+            total_size_bytes=sum(one.size_bytes for one in files),
+        )
+
+
+class UploadResult(Result):
+    """A file that was uploaded."""
+
+    status: str
+    """`uploaded`."""
+    filename: str
+    path: str
+    """Absolute, as commands see it."""
+    size_bytes: int
+
+    @classmethod
+    def of(cls, session: SessionInfo, info: FileInfo) -> UploadResult:
+        return cls(
+            status="uploaded",
+            filename=info.name,
+            path=f"{session.workspace_dir}/{info.path}",
+            size_bytes=info.size_bytes,
+        )
+
+
+class DownloadedFile(str):
+    """Path of a file that was downloaded; its content is a call away."""
+
+    __slots__ = ()
+
+    def read_bytes(self) -> bytes:
+        """Its content."""
+        return Path(self).read_bytes()
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Its content as text: callers may have expected the bytes themselves."""
+        return self.read_bytes().decode(encoding, errors)
+
+
+@dataclass(frozen=True)
+class TextPage:
+    """Lines of a text file."""
+
+    text: str
+    first_line: int
+    line_count: int
+    total_lines: int
+    truncated: bool
+    """True if lines after these, or parts of the last one, are left out."""
+
+
+@dataclass(frozen=True)
+class GrepMatch:
+    """A line that a search found."""
+
+    path: str
+    line_number: int
+    line: str
+
+
+@dataclass(frozen=True)
+class GrepResult:
+    """What a search found."""
+
+    matches: tuple[GrepMatch, ...]
+    complete: bool
+    """True if everything was searched."""
+
+
+@dataclass(frozen=True)
+class GlobResult:
+    """Entries that match a pattern."""
+
+    entries: tuple[FileInfo, ...]
+    complete: bool
+    """True if these are all."""
+
+
+@dataclass(frozen=True)
+class FileEvent:
+    """A change of one entry of the workspace."""
+
+    kind: str
+    """`created`, `modified`, `removed`, `moved`; `overflow` if changes were missed: list again."""
+    path: str
+    old_path: str = ""
+    """Of a move: where it was."""
+    is_directory: bool = False
+
+
+@dataclass(frozen=True)
+class TransferReport:
+    """What became of a directory that was sent or fetched."""
+
+    entries: int
+    refused: tuple[tuple[str, str], ...]
+    """Name and reason of those that were left out, at most the first 1000."""
+    refused_count: int
+
+
+def _exit_code(status: exec_pb2.ExitStatus) -> int:
+    timeouts = (exec_pb2.EXIT_REASON_TIMED_OUT, exec_pb2.EXIT_REASON_NO_OUTPUT_TIMEOUT)
+    if status.reason in timeouts:
+        return TIMED_OUT_CODE
+    match status.WhichOneof("outcome"):
+        case "code":
+            return status.code
+        case "signal":
+            return SIGNAL_BASE + status.signal
+    return NEVER_SEEN_CODE
+
+
+def _exit_reason(status: exec_pb2.ExitStatus) -> str:
+    return exec_pb2.ExitReason.Name(status.reason).removeprefix("EXIT_REASON_").lower()
+
+
+def _usage(status: exec_pb2.ExitStatus) -> Usage | None:
+    if not status.HasField("usage"):
+        return None
+    usage = status.usage
+    return Usage(usage.peak_memory_bytes, _seconds(usage.cpu_time), usage.peak_processes)
+
+
+def _text(output: exec_pb2.CapturedOutput) -> str:
+    if not output.omitted_bytes:
+        return _decoded(output.data)
+    head, tail = output.data[: output.omitted_at], output.data[output.omitted_at :]
+    return f"{_decoded(head)}{_left_out(output.omitted_bytes)}{_decoded(tail)}"
+
+
+def _left_out(count: int) -> str:
+    return f"\n[... {count} bytes left out ...]\n" if count else ""
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
+def _iso(time: Timestamp) -> str:
+    moment = datetime.fromtimestamp(time.seconds + time.nanos / 1e9, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

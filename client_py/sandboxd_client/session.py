@@ -1,0 +1,75 @@
+"""The session that a sandbox object works in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from google.protobuf.duration_pb2 import Duration
+
+from sandboxd_client import methods
+from sandboxd_client.connection import Connection
+from sandboxd_client.results import SessionInfo
+from sandboxd_proto.v1 import session_service_pb2 as pb
+
+_OUTCOMES = {
+    pb.OPEN_OUTCOME_CREATED: "created",
+    pb.OPEN_OUTCOME_ATTACHED: "attached",
+    pb.OPEN_OUTCOME_RECREATED: "recreated",
+}
+
+
+class SessionHold:
+    """A session as this client last saw it.
+
+    Calls name its incarnation, so that a workspace is never swapped for another unnoticed.
+    """
+
+    def __init__(self, connection: Connection, info: SessionInfo) -> None:
+        self.connection = connection
+        self.info = info
+
+    @property
+    def id(self) -> str:
+        return self.info.session_id
+
+    @property
+    def incarnation(self) -> int:
+        return self.info.incarnation
+
+
+async def open_session(
+    connection: Connection,
+    user_id: str,
+    thread_id: str,
+    *,
+    idle_seconds: float | None = None,
+    metadata: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> SessionInfo:
+    """The session of a (user, thread), made if there is none."""
+    request = pb.OpenSessionRequest(
+        user_id=user_id, thread_id=thread_id, metadata=metadata or {}, env=env or {}
+    )
+    if idle_seconds is not None:
+        request.idle_timeout.CopyFrom(duration(idle_seconds))
+    opened = await connection.call(methods.OPEN_SESSION, request, timeout=connection.timeouts.open)
+    return SessionInfo.of(
+        opened.session, status=_OUTCOMES[opened.outcome], is_kept=opened.workspace_kept
+    )
+
+
+async def get_session(connection: Connection, session_id: str) -> SessionInfo:
+    """A session as it is now, also one that ended lately."""
+    request = pb.GetSessionRequest(session_id=session_id)
+    return SessionInfo.of((await connection.call(methods.GET_SESSION, request)).session)
+
+
+async def close_session(connection: Connection, session_id: str) -> SessionInfo:
+    """End a session with everything in it."""
+    request = pb.CloseSessionRequest(session_id=session_id)
+    return SessionInfo.of((await connection.call(methods.CLOSE_SESSION, request)).session)
+
+
+def duration(seconds: float) -> Duration:
+    whole = int(seconds)
+    return Duration(seconds=whole, nanos=round((seconds - whole) * 1e9))

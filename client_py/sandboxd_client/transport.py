@@ -1,0 +1,44 @@
+"""What carries calls to a daemon: a channel (remote.py) or the process itself (local.py)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Protocol
+
+from sandboxd_client.methods import Method, Request, Response
+
+
+class Transport(Protocol):
+    """Carries single calls. Every failure comes out as a SandboxError; nothing is tried twice."""
+
+    @property
+    def can_come_back(self) -> bool:
+        """Whether a daemon that is not there may be there a little later."""
+
+    async def start(self) -> None:
+        """Get ready for calls."""
+
+    async def ready(self, timeout: float) -> None:
+        """Wait until the daemon can be reached, if it could be before."""
+
+    async def call(
+        self, method: Method[Request, Response], request: Request, *, timeout: float
+    ) -> Response:
+        """One request, one response."""
+
+    def stream(
+        self, method: Method[Request, Response], request: Request, *, timeout: float | None
+    ) -> AsyncGenerator[Response, None]:
+        """One request, many responses. Closing it cancels the call."""
+
+    async def send(
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float,
+    ) -> Response:
+        """Many requests, one response."""
+
+    async def aclose(self) -> None:
+        """End all calls and free everything."""

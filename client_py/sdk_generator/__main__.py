@@ -1,0 +1,34 @@
+"""Write the derived files, or with --check tell whether they are current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sdk_generator import reference, sync_face
+
+ROOT = Path(__file__).parents[2]
+SYNC_FACE = ROOT / "client_py" / "sandboxd_client" / "sync.py"
+REFERENCE = ROOT / "docs" / "sdk.md"
+
+
+def main() -> int:
+    face = sync_face.generated()
+    derived = {SYNC_FACE: face, REFERENCE: reference.generated(face)}
+    stale = [path for path, text in derived.items() if _content(path) != text]
+    if "--check" not in sys.argv:
+        for path in stale:
+            path.write_text(derived[path])
+        return 0
+    for path in stale:
+        name = path.relative_to(ROOT)
+        sys.stderr.write(f"gen_sdk: {name} is stale; run ./scripts/gen_sdk and commit it\n")
+    return 1 if stale else 0
+
+
+def _content(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,146 @@
+"""`sandboxd cp`: files and directories to and from a session."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import click
+
+from sandboxd.cli.failure import FAILED, USAGE, Failure, call
+from sandboxd.cli.place import RemotePlace
+from sandboxd.cli.progress import ProgressLine
+from sandboxd.cli.table import printable, size
+from sandboxd.cli.target import Target, target_options
+from sandboxd_client import AsyncSandbox, FileInfo, MissingFileError, TransferReport
+
+TAR_BLOCK = 512
+
+
+@click.command("cp")
+@click.argument("source", metavar="FROM")
+@click.argument("destination", metavar="TO")
+@click.option("-q", "--quiet", is_flag=True, help="Tell only what goes wrong.")
+@target_options
+def command(source: str, destination: str, quiet: bool, target: Target) -> None:
+    """Copy a file or a directory; one of FROM and TO is SESSION:PATH.
+
+    As with cp -r: into TO if that is a directory, else TO is its new name. FROM/. is what is in a
+    directory. A path of this machine that looks like SESSION:PATH is written with ./ before it.
+
+    \b
+    sandboxd cp report.csv ada/42:
+    sandboxd cp ada/42:outputs ./results
+    """
+    here, there = RemotePlace.parse(source), RemotePlace.parse(destination)
+    if here and there:
+        raise Failure("one of FROM and TO has to be on this machine", USAGE)
+    if there:
+        told = call(_upload(target, Source.at(source), there))
+    elif here:
+        told = call(_download(target, here, destination))
+    else:
+        raise Failure("neither FROM nor TO is SESSION:PATH", USAGE)
+    if not quiet:
+        click.echo(told, err=True)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is to be sent, as it is at the beginning."""
+
+    path: Path
+    name: str
+    is_directory: bool
+    is_content: bool
+    """Not the directory itself, but what is in it."""
+    size_bytes: int
+
+    @classmethod
+    def at(cls, text: str) -> Self:
+        path = Path(text)
+        if not path.exists():
+            raise Failure(f"{text} does not exist", FAILED)
+        is_directory = path.is_dir()
+        return cls(
+            path,
+            path.resolve().name,
+            is_directory,
+            is_directory and _is_content(text),
+            _tar_size(path) if is_directory else path.stat().st_size,
+        )
+
+
+async def _upload(target: Target, source: Source, to: RemotePlace) -> str:
+    async with target.sandbox(to.session, opens=True) as sandbox:
+        goal = to.path if source.is_content else await _inside(sandbox, to, source.name)
+        with ProgressLine(source.name, source.size_bytes) as progress:
+            if source.is_directory:
+                report = await sandbox.files.upload_dir(source.path, goal, on_progress=progress.add)
+                return _told(report, f"{to.session}:{goal}")
+            written = await sandbox.files.upload(source.path, goal, on_progress=progress.add)
+            return f"{size(written.size_bytes)} to {to.session}:{printable(written.path)}"
+
+
+async def _download(target: Target, source: RemotePlace, destination: str) -> str:
+    async with target.sandbox(source.session) as sandbox:
+        found = await sandbox.files.stat(source.path, follow_links=True)
+        goal = _here(destination, source, found)
+        if found.type == "directory":
+            with ProgressLine(found.name or "workspace", None) as progress:
+                report = await sandbox.files.download_dir(
+                    source.path, goal, on_progress=progress.add
+                )
+            return _told(report, os.fspath(goal))
+        with ProgressLine(found.name, found.size_bytes) as progress:
+            await sandbox.files.download(source.path, goal, on_progress=progress.add)
+        return f"{size(found.size_bytes)} to {goal}"
+
+
+async def _inside(sandbox: AsyncSandbox, to: RemotePlace, name: str) -> str:
+    """Where something of this name goes: into a directory, or to the path itself."""
+    is_directory = to.is_directory
+    if not is_directory:
+        try:
+            is_directory = (
+                await sandbox.files.stat(to.path, follow_links=True)
+            ).type == "directory"
+        except MissingFileError:
+            pass  # then it is its new name
+    return posixpath.join(to.path, name) if is_directory else to.path
+
+
+def _here(destination: str, source: RemotePlace, found: FileInfo) -> Path:
+    path = Path(destination)
+    name = posixpath.basename(source.path.rstrip("/")) or found.name
+    is_content = found.type == "directory" and (_is_content(source.path) or not name)
+    is_directory = path.is_dir() or (destination.endswith("/") and found.type != "directory")
+    if is_directory and not path.is_dir():
+        raise Failure(f"{destination} is not a directory", FAILED)
+    return path / name if is_directory and not is_content else path
+
+
+def _is_content(path: str) -> bool:
+    return path in (".", "") or path.endswith("/.")
+
+
+def _tar_size(directory: Path) -> int:
+    """About what the archive of a directory will have."""
+    total = 0
+    for parent, directories, files in os.walk(directory):
+        total += TAR_BLOCK * (len(directories) + len(files))
+        for name in files:
+            length = os.lstat(os.path.join(parent, name)).st_size
+            total += -(-length // TAR_BLOCK) * TAR_BLOCK
+    return total
+
+
+def _told(report: TransferReport, where: str) -> str:
+    lines = [f"{report.entries} entries to {printable(where)}"]
+    lines += [f"left out: {printable(name)}: {printable(why)}" for name, why in report.refused]
+    if report.refused_count > len(report.refused):
+        lines.append(f"left out: {report.refused_count - len(report.refused)} more")
+    return "\n".join(lines)

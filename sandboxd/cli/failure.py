@@ -1,0 +1,72 @@
+"""How a command of the client ends when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from typing import IO, Any, TypeVar
+
+import click
+
+from sandboxd_client import (
+    CallTimeoutError,
+    ConnectionLostError,
+    ExecNotFoundError,
+    InvalidRequestError,
+    MissingFileError,
+    NotAuthorizedError,
+    PolicyError,
+    SandboxError,
+    SessionError,
+)
+
+FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+NO_DAEMON = 4
+NOT_ALLOWED = 5
+OWN_FAULT = 125
+"""Of `exec` and `attach`, whose other codes are those of the command."""
+INTERRUPTED = 130
+
+T = TypeVar("T")
+
+
+class Failure(click.ClickException):
+    """A message and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click takes it from the instance
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"sandboxd: {self.message}", file=file, err=file is None)
+
+
+def call(work: Coroutine[Any, Any, T], *, exit_code: int | None = None) -> T:
+    """Run it; what goes wrong is told in a line, with the code of its kind or the one given."""
+    try:
+        return asyncio.run(work)
+    except SandboxError as error:
+        raise Failure(str(error), exit_code or code_of(error)) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise Failure(f"{where}{error.strerror or error}", exit_code or FAILED) from None
+    except Failure as failure:
+        raise Failure(failure.message, exit_code or failure.exit_code) from None
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def code_of(error: SandboxError) -> int:
+    match error:
+        case ConnectionLostError() | CallTimeoutError():
+            return NO_DAEMON
+        case NotAuthorizedError() | PolicyError():
+            return NOT_ALLOWED
+        case SessionError() | ExecNotFoundError() | MissingFileError():
+            return NOT_FOUND
+        case InvalidRequestError():
+            return USAGE
+    return FAILED

@@ -1,0 +1,89 @@
+"""`sandboxd logs`: what a command has written."""
+
+from __future__ import annotations
+
+import click
+
+from sandboxd.cli.failure import call
+from sandboxd.cli.relay import Left, Relay, show
+from sandboxd.cli.target import Target, target_options
+from sandboxd_client import AsyncCommandHandle, OutputChunk
+from sandboxd_client.results import StreamName
+
+PIECE_BYTES = 64 << 10
+
+
+@click.command("logs")
+@click.argument("session")
+@click.argument("exec_id", metavar="EXEC")
+@click.option("-f", "--follow", is_flag=True, help="Go on until it ends.")
+@click.option(
+    "-n", "--tail", type=click.IntRange(min=0), metavar="LINES", help="Only its last lines."
+)
+@target_options
+def command(session: str, exec_id: str, follow: bool, tail: int | None, target: Target) -> None:
+    """Print what a command of a SESSION has written, each stream to its own.
+
+    All of it, or the last LINES of each stream. `sandboxd ps -a` tells the ids.
+    """
+    call(_print(target, session, exec_id, follow, tail))
+
+
+async def _print(
+    target: Target, session: str, exec_id: str, follow: bool, tail: int | None
+) -> None:
+    async with target.sandbox(session) as sandbox:
+        handle = await sandbox.commands.connect(exec_id)
+        info = await handle.info()
+        ends: dict[StreamName, int] = {"stdout": info.stdout_bytes, "stderr": info.stderr_bytes}
+        begins = {
+            name: 0 if tail is None else await _last_lines(handle, name, end, tail)
+            for name, end in ends.items()
+        }
+        if follow:
+            relay = Relay(handle, is_owner=False)
+            ended = await relay.run(
+                sends_input=False, stdout_offset=begins["stdout"], stderr_offset=begins["stderr"]
+            )
+            if ended is Left.INTERRUPTED:
+                raise KeyboardInterrupt
+        else:
+            await _so_far(handle, begins, ends)
+
+
+async def _so_far(
+    handle: AsyncCommandHandle, begins: dict[StreamName, int], ends: dict[StreamName, int]
+) -> None:
+    """What is there, in the order it was written; not what comes meanwhile."""
+    seen = dict(begins)
+    stream = handle.stream(stdout_offset=begins["stdout"], stderr_offset=begins["stderr"])
+    async with stream as events:
+        while any(seen[name] < ends[name] for name in ends):
+            event = await anext(events, None)
+            if event is None:
+                return
+            length = len(event.data) if isinstance(event, OutputChunk) else event.size_bytes
+            seen[event.stream] = max(seen[event.stream], event.offset + length)
+            show(event)
+
+
+async def _last_lines(handle: AsyncCommandHandle, stream: StreamName, end: int, count: int) -> int:
+    """Where the last lines of a stream begin, of what is kept of it."""
+    position = end
+    wanted = count
+    while position > 0 and wanted:
+        start = max(0, position - PIECE_BYTES)
+        piece = await handle.read_output(stream, offset=start, max_bytes=position - start)
+        data = piece.data[: position - piece.offset]
+        search_end = len(data)
+        if position == end and data.endswith(b"\n"):
+            search_end -= 1  # the end of the last line is not the beginning of another
+        while wanted and (newline := data.rfind(b"\n", 0, search_end)) >= 0:
+            search_end = newline
+            wanted -= 1
+            if not wanted:
+                return piece.offset + newline + 1
+        if piece.dropped_bytes or not data:
+            return piece.offset
+        position = start
+    return position

@@ -1,0 +1,31 @@
+"""Where files are: here, or in a session."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from sandboxd.cli.target import SESSION_ID
+
+_REMOTE = re.compile(rf"({SESSION_ID.pattern}|[^/:.][^/:]*/[^/:]+):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class RemotePlace:
+    """A path in the workspace of a session."""
+
+    session: str
+    path: str
+    """Relative to the workspace, or absolute below it."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """SESSION:PATH; None for anything else. A path of this machine can begin with ./ or /."""
+        match = _REMOTE.fullmatch(text)
+        return cls(match[1], match[2]) if match else None
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether the path itself says so."""
+        return self.path in ("", ".") or self.path.endswith(("/", "/."))

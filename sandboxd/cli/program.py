@@ -1,0 +1,74 @@
+"""All commands: those of a client need click and the SDK, those of the daemon the whole install."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from sandboxd import __version__
+
+CLIENT_COMMANDS = {
+    "attach": "sandboxd.cli.attach",
+    "cp": "sandboxd.cli.cp",
+    "exec": "sandboxd.cli.exec",
+    "logs": "sandboxd.cli.logs",
+    "ls": "sandboxd.cli.ls",
+    "ps": "sandboxd.cli.ps",
+    "session": "sandboxd.cli.session",
+    "status": "sandboxd.cli.status",
+    "top": "sandboxd.cli.top",
+}
+"""By name: the module, which has a command `command`. Imported when it is wanted."""
+DAEMON_COMMANDS = "sandboxd.cli.main"
+"""Its group `main` has all others."""
+
+
+class Program(click.Group):
+    """Finds a command without importing the others."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        daemon = _daemon_group()
+        return sorted([*CLIENT_COMMANDS, *(daemon.commands if daemon else ())])
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in CLIENT_COMMANDS:
+            found: click.Command = import_module(CLIENT_COMMANDS[name]).command
+            return found
+        daemon = _daemon_group()
+        return daemon.commands.get(name) if daemon else None
+
+    def resolve_command(
+        self, context: click.Context, words: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if words and words[0] not in CLIENT_COMMANDS and _daemon_group() is None:
+            context.fail(
+                f"There is no command {words[0]!r} in this install. Those that run and check a "
+                "daemon come with: pip install 'sandboxd[daemon]'"
+            )
+        return super().resolve_command(context, words)
+
+
+def _daemon_group() -> click.Group | None:
+    """None where the daemon is not installed."""
+    try:
+        group: click.Group = import_module(DAEMON_COMMANDS).main
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("sandboxd", "sandboxd_client"):
+            raise
+        return None
+    return group
+
+
+@click.command(cls=Program)
+@click.version_option(__version__, prog_name="sandboxd")
+def program() -> None:
+    """Sandboxes for AI agents.
+
+    A SESSION is given as its id (ses_...) or as USER/THREAD. Which daemon: --url, or SANDBOXD_URL,
+    or the local socket; its token: --token or SANDBOXD_TOKEN.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 no daemon answers, 5 not allowed.
+    `exec` and `attach` return that of the command (128 + n for signal n, 124 for a time-out), and
+    125 where sandboxd itself failed.
+    """

@@ -1,0 +1,42 @@
+"""`sandboxd ps`: the commands of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from sandboxd.cli import table
+from sandboxd.cli.failure import call
+from sandboxd.cli.target import Target, json_option, target_options
+from sandboxd_client import CommandInfo
+
+HEADER = ("EXEC", "STATE", "AGE", "OUTPUT", "COMMAND")
+
+
+@click.command("ps")
+@click.argument("session")
+@click.option("-a", "--all", "is_all", is_flag=True, help="Also those that ended lately.")
+@click.option("-q", "--quiet", is_flag=True, help="Ids alone.")
+@target_options
+@json_option
+def command(session: str, is_all: bool, quiet: bool, target: Target, as_json: bool) -> None:
+    """List the commands of a SESSION, newest first."""
+
+    async def work() -> Sequence[CommandInfo]:
+        async with target.sandbox(session) as sandbox:
+            return await sandbox.commands.list(running=not is_all)
+
+    found = call(work())
+    if as_json:
+        table.show_document(found)
+    elif quiet:
+        click.echo("".join(f"{one.exec_id}\n" for one in found), nl=False)
+    else:
+        table.show(HEADER, map(_row, found))
+
+
+def _row(one: CommandInfo) -> Sequence[object]:
+    state = one.state if one.exit_code is None else f"{one.reason} ({one.exit_code})"
+    output = table.size(one.stdout_bytes + one.stderr_bytes)
+    return one.exec_id, state, table.since(one.started_at), output, one.command

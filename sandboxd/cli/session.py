@@ -1,0 +1,213 @@
+"""`sandboxd session`: open, list, show, close and reset sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from sandboxd.cli import table
+from sandboxd.cli.failure import call
+from sandboxd.cli.target import Pairs, Target, json_option, target_options
+from sandboxd_client import SessionInfo
+from sandboxd_client.session import close_session
+
+STATES = ("active", "expired", "lost", "closed")
+HEADER = ("SESSION", "USER", "THREAD", "STATE", "RUN", "INC", "AGE", "EXPIRES")
+
+
+@click.group("session")
+def command() -> None:
+    """Open, list, show, close and reset sessions."""
+
+
+@command.command("open")
+@click.argument("user")
+@click.argument("thread")
+@click.option(
+    "--timeout-minutes", type=float, metavar="MINUTES", help="How long it lives without use."
+)
+@click.option("--label", "labels", type=Pairs(), multiple=True, help="To find it by; repeat.")
+@click.option("--env", "env", type=Pairs(), multiple=True, help="For its commands; repeat.")
+@target_options
+@json_option
+def open_(
+    user: str,
+    thread: str,
+    timeout_minutes: float | None,
+    labels: Sequence[tuple[str, str]],
+    env: Sequence[tuple[str, str]],
+    target: Target,
+    as_json: bool,
+) -> None:
+    """Open the session of a USER's THREAD, or attach to it; prints its id."""
+
+    async def work() -> SessionInfo:
+        async with target.client() as client:
+            return await client.get_or_create_session(
+                user, thread, timeout_minutes, metadata=dict(labels), env=dict(env)
+            )
+
+    info = call(work())
+    if as_json:
+        table.show_document(document(info))
+        return
+    click.echo(info.session_id)
+    kept = (
+        "" if info.status != "recreated" else f", files {'kept' if info.workspace_kept else 'gone'}"
+    )
+    click.echo(f"{info.status}{kept}, expires in {table.until(info.expires_at)}", err=True)
+
+
+@command.command("list")
+@click.option("--user", default="", help="Only of this user.")
+@click.option("--thread", default="", help="Only of this thread.")
+@click.option("--state", type=click.Choice(STATES), help="Only in this state.")
+@click.option("--label", "labels", type=Pairs(), multiple=True, help="Only with this; repeat.")
+@click.option("-q", "--quiet", is_flag=True, help="Ids alone.")
+@target_options
+@json_option
+def list_(
+    user: str,
+    thread: str,
+    state: str | None,
+    labels: Sequence[tuple[str, str]],
+    quiet: bool,
+    target: Target,
+    as_json: bool,
+) -> None:
+    """List sessions, oldest first."""
+
+    async def work() -> Sequence[SessionInfo]:
+        async with target.client() as client:
+            return await client.list_sessions(
+                user_id=user, thread_id=thread, state=state, metadata=dict(labels)
+            )
+
+    found = call(work())
+    if as_json:
+        table.show_document([document(one) for one in found])
+    elif quiet:
+        click.echo("".join(f"{one.session_id}\n" for one in found), nl=False)
+    else:
+        table.show(HEADER, map(row, found))
+
+
+@command.command("show")
+@click.argument("session")
+@target_options
+@json_option
+def show(session: str, target: Target, as_json: bool) -> None:
+    """Tell everything about a SESSION; does not count as use."""
+
+    async def work() -> SessionInfo:
+        async with target.client() as client:
+            return await client.get_session(await target.session_id(session))
+
+    info = call(work())
+    if as_json:
+        table.show_document(document(info))
+        return
+    for name, value in _facts(info).items():
+        click.echo(f"{name:<11}{table.printable(value)}")
+
+
+@command.command("close")
+@click.argument("sessions", metavar="SESSION...", nargs=-1, required=True)
+@target_options
+@json_option
+def close(sessions: Sequence[str], target: Target, as_json: bool) -> None:
+    """End each SESSION with its commands and files."""
+
+    async def work() -> list[SessionInfo]:
+        closed = []
+        for session in sessions:
+            session_id = await target.session_id(session)
+            async with target.connection() as connection:
+                closed.append(await close_session(connection, session_id))
+        return closed
+
+    _tell(call(work()), as_json)
+
+
+@command.command("reset")
+@click.argument("session")
+@target_options
+@json_option
+def reset(session: str, target: Target, as_json: bool) -> None:
+    """Give a SESSION a fresh sandbox: its files go, but project_files/ stays."""
+
+    async def work() -> SessionInfo:
+        async with target.sandbox(session) as sandbox:
+            return await sandbox.reset()
+
+    _tell([call(work())], as_json)
+
+
+def _tell(sessions: Sequence[SessionInfo], as_json: bool) -> None:
+    if as_json:
+        table.show_document([document(one) for one in sessions])
+    else:
+        table.show(HEADER, map(row, sessions))
+
+
+def row(info: SessionInfo) -> Sequence[object]:
+    expires = table.until(info.expires_at) if info.state == "active" else "-"
+    return (
+        info.session_id,
+        info.user_id,
+        info.thread_id,
+        info.state,
+        info.running_execs,
+        info.incarnation,
+        table.since(info.created_at),
+        expires,
+    )
+
+
+def document(info: SessionInfo) -> Mapping[str, Any]:
+    """All there is, for programs."""
+    return {
+        **info,
+        "state": info.state,
+        "running_execs": info.running_execs,
+        "end_reason": info.end_reason,
+        "limits": {
+            "memory_bytes": info.limits.memory_bytes,
+            "max_processes": info.limits.max_processes,
+            "cpu_millis": info.limits.cpu_millis,
+            "workspace_bytes": info.limits.workspace_bytes,
+            "workspace_files": info.limits.workspace_files,
+            "max_file_bytes": info.limits.max_file_bytes,
+            "max_running_execs": info.limits.max_running_execs,
+            "default_exec_timeout_seconds": info.limits.default_exec_timeout.seconds,
+            "max_exec_timeout_seconds": info.limits.max_exec_timeout.seconds,
+        },
+    }
+
+
+def _facts(info: SessionInfo) -> dict[str, str]:
+    limits = info.limits
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(info.metadata.items()))
+    facts = {
+        "session": info.session_id,
+        "user": info.user_id,
+        "thread": info.thread_id,
+        "state": info.state + (f": {info.end_reason}" if info.end_reason else ""),
+        "sandbox": f"number {info.incarnation} of this session",
+        "workspace": info.workspace_dir,
+        "created": f"{info.created_at} ({table.since(info.created_at)} ago)",
+        "commands": f"{info.running_execs} running, at most {limits.max_running_execs}",
+        "limits": (
+            f"{table.size(limits.memory_bytes)} memory, {limits.max_processes} processes, "
+            f"{f'{limits.cpu_millis / 1000:g} cores' if limits.cpu_millis else 'all cores'}, "
+            f"{table.size(limits.workspace_bytes)} and {limits.workspace_files} files, "
+            f"{limits.default_exec_timeout.seconds} s per command unless it asks for more"
+        ),
+    }
+    if info.state == "active":
+        facts["expires"] = f"{info.expires_at} (in {table.until(info.expires_at)})"
+    if labels:
+        facts["labels"] = labels
+    return facts

@@ -1,0 +1,119 @@
+"""Which daemon, and which of its sessions."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from sandboxd.cli.failure import NOT_FOUND, USAGE, Failure
+from sandboxd_client import AsyncSandbox, AsyncSandboxClient, SessionInfo, Timeouts
+from sandboxd_client.connection import Connection, acquire, release
+from sandboxd_client.sandbox import sandbox_of
+from sandboxd_client.session import get_session, open_session
+from sandboxd_client.settings import resolve
+
+SESSION_ID = re.compile(r"ses_[A-Za-z0-9]+")
+TIMEOUTS = Timeouts(reconnect=30.0)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A daemon, as options and the environment name it."""
+
+    url: str | None
+    token: str | None
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[AsyncSandboxClient]:
+        """For calls that are not about one session."""
+        client = AsyncSandboxClient("remote", self.url, token=self.token, timeouts=TIMEOUTS)
+        try:
+            yield client
+        finally:
+            await client.aclose()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """For calls that the client does not have."""
+        settings = resolve("remote", self.url, token=self.token)
+        connection = await acquire(settings, TIMEOUTS)
+        try:
+            yield connection
+        finally:
+            await release(settings)
+
+    @asynccontextmanager
+    async def sandbox(self, session: str, *, opens: bool = False) -> AsyncIterator[AsyncSandbox]:
+        """The sandbox of a session; with `opens` that of a user's thread is opened if need be.
+
+        By itself this does not count as use of the session.
+        """
+        async with self.connection() as connection:
+            if opens and not SESSION_ID.fullmatch(session):
+                info = await open_session(connection, *user_and_thread(session))
+            else:
+                info = await get_session(connection, await self.session_id(session))
+            yield sandbox_of(connection, info)
+
+    async def session_id(self, session: str) -> str:
+        """The id of a session that is given as one, or as USER/THREAD."""
+        if SESSION_ID.fullmatch(session):
+            return session
+        user, thread = user_and_thread(session)
+        async with self.client() as client:
+            found = await client.list_sessions(user_id=user, thread_id=thread)
+        if not found:
+            raise Failure(
+                f"{user} has no session for thread {thread}; open it with: "
+                f"sandboxd session open {user} {thread}",
+                NOT_FOUND,
+            )
+        return _best(found)
+
+
+def _best(sessions: Sequence[SessionInfo]) -> str:
+    """The one that can be used, else the newest."""
+    active = [one for one in sessions if one.state == "active"]
+    return (active or sessions)[-1].session_id
+
+
+def user_and_thread(session: str) -> tuple[str, str]:
+    user, slash, thread = session.partition("/")
+    if not (user and slash and thread):
+        raise Failure(f"{session!r} is no session: give its id (ses_...) or USER/THREAD", USAGE)
+    return user, thread
+
+
+def target_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command --url and --token, and its function a `target`."""
+
+    @click.option("--url", metavar="URL", help="Daemon: unix:/path, host:port, https://host:port.")
+    @click.option("--token", metavar="TOKEN", help="Token; better in SANDBOXD_TOKEN.")
+    @functools.wraps(function)
+    def with_target(*arguments: Any, url: str | None, token: str | None, **others: Any) -> None:
+        function(*arguments, target=Target(url, token), **others)
+
+    return with_target
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
+
+
+class Pairs(click.ParamType[tuple[str, str]]):
+    """KEY=VALUE."""
+
+    name = "KEY=VALUE"
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> tuple[str, str]:
+        key, is_pair, text = str(value).partition("=")
+        if not (key and is_pair):
+            self.fail(f"{value!r} is not KEY=VALUE", parameter, context)
+        return key, text

@@ -1,0 +1,72 @@
+"""Which commands need what: a client's run without anything of the daemon."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from sandboxd.cli.program import program
+
+README = Path(__file__).parents[2] / "README.md"
+DAEMON_ONLY = ("aiodocker", "aiosqlite", "pydantic", "pydantic_settings", "structlog", "uvloop")
+
+
+def run_without(modules: tuple[str, ...], *words: str) -> subprocess.CompletedProcess[str]:
+    """`sandboxd ...` where these cannot be imported."""
+    program = (
+        "import sys; "
+        f"sys.modules.update(dict.fromkeys({modules!r})); "
+        f"sys.argv = ['sandboxd', *{words!r}]; "
+        "from sandboxd.cli import run; run()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_commands_of_a_client_need_nothing_of_the_daemon() -> None:
+    """They come with the extra `cli`, which is click and nothing else."""
+    told = run_without(DAEMON_ONLY, "--help")
+    used = run_without(DAEMON_ONLY, "status", "--url", "unix:/nowhere/sandboxd.sock")
+
+    assert told.returncode == 0, told.stderr
+    assert "exec" in told.stdout
+    assert "serve" not in told.stdout
+    assert used.returncode == 4, used.stderr
+
+
+def test_a_command_of_the_daemon_says_what_is_missing() -> None:
+    """Not a traceback, but what to install."""
+    told = run_without(DAEMON_ONLY, "serve")
+
+    assert told.returncode == 2
+    assert "pip install 'sandboxd[daemon]'" in told.stderr
+
+
+def test_without_click_the_program_says_what_is_missing() -> None:
+    """The plain install is the SDK; its command line is an extra."""
+    told = run_without(("click",), "status")
+
+    assert told.returncode == 1
+    assert "pip install 'sandboxd[cli]'" in told.stderr
+
+
+def test_the_readme_shows_commands_that_there_are() -> None:
+    """Every `sandboxd ...` of its shell lines, down to the options."""
+    shown = re.findall(r"^```sh\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    calls = re.findall(r"\bsandboxd ([a-z].*?)(?= #|;| &&|$)", "\n".join(shown), re.MULTILINE)
+    assert len(calls) >= 10
+
+    for call in calls:
+        context = click.Context(program, info_name="sandboxd")
+        name, command, rest = program.resolve_command(context, shlex.split(call))
+        assert command is not None
+        if isinstance(command, click.Group):
+            _, command, rest = command.resolve_command(context, rest)
+        assert command is not None
+        command.make_context(name, rest)  # parses, and runs nothing

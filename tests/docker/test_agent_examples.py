@@ -1,0 +1,94 @@
+"""The examples for agents do what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from sandboxd_client.integrations.postgres_files import PostgresStore
+from tests.docker.daemon_process import DaemonProcess
+from tests.fakes.chat_model import ScriptedModel, calls, says
+from tests.integrations.postgres_cluster import running_cluster
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+README = ROOT / "README.md"
+
+
+async def test_the_bash_tool_example(shared_daemon: DaemonProcess) -> None:
+    """As a program of its own, with nothing but the address of a daemon."""
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        EXAMPLES / "bash_tool.py",
+        env={**os.environ, "SANDBOXD_URL": f"unix:{shared_daemon.socket}"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        stdout, _ = await program.communicate()
+
+    assert program.returncode == 0
+    assert stdout.decode().splitlines() == [
+        "exit code 0 - spent 142.5",
+        "downloaded /data-exports/report.csv 22 bytes",
+        '"books",45.5',
+        '"tea",97',
+    ]
+
+
+async def test_the_bash_tool_of_the_readme(shared_daemon: DaemonProcess) -> None:
+    """The snippet runs unchanged, and prints what its comment promises."""
+    match = re.search(
+        r"<!-- snippet: bash tool -->\n```python\n(.*?)```", README.read_text(), re.DOTALL
+    )
+    assert match
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        match[1],
+        env={**os.environ, "SANDBOXD_URL": f"unix:{shared_daemon.socket}"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        stdout, _ = await program.communicate()
+
+    assert program.returncode == 0
+    assert stdout.decode().splitlines() == re.findall(r"print\(.*\)  # (.*)", match[1])
+
+
+async def test_the_langchain_example(
+    shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent of the example, with a model that follows a script."""
+    monkeypatch.setenv("SANDBOXD_URL", f"unix:{shared_daemon.socket}")
+    example = loaded("langchain_agent")
+    model = ScriptedModel(
+        steps=[
+            calls("execute_bash_command", command="wc -l notes.txt", file_paths=["/notes.txt"]),
+            says(lambda answer: f"{answer['stdout'].split()[0]} lines"),
+        ]
+    )
+    with running_cluster() as database:
+        async with PostgresStore(database) as store:
+            await store.setup()
+            await store.files("ada").write("/notes.txt", b"one\ntwo\nthree\n")
+        context = example.AgentContext(user_id="ada", thread_id="example-langchain")
+        told = await example.answer(model, database, "How long are my notes?", context)
+
+    assert told == "3 lines"
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look there for their module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,86 @@
+"""Where the daemon is: by URL, by environment, by default."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sandboxd_client import (
+    AsyncSandboxClient,
+    ConnectionLostError,
+    InvalidRequestError,
+    LocalModeError,
+    SandboxClient,
+)
+from sandboxd_client.settings import address, resolve
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "is_secure"),
+    [
+        ("unix:/run/x.sock", "unix:/run/x.sock", False),
+        ("unix:///run/x.sock", "unix:/run/x.sock", False),
+        ("/run/x.sock", "unix:/run/x.sock", False),
+        ("http://localhost:5000", "localhost:5000", False),
+        ("http://sandbox-server", "sandbox-server:5000", False),
+        ("https://sandbox.example", "sandbox.example:443", True),
+        ("https://sandbox.example:8443/", "sandbox.example:8443", True),
+        ("grpc://10.0.0.1:7", "10.0.0.1:7", False),
+        ("grpcs://10.0.0.1:7", "10.0.0.1:7", True),
+        ("localhost:5000", "localhost:5000", False),
+        ("[::1]:5000", "[::1]:5000", False),
+    ],
+)
+def test_urls(url: str, target: str, is_secure: bool) -> None:
+    """Each form that people write leads to what gRPC calls a target."""
+    assert address(url) == (target, is_secure)
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http:///path"])
+def test_url_that_is_none_is_refused(url: str) -> None:
+    """The message shows the forms there are."""
+    with pytest.raises(InvalidRequestError, match="unix:/path"):
+        address(url)
+
+
+def test_everything_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without arguments: SANDBOXD_URL and SANDBOXD_TOKEN, else the socket that a daemon makes."""
+    for name in ("URL", "TOKEN", "SOCKET", "RUN_DIR", "MODE"):
+        monkeypatch.delenv(f"SANDBOXD_{name}", raising=False)
+    assert resolve(None, None).target == "unix:/run/sandboxd/sandboxd.sock"
+    monkeypatch.setenv("SANDBOXD_RUN_DIR", "/tmp/run")
+    assert resolve(None, None).target == "unix:/tmp/run/sandboxd.sock"
+    monkeypatch.setenv("SANDBOXD_URL", "https://host")
+    monkeypatch.setenv("SANDBOXD_TOKEN", "secret")
+    found = resolve(None, None)
+    assert (found.target, found.is_secure, found.token) == ("host:443", True, "secret")
+    assert "secret" not in repr(found)
+    assert resolve("remote", "unix:/x").target == "unix:/x"
+    monkeypatch.setenv("SANDBOXD_MODE", "local")
+    assert resolve(None, None).mode == "local"
+    assert resolve(None, "unix:/x").mode == "remote"
+
+
+def test_mode_is_one_of_two() -> None:
+    """A typing error is told at once, as existing code expects: a ValueError."""
+    with pytest.raises(ValueError, match="remote"):
+        SandboxClient(mode="locl")  # type: ignore[arg-type]
+
+
+async def test_no_daemon_there_is_told_at_once(tmp_path: Path) -> None:
+    """Who never reached one is not kept waiting, and is told where it looked."""
+    async with AsyncSandboxClient(server_url=f"unix:{tmp_path}/none.sock") as client:
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectionLostError, match=r"none\.sock.*SANDBOXD_URL"):
+                await client.get_or_create_session("ada", "42")
+
+
+async def test_local_mode_that_cannot_start_says_why(short_dir: Path) -> None:
+    """No runtime, no daemon; the message has what to do, and another try is possible."""
+    settings = {"state_dir": short_dir / "state", "run_dir": short_dir / "run"}
+    for _ in range(2):
+        async with AsyncSandboxClient(mode="local", local_settings=settings) as client:
+            with pytest.raises(LocalModeError, match=r"guest runtime.*build_images"):
+                await client.get_or_create_session("ada", "42")

@@ -103,7 +103,8 @@ class Daemon:
         self.metrics = metrics
         self.registry = registry
         self.reloads = Reloads()
-        self.reloads.add("keys", partial(asyncio.to_thread, keyring.reload))
+        self.reloads.add("tokens", partial(asyncio.to_thread, keyring.reload_tokens))
+        self.reloads.add("certificates", partial(asyncio.to_thread, keyring.reload_certificates))
 
     @property
     def status(self) -> str:

@@ -18,7 +18,7 @@ from tests.fakes.chat_model import ScriptedModel, calls, says
 from tests.integrations.postgres_cluster import running_cluster
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
+EXAMPLES = ROOT / "examples" / "agents"
 README = ROOT / "README.md"
 
 

@@ -26,7 +26,6 @@ IN_THE_ROOT = {
     "docs",
     "examples",
     "environments",
-    "examples",
     "protos",
     "pyproject.toml",
     "sandboxd",

@@ -12,15 +12,18 @@ import resource
 import secrets
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from typing import TYPE_CHECKING
 
 import structlog
 
 from sandboxd import __version__
+from sandboxd.audit import AuditLog, AuditSettings
 from sandboxd.config import Config
 from sandboxd.engine.contract import Engine, EngineInfo
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
@@ -29,6 +32,7 @@ from sandboxd.examination import Examiner
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
 from sandboxd.files import FileSettings
+from sandboxd.history import History
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
 from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable, ProofWithoutSpace
@@ -36,10 +40,12 @@ from sandboxd.isolation.host import Host
 from sandboxd.isolation.layout import Layout
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
+from sandboxd.journal import DAEMON, Journal, KeptJournal
 from sandboxd.loop_watch import LoopWatch
+from sandboxd.metrics import Figures, MetricsServer, PortInUse
 from sandboxd.notify import ServiceManager
 from sandboxd.policy import OPEN, STRICT, CommandChecker, InvalidPolicy, load
-from sandboxd.pool import PoolSettings, WarmPool
+from sandboxd.pool import DEFAULT_ENVIRONMENT, PoolSettings, WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.registry.sqlite import RegistryUnusable, SqliteRegistry
 from sandboxd.reloads import Reloads
@@ -52,8 +58,12 @@ from sandboxd.service.server import ApiServer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.sessions import Adopted, Sessions, SessionSettings, belongings_of
 from sandboxd.spool import SpoolBudget, SpoolSettings
+from sandboxd.statistics import Statistics
 from sandboxd.tasks import Tasks
 from sandboxd.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from sandboxd.traces import Traces
 
 log = structlog.get_logger()
 
@@ -80,6 +90,8 @@ class Daemon:
         pool: WarmPool,
         sessions: Sessions,
         server: ApiServer,
+        journal: KeptJournal,
+        metrics: MetricsServer | None,
         keyring: Keyring,
         registry: Registry,
     ) -> None:
@@ -87,6 +99,8 @@ class Daemon:
         self.pool = pool
         self.sessions = sessions
         self.server = server
+        self.journal = journal
+        self.metrics = metrics
         self.registry = registry
         self.reloads = Reloads()
         self.reloads.add("keys", partial(asyncio.to_thread, keyring.reload))
@@ -123,6 +137,7 @@ async def running(
         stack.push_async_callback(engine.aclose)
         registry = await _open_registry(config.state_dir / "registry.sqlite")
         stack.push_async_callback(registry.aclose)
+        journal = _open_journal(config, registry, stack)
         await _check_runtime(config, engine)
         disks, disks_say = await _open_disks(config)
         if disks is None:
@@ -139,38 +154,39 @@ async def running(
         adopted = await _adopt(records, sandboxes, engine)
         in_use = [one.sandbox for one in adopted.values()]
         pool = await stack.enter_async_context(WarmPool(sandboxes, _pool_settings(config), in_use))
-        house = _exec_house(config)
+        house = _exec_house(config, journal)
         sessions = await stack.enter_async_context(
             Sessions(pool, registry, _session_settings(config), house, adopted)
         )
         if config.keep_sessions:
             stack.callback(pool.leave_used)
-        if config.examine:
-            examiner = await stack.enter_async_context(Examiner(sandboxes, sandbox_settings))
-        else:
-            off = "SANDBOXD_EXAMINE is off"
-            examiner = Examiner(sandboxes, sandbox_settings, until_then=off)
+        examiner = await _open_examiner(config, sandboxes, sandbox_settings, stack)
         measures = _measures(config, host, sandbox_settings, disks_say)
 
         def protections(engine_info: EngineInfo | None) -> Sequence[Protection]:
             facts = host_facts.look(config.state_dir)
             return assess(facts, measures, engine_info, examiner.findings)
 
+        pools = {DEFAULT_ENVIRONMENT: pool}
         server = ApiServer(
             config,
             sessions=SessionServicer(sessions, config),
-            execs=ExecServicer(sessions, config, checker),
+            execs=ExecServicer(sessions, config, checker, journal.history),
             files=FileServicer(sessions, config),
             admin=AdminServicer(
                 sessions,
-                pool,
+                pools,
                 config,
                 engine_info=engine.info,
                 image_id=lambda: sandboxes.image_id,
                 protections=protections,
+                journal=journal,
             ),
+            journal=journal,
             keyring=keyring,
         )
+        figures = Figures(sessions, pools, journal, time.monotonic())
+        metrics = await _serve_metrics(config, figures, server, stack) if listen else None
         # At the end, the last first: callers hear that we leave, then how their commands ended, and
         # only then the listeners close.
         if listen:
@@ -179,13 +195,16 @@ async def running(
         stack.push_async_callback(sessions.shut_down, config.drain_seconds)
         if listen:
             stack.push_async_callback(server.announce_stop)
+        started = {"action": "daemon.started", "who": DAEMON, "version": __version__}
+        journal.audit.tell(lambda: started)
+        stack.callback(journal.audit.tell, lambda: {"action": "daemon.stopping", "who": DAEMON})
         log.info(
             "daemon.started",
             version=__version__,
             socket=str(config.api_socket) if listen else "off",
             tcp=f"{config.host}:{server.port}" if listen and config.host else "off",
         )
-        yield Daemon(config, pool, sessions, server, keyring, registry)
+        yield Daemon(config, pool, sessions, server, journal, metrics, keyring, registry)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
@@ -259,6 +278,61 @@ async def _adopt(
     return {record.session_id: one for record, one in pairs if one is not None}
 
 
+async def _open_examiner(
+    config: Config, sandboxes: SandboxMaker, settings: SandboxSettings, stack: AsyncExitStack
+) -> Examiner:
+    if config.examine:
+        return await stack.enter_async_context(Examiner(sandboxes, settings))
+    return Examiner(sandboxes, settings, until_then="SANDBOXD_EXAMINE is off")
+
+
+async def _serve_metrics(
+    config: Config, figures: Figures, server: ApiServer, stack: AsyncExitStack
+) -> MetricsServer | None:
+    """Before the API and until after it, so that whoever asks hears when it does not serve."""
+    if not config.metrics_port:
+        return None
+    metrics = MetricsServer(figures, port=config.metrics_port, is_serving=lambda: server.is_serving)
+    try:
+        return await stack.enter_async_context(metrics)
+    except PortInUse as error:
+        raise StartRefused(str(error)) from error
+
+
+def _open_journal(config: Config, registry: Registry, stack: AsyncExitStack) -> KeptJournal:
+    history = History(
+        registry, per_session=config.history_per_session, in_all=config.history_in_all
+    )
+    stack.push_async_callback(history.aclose)
+    audit = stack.enter_context(AuditLog(_audit_settings(config)))
+    return KeptJournal(audit, history, Statistics(), _open_traces(config, stack))
+
+
+def _open_traces(config: Config, stack: AsyncExitStack) -> Traces | None:
+    if not config.traces:
+        return None
+    try:
+        from sandboxd.traces import Traces
+    except ImportError as error:
+        raise StartRefused(
+            "SANDBOXD_TRACES is on, but OpenTelemetry is not installed; install sandboxd with the "
+            "extra `otel`: pip install 'sandboxd[daemon,otel]'"
+        ) from error
+    traces = Traces(worker_id=config.worker_id)
+    stack.callback(traces.close)
+    return traces
+
+
+def _audit_settings(config: Config) -> AuditSettings:
+    return AuditSettings(
+        directory=config.audit_dir,
+        file_bytes=config.audit_file_mb << 20,
+        total_bytes=config.audit_total_mb << 20,
+        max_files=config.audit_max_files,
+        max_age_seconds=config.audit_days * 86400,
+    )
+
+
 def _command_checker(config: Config) -> CommandChecker:
     if config.command_policy_file is None:
         return CommandChecker(OPEN if config.command_policy == OPEN.name else STRICT)
@@ -290,7 +364,7 @@ async def _wait_for(engine: Engine) -> None:
         log.error("engine.not_waited_for_any_more", seconds=ENGINE_SECONDS)
 
 
-def _exec_house(config: Config) -> ExecHouse:
+def _exec_house(config: Config, journal: Journal) -> ExecHouse:
     spools = SpoolSettings(directory=config.state_dir / "spool", max_bytes=config.spool_bytes)
     (config.state_dir / "execs").mkdir(mode=0o700, exist_ok=True)
     settings = ShelfSettings(
@@ -307,6 +381,7 @@ def _exec_house(config: Config) -> ExecHouse:
         Labels.of(config.state_dir),
         ExecRecords(config.state_dir / "execs"),
         SpoolBudget(config.total_spool_bytes),
+        journal,
     )
 
 
@@ -511,9 +586,12 @@ def _install_guest(state_dir: Path) -> Path:
 
 def _pool_settings(config: Config) -> PoolSettings:
     return PoolSettings(
-        target=max(config.pool_size, config.min_pool_size),
+        target=config.pool_size,
+        minimum=config.min_pool_size,
         maximum=config.max_pool_size,
+        idle_seconds=config.pool_idle_seconds,
         concurrency=config.start_concurrency,
+        max_queue=config.open_queue,
         wait_seconds=config.open_wait_seconds,
         health_seconds=config.health_interval_seconds,
         sweep_seconds=config.sweep_interval_seconds,

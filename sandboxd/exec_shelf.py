@@ -17,6 +17,7 @@ from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec, ExitStatus, Facts, Ladder, Reason
 from sandboxd.guest.frames import ExecState, Stream
+from sandboxd.journal import Journal
 from sandboxd.sandbox import Sandbox
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
 from sandboxd.spool import sweep as sweep_spools
@@ -56,12 +57,18 @@ class ExecHouse:
     """What the shelves of all sessions share."""
 
     def __init__(
-        self, settings: ShelfSettings, labels: Labels, records: ExecRecords, budget: SpoolBudget
+        self,
+        settings: ShelfSettings,
+        labels: Labels,
+        records: ExecRecords,
+        budget: SpoolBudget,
+        journal: Journal | None = None,
     ) -> None:
         self.settings = settings
         self.labels = labels
         self.records = records
         self.budget = budget
+        self.journal = journal or Journal()
         self.ladder = Ladder()
         self.running = 0
         self._running_of: Counter[str] = Counter()
@@ -117,13 +124,13 @@ class ExecShelf:
     """Starts execs of one session on its sandbox, and keeps them for a while after their end."""
 
     def __init__(
-        self, house: ExecHouse, name: str, *, user_id: str, on_ended: Callable[[], None]
+        self, house: ExecHouse, name: str, *, user_id: str, on_ended: Callable[[Exec], None]
     ) -> None:
         self._house = house
         self._name = name
         """Begins the keys of everything that is kept on disk."""
         self._user_id = user_id
-        self._on_session_use = on_ended
+        self._tell_session = on_ended
         self._budget = SpoolBudget(house.settings.session_spool_bytes, house.budget_of(user_id))
         self.running: dict[str, Exec] = {}
         """Queued ones too."""
@@ -227,7 +234,7 @@ class ExecShelf:
     def _on_ended(self, execution: Exec) -> None:
         if self.running.pop(execution.id, None) is not None:
             self._house.ended(self._user_id)
-        self._on_session_use()
+        self._tell_session(execution)
         if execution.is_kept:
             self._ended[execution.id] = (execution, time.monotonic())
             self._unsettled.append(execution)

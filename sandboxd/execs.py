@@ -119,7 +119,7 @@ class Facts:
         return cls(
             exec_id=spec.exec_id,
             digest=spec.digest if spec.is_chosen else "",
-            command=spec.command if spec.is_kept else "",
+            command=spec.command,
             timeout_seconds=spec.timeout_seconds,
             no_output_seconds=spec.no_output_seconds,
             survives_disconnect=spec.survives_disconnect,
@@ -218,6 +218,10 @@ class Exec:
 
     def length(self, stream: Stream) -> int:
         return self._counts[stream]
+
+    @property
+    def input_bytes(self) -> int:
+        return self._input.sent
 
     # --- its life ---
 

@@ -8,6 +8,8 @@ import sys
 import structlog
 import structlog.tracebacks
 
+from sandboxd import calls
+
 # Without local variables: they hold requests, and those hold secrets.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
@@ -25,6 +27,7 @@ def configure(level: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _add_call,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.dev.set_exc_info if is_terminal else _TRACEBACKS,
@@ -37,6 +40,16 @@ def configure(level: str) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, handlers=[_Libraries()], force=True)
+
+
+def _add_call(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Say which call a line is about. Read when there is a line, so that a call costs nothing."""
+    call = calls.current.get()
+    if call is not None:
+        for name in ("method", "session_id", "exec_id"):
+            if value := getattr(call, name):
+                event.setdefault(name, value)
+    return event
 
 
 class _Libraries(logging.Handler):

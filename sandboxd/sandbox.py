@@ -45,9 +45,9 @@ GUEST_ARGV = (
     "import sys; sys.path.insert(0, '/.sandboxd'); from guest.pid1 import main; main()",
 )
 HOSTNAME = "sandbox"
-GUEST_MEMORY = 24 << 20
-"""What the container may use beyond its commands."""
-GUEST_PROCESSES = 16
+GUEST_MEMORY = 64 << 20
+"""What the container may use beyond its commands: the guest, and what works on files for it."""
+GUEST_PROCESSES = 32
 ADOPT_SECONDS = 3.0
 """How long the guest of an earlier daemon gets to dial again, which it tries all the time."""
 GONE_SECONDS = 5.0
@@ -215,8 +215,8 @@ class SandboxMaker:
         self.projects = ProjectDirectories(settings.projects_dir)
         self._image: _Image | None = None
         self._looking = asyncio.Lock()
-        self._held: set[ContainerId] = set()
-        """Containers that a sandbox object stands for; the sweep leaves them alone."""
+        self._held: dict[ContainerId, str] = {}
+        """Containers that a sandbox object stands for, with its id; the sweep leaves them alone."""
         self._making: set[str] = set()
         """Names of containers that are being made, or looked into."""
         self._lingering: list[tuple[Sandbox, bool]] = []
@@ -268,7 +268,7 @@ class SandboxMaker:
                     spec = self._spec(_Place(sandbox_id, directory, uid, owned), image, attached)
                     container_id = await self._create(spec)
                     sandbox = Sandbox(sandbox_id, container_id, uid, owned)
-                    self._held.add(container_id)
+                    self._held[container_id] = sandbox_id
                     if owned.disk is not None:
                         self._busy_disks[owned.disk.id] = asyncio.Event()
                     async with asyncio.timeout(self._settings.start_seconds):
@@ -389,7 +389,7 @@ class SandboxMaker:
             sandbox.cut_off("it could not be adopted")
             self._lingering.append((sandbox, True))  # the sweep sees the end of it
             return None
-        self._held.add(container.id)
+        self._held[container.id] = sandbox_id
         return sandbox, states
 
     async def _set_up(self, sandbox: Sandbox, pid: int) -> Mapping[str, object]:
@@ -445,7 +445,7 @@ class SandboxMaker:
         if sandbox.meter is not None:
             sandbox.meter.close()  # it holds the workspace's filesystem
         is_removed = await self._remove(sandbox)
-        self._held.discard(sandbox.container_id)
+        self._held.pop(sandbox.container_id, None)
         await self._settle(sandbox, keep, is_removed)
 
     async def _remove(self, sandbox: Sandbox) -> bool:
@@ -526,7 +526,15 @@ class SandboxMaker:
         lingering, self._lingering = self._lingering, []
         for sandbox, keep in lingering:
             await self._settle(sandbox, keep, is_removed=True)
+        self._sweep_links()
         return len(orphans)
+
+    def _sweep_links(self) -> None:
+        """Remove the directories of sandboxes that a killed daemon had."""
+        used = {*self._held.values(), *(sandbox.id for sandbox, _ in self._lingering)}
+        for directory in self._settings.links_dir.glob("*"):
+            if directory.name not in used and self._name(directory.name) not in self._making:
+                shutil.rmtree(directory, ignore_errors=True)
 
     # --- what it looks like ---
 

@@ -35,7 +35,8 @@ from sandboxd.execs import Exec, Reason
 from sandboxd.files import FileDesk, FileSettings, WorkspaceFiles
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation.disks import Disk
-from sandboxd.pool import WarmPool
+from sandboxd.journal import ALLOWED
+from sandboxd.pool import Patience, WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.sandbox import Belongings, Sandbox
 from sandboxd.tasks import Tasks
@@ -48,6 +49,8 @@ SessionId = NewType("SessionId", str)
 
 FAREWELL_SECONDS = 5.0
 """How long the output of a closed session is there for those who read it just then."""
+LOSS_SECONDS = 0.05
+"""How long the news that a sandbox is lost may come after those of its parts."""
 SAVE_AGAIN_SECONDS = 1.0
 """How long after a failure the end of a session is written down again."""
 OPENING_SECONDS = 10.0
@@ -111,8 +114,9 @@ class Session:
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
         self.execs = ExecShelf(
-            house, shelf_name(record), user_id=record.user_id, on_ended=self.touch
+            house, shelf_name(record), user_id=record.user_id, on_ended=self._on_exec_ended
         )
+        self._journal = house.journal
         self._last_use = time.monotonic()
         # Of one that ended under an earlier daemon, only the clock on the wall can tell.
         self._ended_at = self._last_use - max(0.0, time.time() - record.changed_at)
@@ -149,12 +153,19 @@ class Session:
         self.record = record
         self._ended_at = time.monotonic()
 
-    def start_exec(self, spec: ExecSpec) -> tuple[Exec, bool]:
+    def start_exec(self, spec: ExecSpec, decision: str = ALLOWED) -> tuple[Exec, bool]:
         """Start a command once; False if it is there already."""
         assert self.sandbox is not None
         if self.record.env:
             spec = replace(spec, session_env=self.record.env)
-        return self.execs.start(spec, self.sandbox)
+        execution, is_new = self.execs.start(spec, self.sandbox)
+        if is_new:
+            self._journal.on_started(self.record, execution, spec, decision)
+        return execution, is_new
+
+    def _on_exec_ended(self, execution: Exec) -> None:
+        self.touch()
+        self._journal.on_ended(self.record, execution)
 
 
 class Sessions:
@@ -195,6 +206,7 @@ class Sessions:
             adopted = self._adopted.get(record.session_id)
             if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
+                self.house.journal.on_session_ended(record)
                 self._unsaved.add(record.session_id)
             if record.unmoved_project_id:
                 record = await self._finish_move(record)
@@ -245,19 +257,25 @@ class Sessions:
         """Take nothing new, let running commands end for a while, then end every session.
 
         Each is remembered as lost, so that its next open says so; its commands end with an exit
-        that their callers still hear. Where sessions outlive the daemon, they are left as they are.
+        that their callers still hear. Where sessions outlive the daemon, they are left as they are,
+        and only those commands are waited for that nobody could ask for by their id afterwards.
         """
         self.drain()
-        if self._settings.outlive_the_daemon:
-            await self._leave_for_the_next()
-            return
-        sessions = self._sessions.values()
-        running = [execution for one in sessions for execution in one.execs.running.values()]
+        is_kept = self._settings.outlive_the_daemon
+        running = [
+            execution
+            for session in self._sessions.values()
+            for execution in session.execs.running.values()
+            if not (is_kept and execution.facts.is_chosen)
+        ]
         if running and grace_seconds > 0:
             ends = [asyncio.ensure_future(execution.ended()) for execution in running]
             _, pending = await asyncio.wait(ends, timeout=grace_seconds)
             for end in pending:
                 end.cancel()
+        if is_kept:
+            await self._leave_for_the_next()
+            return
         being_made = self._being_made
         for task in being_made:
             task.cancel()
@@ -308,9 +326,16 @@ class Sessions:
     ) -> tuple[Session, Outcome]:
         """Get or create the session of a thread; racing callers share one creation."""
         current_caller().check_acts_for(user_id)
-        wanted = _Wanted(idle_seconds, metadata, env or {})
+        began = time.monotonic()
+        opened, outcome = await self._open(
+            (user_id, thread_id), _Wanted(idle_seconds, metadata, env or {})
+        )
+        seconds = time.monotonic() - began
+        self.house.journal.on_opened(opened.record, outcome.name, seconds)
+        return opened, outcome
+
+    async def _open(self, key: tuple[str, str], wanted: _Wanted) -> tuple[Session, Outcome]:
         self._refuse_if_draining()
-        key = (user_id, thread_id)
         while (resetting := self._resetting.get(key)) is not None:
             await asyncio.wait([resetting])
         session = self._by_thread.get(key)
@@ -345,7 +370,7 @@ class Sessions:
         self._check_room_of(key[0])
         earlier = self._by_thread.get(key)
         kept = belongings_of(earlier.record) if earlier else Belongings()
-        sandbox = await self._pool.acquire(kept)
+        sandbox = await self._pool.acquire(kept, user_id=key[0])
         is_kept = _is_on(sandbox, kept)
         try:
             now = time.time()
@@ -472,14 +497,17 @@ class Sessions:
 
     async def _acquire_instead(self, session: Session) -> Sandbox:
         """A sandbox to replace that of a session, which goes first if there may be no more."""
+        user_id = session.record.user_id
+        has_one = session.sandbox is not None
+        patience = Patience.NONE if has_one else Patience.QUEUES
         try:
-            return await self._pool.acquire()
+            return await self._pool.acquire(user_id=user_id, patience=patience)
         except PoolExhausted:
             if session.sandbox is None:
                 raise
         self._stop(session, SessionState.LOST, RESET)
         await self._registry.save(session.record)
-        return await self._pool.acquire()
+        return await self._pool.acquire(user_id=user_id, patience=Patience.GOES_FIRST)
 
     async def _swap(self, session: Session, sandbox: Sandbox) -> Session:
         if session.is_active:
@@ -503,6 +531,7 @@ class Sessions:
         self._pool.discard(Belongings(disk=kept.disk))
         _say_farewell(session)
         fresh = self._install(record, sandbox)
+        self.house.journal.on_reset(record)
         log.info("session.reset", session_id=session.id, incarnation=record.incarnation)
         return fresh
 
@@ -540,17 +569,17 @@ class Sessions:
         return session
 
     def start_exec(
-        self, session_id: str, spec: ExecSpec, *, incarnation: int = 0
+        self, session_id: str, spec: ExecSpec, *, incarnation: int = 0, decision: str = ALLOWED
     ) -> tuple[Exec, bool]:
         """Start a command once in an active session; False if it is there already.
 
-        An incarnation of 0 means any.
+        An incarnation of 0 means any. The decision is why it may run, for the audit log.
         """
         self._refuse_if_draining()
         session = self._active(session_id)
         _check_incarnation(session, incarnation)
         session.touch()
-        return session.start_exec(spec)
+        return session.start_exec(spec, decision)
 
     @asynccontextmanager
     async def file_work(self, session_id: str, *, incarnation: int = 0) -> AsyncIterator[FileDesk]:
@@ -564,6 +593,9 @@ class Sessions:
             with session.files.at_work():
                 yield session.files
         except (FileWorkInterrupted, SandboxLost):
+            if session.is_active:
+                # A sandbox that dies takes its workers with it; which is heard first is chance.
+                await asyncio.sleep(LOSS_SECONDS)
             _check_active(session)
             raise
         _check_active(session)
@@ -592,6 +624,11 @@ class Sessions:
             self._by_thread.pop(_thread_of(session), None)
         return session
 
+    async def written(self, session_id: str) -> None:
+        """Return when the end of a session is in the registry, or will be tried on and on."""
+        if session_id in self._unsaved and not await self._save_end(session_id):
+            self._save_ends()
+
     def _end(self, session: Session, state: SessionState, why: str) -> None:
         """End a session. Its files stay if its sandbox was lost: it may be opened again."""
         self._stop(session, state, why)
@@ -599,6 +636,7 @@ class Sessions:
             _say_farewell(session)
         self._unsaved.add(session.id)
         self._save_ends()
+        self.house.journal.on_session_ended(session.record)
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
     def _stop(self, session: Session, state: SessionState, why: str) -> None:
@@ -660,6 +698,10 @@ class Sessions:
                 log.error("session.end_not_saved", session_id=session_id, error=str(error))
                 self._unsaved.add(session_id)
                 return False
+            except asyncio.CancelledError:
+                self._unsaved.add(session_id)
+                self._save_ends()
+                raise
         self._unsaved.discard(session_id)
         return True
 

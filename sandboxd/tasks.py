@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextvars import Context
 
 import structlog
 
@@ -17,7 +18,8 @@ class Tasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        # Not in the context of whoever caused it: its log lines are not about that call.
+        task = asyncio.get_running_loop().create_task(work, name=name, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
 

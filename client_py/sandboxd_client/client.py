@@ -326,7 +326,8 @@ class AsyncSandboxClient:
     def _session(self) -> tuple[Thread, SessionInfo]:
         thread = self._current()
         if thread is None:
-            raise NoSessionError("No active session. Call get_or_create_session() first.")
+            several = " It counts for the task, or thread, that calls it." if self._threads else ""
+            raise NoSessionError(f"No active session. Call get_or_create_session() first.{several}")
         return thread, self._threads[thread][0]
 
     async def _close(self, thread: Thread) -> None:

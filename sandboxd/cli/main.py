@@ -12,6 +12,7 @@ import structlog
 import uvloop
 
 from sandboxd import __version__, logs
+from sandboxd.cli.audit import audit
 from sandboxd.cli.config import config
 from sandboxd.cli.doctor import doctor
 from sandboxd.cli.install_service import install_service
@@ -51,6 +52,7 @@ def serve(config_file: Path | None, **flags: Any) -> None:
         sys.exit(1)
 
 
+main.add_command(audit)
 main.add_command(config)
 main.add_command(doctor)
 main.add_command(install_service)

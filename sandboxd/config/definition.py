@@ -16,6 +16,8 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 ACCOUNT_NAME = re.compile("[a-z_][a-z0-9_-]{0,31}")
 """What useradd accepts."""
+AGGRESSIVE_SECONDS = 30.0
+"""How long warm sandboxes stay that nobody needs, with AGGRESSIVE_CLEANUP."""
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -67,6 +69,7 @@ TABLES = {
     "exec": Table("default_exec_seconds", "Commands: time limits, how many, how long kept."),
     "output": Table("spool_bytes", "What is kept of output."),
     "access": Table("tokens_file", "Who may call, and how much; see docs/access.md."),
+    "records": Table("history_per_session", "History, audit log, metrics and traces."),
     "daemon": Table("max_calls", "How the daemon itself behaves."),
 }
 
@@ -115,15 +118,21 @@ class Config(BaseModel):
     """Where commands start and keep their files."""
 
     pool_size: int = _setting(10, "POOL_SIZE", ge=0)
-    """Warm sandboxes that the pool is filled up to."""
+    """Warm sandboxes at the start, and the most that are kept for opens to come."""
     min_pool_size: int = _setting(3, "MIN_POOL_SIZE", ge=0)
-    """Warm sandboxes there are to be at least, if POOL_SIZE is set lower."""
+    """Warm sandboxes that stay, however long nobody needs them."""
     max_pool_size: int = _setting(80, "MAX_POOL_SIZE", ge=1)
     """Sandboxes there may be in all: warm, starting and in sessions."""
-    start_concurrency: int = _own(4, "START_CONCURRENCY", ge=1)
-    """Sandboxes being started at once."""
+    pool_idle_minutes: float = _setting(5.0, "CONTAINER_IDLE_TIMEOUT_MINUTES", gt=0)
+    """How long warm sandboxes stay that no burst of opens has needed; the minimum always stays."""
+    aggressive_cleanup: bool = _setting(False, "AGGRESSIVE_CLEANUP")
+    """Whether they go after half a minute already, if the idle time is longer."""
+    start_concurrency: int = _own(8, "START_CONCURRENCY", ge=1)
+    """The most sandboxes being started at once; fewer where that makes each start slower."""
     open_wait_seconds: float = _own(30.0, "OPEN_WAIT_SECONDS", gt=0)
-    """How long OpenSession waits for a sandbox when none is warm."""
+    """How long OpenSession waits for a sandbox when none is warm, or all are in use."""
+    open_queue: int = _own(64, "OPEN_QUEUE", ge=0)
+    """Opens that wait for sessions to close when all sandboxes are in use; users take turns."""
     sweep_interval_seconds: float = _setting(300.0, "CLEANUP_INTERVAL_SECONDS", gt=0)
     """How often containers that nobody holds are looked for."""
     health_interval_seconds: float = _own(15.0, "POOL_HEALTH_SECONDS", gt=0)
@@ -220,6 +229,23 @@ class Config(BaseModel):
     user_calls_burst: int = _own(100, "USER_CALLS_BURST", ge=1)
     """Calls it may make at once before."""
 
+    history_per_session: int = _own(1000, "HISTORY_PER_SESSION", ge=0)
+    """Ended commands that ListExecutions tells of, for one session."""
+    history_in_all: int = _own(100_000, "HISTORY_IN_ALL", ge=0)
+    """Ended commands that are remembered, for all sessions."""
+    audit_file_mb: int = _own(16, "AUDIT_FILE_MB", ge=1)
+    """Size at which the audit log begins its next file."""
+    audit_total_mb: int = _own(256, "AUDIT_TOTAL_MB", ge=1)
+    """Size of the whole audit log; the oldest files go first."""
+    audit_max_files: int = _own(1000, "AUDIT_MAX_FILES", ge=2)
+    """Files of the audit log."""
+    audit_days: float = _own(90.0, "AUDIT_DAYS", gt=0)
+    """Age at which a file of the audit log goes."""
+    metrics_port: int = _own(0, "METRICS_PORT", ge=0, le=65535)
+    """Port on 127.0.0.1 for /metrics (Prometheus) and /health over HTTP; 0 means none."""
+    traces: bool = _own(False, "TRACES")
+    """Whether traces are sent, to where the OTEL_EXPORTER_OTLP_* variables say. Needs the extra
+    `otel`."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
     """Calls served at once; one more is refused."""
     examine: bool = _own(True, "EXAMINE")
@@ -285,6 +311,16 @@ class Config(BaseModel):
     @property
     def runtime_dir(self) -> Path:
         return self.guest_runtime or self.state_dir / "runtime" / "current"
+
+    @property
+    def audit_dir(self) -> Path:
+        return self.state_dir / "audit"
+
+    @property
+    def pool_idle_seconds(self) -> float:
+        """How long warm sandboxes stay that nobody needs."""
+        seconds = self.pool_idle_minutes * 60
+        return min(seconds, AGGRESSIVE_SECONDS) if self.aggressive_cleanup else seconds
 
     @property
     def workspace_bytes(self) -> int:

@@ -9,6 +9,7 @@ from sandboxd.files.worker import Worker, WorkerGone, believed
 from sandboxd.guest.files import codec
 from sandboxd.guest.files.codec import Kind
 
+MAX_SIGNS_OF_LIFE = 10_000
 _TYPES = (None, *FileType)
 
 
@@ -50,3 +51,13 @@ async def entries_and_end(
         entries += fresh
         if not fresh or len(entries) > limit:
             raise WorkerGone("it told of more than was asked for")
+
+
+async def removed_count(worker: Worker) -> int:
+    """What a removal says at its end; while it goes on it says now and then that it does."""
+    for _ in range(MAX_SIGNS_OF_LIFE):
+        kind, payload = await worker.next((Kind.READY, Kind.DONE))
+        if kind == Kind.DONE:
+            with believed():
+                return codec.decode_done(payload)[0]
+    raise WorkerGone("it never comes to an end")

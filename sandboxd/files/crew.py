@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -67,7 +67,8 @@ class ProjectArea:
         for directory, names, files in os.walk(self.directory):
             count += len(names) + len(files)
             for name in files:
-                size += os.lstat(os.path.join(directory, name)).st_blocks * 512
+                with suppress(FileNotFoundError):  # removed by another worker
+                    size += os.lstat(os.path.join(directory, name)).st_blocks * 512
         return size, count
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxd.files import text
-from sandboxd.files.answers import entries_and_end, entry_and_end, one_entry
+from sandboxd.files.answers import entries_and_end, entry_and_end, one_entry, removed_count
 from sandboxd.files.archive import Compression, TarSpec, TarUnpacked
 from sandboxd.files.crew import Crew, HasGuest, ProjectArea
 from sandboxd.files.entries import (
@@ -31,7 +31,7 @@ from sandboxd.files.search import found_lines
 from sandboxd.files.tarring import TarDownload, TarUpload
 from sandboxd.files.transfer import Download, Upload
 from sandboxd.files.watching import changes_told
-from sandboxd.files.worker import Worker, WorkerGone
+from sandboxd.files.worker import WorkerGone
 from sandboxd.guest.files.codec import Kind
 
 
@@ -139,10 +139,9 @@ class WorkspaceFiles:
         self, path: FilePath, *, recursive: bool = False, ignore_missing: bool = False
     ) -> int:
         """How many were removed. FileNotFound, DirectoryNotEmpty, ProtectedPath."""
-        figures = await self._errands.change(
-            "remove", path, Worker.done, recursive=recursive, ignore_missing=ignore_missing
+        return await self._errands.change(
+            "remove", path, removed_count, recursive=recursive, ignore_missing=ignore_missing
         )
-        return figures[0]
 
     async def read_text(
         self, path: FilePath, *, first_line: int = 1, max_lines: int = 0, max_bytes: int = 256 << 10

@@ -131,6 +131,8 @@ class Guest:
             return self._redial()
         if not events and not self._link.outgoing:
             self._use_idle_time()
+            # Whoever waited for a shell to be moved has read what else came meanwhile.
+            self._handle_received()
         return True
 
     def _on_event(self, descriptor: int, mask: int) -> None:
@@ -310,6 +312,9 @@ class Guest:
     def _receive(self) -> None:
         if not self._link.read_frames():
             self._is_lost = True
+        self._handle_received()
+
+    def _handle_received(self) -> None:
         while self._link.inbox:
             self._handle(*self._link.inbox.popleft())
 

@@ -78,6 +78,10 @@ class CommandGroup(Protocol):
         """Most bytes in use since the last reset; 0 where the kernel does not tell."""
         ...
 
+    def memory(self) -> int:
+        """Bytes in use now."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -187,6 +191,9 @@ class _Counted:
     def peak_memory(self) -> int:
         return 0 if self._is_readable_only else _number(self._files.read("peak"))
 
+    def memory(self) -> int:
+        return _number(self._files.read("memory"))
+
     def close(self) -> None:
         self._files.close()
 
@@ -212,6 +219,7 @@ class _V1Group(_Counted):
                 "cpu": _accounted(places) / "cpuacct.usage",
                 "oom": places["memory"] / "memory.oom_control",
                 "peak": places["memory"] / "memory.max_usage_in_bytes",
+                "memory": places["memory"] / "memory.usage_in_bytes",
                 "forks": places["pids"] / "pids.events",
                 "processes": places["pids"] / "pids.current",
                 "most": places["pids"] / "pids.peak",
@@ -330,6 +338,7 @@ class _V2Group(_Counted):
                 "cpu": place / "cpu.stat",
                 "oom": place / "memory.events",
                 "peak": place / "memory.peak",
+                "memory": place / "memory.current",
                 "forks": place / "pids.events",
                 "processes": place / "pids.current",
                 "most": place / "pids.peak",

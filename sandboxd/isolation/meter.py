@@ -26,6 +26,18 @@ class Usage:
     refused_forks: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class LiveUsage:
+    """What is used at one moment."""
+
+    memory_bytes: int
+    cpu_seconds: float
+    """Since the sandbox was started."""
+    processes: int
+    workspace_bytes: int
+    workspace_files: int
+
+
 @dataclass(eq=False)
 class Reading:
     """The counters when a command began."""
@@ -90,6 +102,21 @@ class Meter:
             refused_forks=max(0, after.refused_forks - before.refused_forks),
         )
 
+    def now(self) -> LiveUsage | None:
+        """What is used now; None if that can no longer be read."""
+        try:
+            counters, memory = self._group.counters(), self._group.memory()
+        except CgroupLost:
+            return None
+        used = self._workspace.used if self._workspace is not None else (0, 0)
+        return LiveUsage(
+            memory_bytes=memory,
+            cpu_seconds=counters.cpu_ns / 1e9,
+            processes=counters.processes,
+            workspace_bytes=used[0],
+            workspace_files=used[1],
+        )
+
     def hurry(self) -> None:
         """Commands are being killed: let them have the processor time that this takes."""
         if self._quota is not None:
@@ -138,6 +165,14 @@ class WorkspaceGauge:
             return False
         state = os.fstatvfs(self._descriptor)
         return state.f_bavail * state.f_frsize < FULL_BYTES or state.f_favail == 0
+
+    @property
+    def used(self) -> tuple[int, int]:
+        """Bytes and files."""
+        if self._descriptor < 0:
+            return 0, 0
+        state = os.fstatvfs(self._descriptor)
+        return (state.f_blocks - state.f_bfree) * state.f_frsize, state.f_files - state.f_ffree
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class SessionState(StrEnum):
@@ -45,6 +45,37 @@ class SessionRecord:
     """Where project files are still to be moved from, if the daemon died while it did that."""
 
 
+class ExecutionRecord(NamedTuple):
+    """A command that has ended."""
+
+    session_id: str
+    incarnation: int
+    exec_id: str
+    command: str
+    """In short."""
+    started_at: float
+    """Seconds since the epoch."""
+    duration_seconds: float
+    ending: str
+    """Name of the reason."""
+    code: int | None
+    signal: int | None
+    hint: str
+    stdin_bytes: int
+    stdout_bytes: int
+    stderr_bytes: int
+    stdout_dropped: int
+    stderr_dropped: int
+    cpu_seconds: float | None
+    """Like the other use, absent where the host could not look."""
+    peak_memory_bytes: int | None
+    peak_processes: int | None
+    oom_kills: int | None
+    refused_forks: int | None
+    place: int = 0
+    """Its number in the registry; 0 until it is there."""
+
+
 class Registry(Protocol):
     """Keeps session records. An answered save survives the process."""
 
@@ -53,6 +84,18 @@ class Registry(Protocol):
     async def save(self, record: SessionRecord) -> None: ...
 
     async def forget(self, session_ids: Collection[str]) -> None: ...
+
+    async def add_executions(
+        self, records: Sequence[ExecutionRecord], *, per_session: int, in_all: int
+    ) -> None:
+        """Keep these, and of each session and of all no more than so many, the newest."""
+        ...
+
+    async def executions(
+        self, session_id: str, *, size: int, before: int | None
+    ) -> list[ExecutionRecord]:
+        """Newest first, those whose place is before this one."""
+        ...
 
     async def ping(self) -> None:
         """Return when it answers, well or not: that it does not is for the caller to find out."""

@@ -13,7 +13,7 @@ import aiosqlite
 import structlog
 
 from sandboxd.errors import StateNotSaved
-from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.registry.contract import ExecutionRecord, SessionRecord, SessionState
 from sandboxd.registry.copies import RecordCopies
 
 log = structlog.get_logger()
@@ -41,6 +41,30 @@ CREATE TABLE IF NOT EXISTS sessions (
   project_id TEXT NOT NULL DEFAULT '',
   unmoved_project_id TEXT NOT NULL DEFAULT ''
 ) STRICT;
+CREATE TABLE IF NOT EXISTS executions (
+  place INTEGER PRIMARY KEY AUTOINCREMENT,
+  session_id TEXT NOT NULL,
+  incarnation INTEGER NOT NULL,
+  exec_id TEXT NOT NULL,
+  command TEXT NOT NULL,
+  started_at REAL NOT NULL,
+  duration_seconds REAL NOT NULL,
+  ending TEXT NOT NULL,
+  code INTEGER,
+  signal INTEGER,
+  hint TEXT NOT NULL,
+  stdin_bytes INTEGER NOT NULL,
+  stdout_bytes INTEGER NOT NULL,
+  stderr_bytes INTEGER NOT NULL,
+  stdout_dropped INTEGER NOT NULL,
+  stderr_dropped INTEGER NOT NULL,
+  cpu_seconds REAL,
+  peak_memory_bytes INTEGER,
+  peak_processes INTEGER,
+  oom_kills INTEGER,
+  refused_forks INTEGER
+) STRICT;
+CREATE INDEX IF NOT EXISTS executions_of_a_session ON executions (session_id, place);
 """
 _LATER_COLUMNS = {
     "disk_id": "TEXT NOT NULL DEFAULT ''",
@@ -57,6 +81,8 @@ _COLUMNS = (
 )
 _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
 _SAVE = f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})"
+_EXECUTION_FIELDS = ExecutionRecord._fields[:-1]
+"""All but the place, which the database gives."""
 LOCKED_SECONDS = 2.0
 """How long a write waits for someone else who has the file locked."""
 QUEUE_SECONDS = 2 * LOCKED_SECONDS
@@ -144,9 +170,41 @@ class SqliteRegistry:
         self._copies.save(record)
 
     async def forget(self, session_ids: Collection[str]) -> None:
-        statement = "DELETE FROM sessions WHERE session_id = ?"
-        await self._write(statement, [(one,) for one in session_ids])
+        for table in ("sessions", "executions"):
+            statement = f"DELETE FROM {table} WHERE session_id = ?"
+            await self._write(statement, [(one,) for one in session_ids])
         self._copies.delete(session_ids)
+
+    async def add_executions(
+        self, records: Sequence[ExecutionRecord], *, per_session: int, in_all: int
+    ) -> None:
+        # One statement, so one transaction: nobody else's save waits in it for its end.
+        row = f"({', '.join('?' * len(_EXECUTION_FIELDS))})"
+        await self._write(
+            f"INSERT INTO executions ({', '.join(_EXECUTION_FIELDS)}) VALUES "
+            + ", ".join([row] * len(records)),
+            [[value for record in records for value in record[:-1]]],
+        )
+        await self._write(
+            "DELETE FROM executions WHERE session_id = ?1 AND place <= (SELECT place FROM "
+            "executions WHERE session_id = ?1 ORDER BY place DESC LIMIT 1 OFFSET ?2)",
+            [(session_id, per_session) for session_id in {one.session_id for one in records}],
+        )
+        await self._write(
+            "DELETE FROM executions WHERE place <= (SELECT max(place) FROM executions) - ?",
+            [(in_all,)],
+        )
+
+    async def executions(
+        self, session_id: str, *, size: int, before: int | None
+    ) -> list[ExecutionRecord]:
+        query = (
+            f"SELECT {', '.join(_EXECUTION_FIELDS)}, place FROM executions "
+            "WHERE session_id = ? AND place < ? ORDER BY place DESC LIMIT ?"
+        )
+        last = before if before is not None else 1 << 62
+        async with self._connection.execute(query, (session_id, last, size)) as rows:
+            return [ExecutionRecord(*row) async for row in rows]
 
     async def ping(self) -> None:
         try:

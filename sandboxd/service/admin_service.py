@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sandboxd import __version__
 from sandboxd.config import Config
 from sandboxd.engine.contract import EngineInfo
 from sandboxd.errors import SandboxdError
+from sandboxd.histogram import Histogram
 from sandboxd.isolation.report import Protection, State
-from sandboxd.pool import WarmPool
+from sandboxd.journal import KeptJournal
+from sandboxd.pool import DEFAULT_ENVIRONMENT, PoolFigures, WarmPool
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
 from sandboxd.sessions import Sessions
@@ -31,19 +33,21 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
     def __init__(
         self,
         sessions: Sessions,
-        pool: WarmPool,
+        pools: Mapping[str, WarmPool],
         config: Config,
         *,
         engine_info: Callable[[], Awaitable[EngineInfo]],
         image_id: Callable[[], str | None],
         protections: Callable[[EngineInfo | None], Sequence[Protection]],
+        journal: KeptJournal,
     ) -> None:
         self._sessions = sessions
-        self._pool = pool
+        self._pools = pools
         self._config = config
         self._engine_info = engine_info
         self._image_id = image_id
         self._protections = protections
+        self._journal = journal
         self._started_at = time.monotonic()
 
     async def GetStatus(
@@ -55,7 +59,8 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             worker_id=self._config.worker_id,
             uptime=wire.duration(time.monotonic() - self._started_at),
             draining=self._sessions.is_draining,
-            pool=self._pool_status(),
+            pool=_pool_status(self._pools[DEFAULT_ENVIRONMENT].figures),
+            pools=[_pool_status(pool.figures) for pool in self._pools.values()],
             engine=self._engine_status(engine),
             protections=[
                 pb.Protection(
@@ -71,6 +76,51 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             ladder=self._ladder_status(),
         )
 
+    async def GetStatistics(
+        self, request: pb.GetStatisticsRequest, context: Context
+    ) -> pb.GetStatisticsResponse:
+        statistics, audit = self._journal.statistics, self._journal.audit
+        figures = [pool.figures for pool in self._pools.values()]
+        hits, misses = sum(one.hits for one in figures), sum(one.misses for one in figures)
+        return pb.GetStatisticsResponse(
+            uptime=wire.duration(time.monotonic() - self._started_at),
+            active_sandboxes=sum(one.in_use for one in figures),
+            running_execs=self._sessions.running_exec_count,
+            sessions=pb.SessionStatistics(
+                opens=statistics.opens,
+                ends=statistics.session_ends,
+                reuse_rate=statistics.reuse_rate,
+                open_times=_duration_figures(statistics.open_seconds),
+            ),
+            execs=pb.ExecStatistics(
+                ends=statistics.exec_ends,
+                total=statistics.execs,
+                succeeded=statistics.execs_succeeded,
+                success_rate=statistics.success_rate,
+                durations=_duration_figures(statistics.exec_seconds),
+                cpu_time=wire.duration(statistics.exec_cpu_seconds),
+                output_bytes=statistics.output_bytes,
+                input_bytes=statistics.input_bytes,
+                dropped_bytes=statistics.dropped_bytes,
+            ),
+            retries=pb.RetryStatistics(
+                attempts=statistics.retries,
+                succeeded=statistics.retries_succeeded,
+                success_rate=statistics.retry_success_rate,
+            ),
+            limit_violations=statistics.violations,
+            refused_calls=statistics.refusals,
+            calls=statistics.calls,
+            failed_calls=statistics.failed_calls,
+            pool_hit_rate=hits / (hits + misses) if hits + misses else 1.0,
+            pools=[_pool_status(one) for one in figures],
+            audit=pb.AuditStatistics(
+                head_sequence=audit.head.sequence,
+                head_hash=audit.head.hash,
+                lost_entries=audit.gaps,
+            ),
+        )
+
     async def _ask_engine(self) -> EngineInfo | None:
         try:
             async with asyncio.timeout(ENGINE_SECONDS):
@@ -84,20 +134,6 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             by_guest=ladder.by_guest, by_host=ladder.by_host, by_engine=ladder.by_engine
         )
 
-    def _pool_status(self) -> pb.PoolStatus:
-        figures = self._pool.figures
-        return pb.PoolStatus(
-            warm=figures.warm,
-            starting=figures.starting,
-            in_use=figures.in_use,
-            target=figures.target,
-            max=figures.maximum,
-            hits=figures.hits,
-            misses=figures.misses,
-            failed_starts=figures.failed_starts,
-            last_error=figures.last_error,
-        )
-
     def _engine_status(self, info: EngineInfo | None) -> pb.EngineStatus:
         if info is None:
             return pb.EngineStatus(reachable=False)
@@ -109,3 +145,40 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             runtime=self._config.container_runtime or info.default_runtime,
             image_id=self._image_id() or "",
         )
+
+
+def _pool_status(figures: PoolFigures) -> pb.PoolStatus:
+    return pb.PoolStatus(
+        warm=figures.warm,
+        starting=figures.starting,
+        in_use=figures.in_use,
+        target=figures.target,
+        max=figures.maximum,
+        hits=figures.hits,
+        misses=figures.misses,
+        failed_starts=figures.failed_starts,
+        last_error=figures.last_error,
+        environment=figures.environment,
+        min=figures.minimum,
+        hit_rate=figures.hit_rate,
+        waiting=figures.waiting,
+        max_queue=figures.max_queue,
+        oldest_wait=wire.duration(figures.oldest_wait_seconds),
+        waits=_duration_figures(figures.waits),
+        gave_up=figures.gave_up,
+        refused=figures.refused,
+        concurrency=figures.concurrency,
+        starts=_duration_figures(figures.starts),
+    )
+
+
+def _duration_figures(histogram: Histogram) -> pb.DurationFigures:
+    p50, p95, p99 = (wire.duration(histogram.quantile(part)) for part in (0.5, 0.95, 0.99))
+    return pb.DurationFigures(
+        count=histogram.count,
+        mean=wire.duration(histogram.mean_seconds),
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        max=wire.duration(histogram.longest_seconds),
+    )

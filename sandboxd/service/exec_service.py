@@ -10,6 +10,7 @@ from sandboxd.config import Config
 from sandboxd.errors import CommandNotAllowed
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec as Execution  # Exec is a method here
+from sandboxd.history import History
 from sandboxd.policy import CommandChecker
 from sandboxd.service import wire
 from sandboxd.service.wire import Context
@@ -19,10 +20,14 @@ from sandboxd_proto.v1 import exec_service_pb2_grpc as pb_grpc
 
 
 class ExecServicer(pb_grpc.ExecServiceServicer):
-    def __init__(self, sessions: Sessions, config: Config, checker: CommandChecker) -> None:
+    def __init__(
+        self, sessions: Sessions, config: Config, checker: CommandChecker, history: History
+    ) -> None:
         self._sessions = sessions
         self._config = config
         self._checker = checker
+        self._decision = f"allowed by policy {checker.policy.name}"
+        self._history = history
 
     async def Exec(
         self, request: pb.ExecRequest, context: Context
@@ -39,7 +44,10 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
         spec = wire.exec_spec(request, self._config, is_run=True)
         self._check(spec)
         execution, _ = self._sessions.start_exec(
-            request.session_id, spec, incarnation=request.incarnation
+            request.session_id,
+            spec,
+            incarnation=request.incarnation,
+            decision=self._decision,
         )
         execution.hold()
         try:
@@ -77,6 +85,14 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
         return pb.ListExecsResponse(
             execs=[wire.execution(one) for one in page], next_page_token=token
         )
+
+    async def ListExecutions(
+        self, request: pb.ListExecutionsRequest, context: Context
+    ) -> pb.ListExecutionsResponse:
+        session = self._sessions.get(request.session_id)
+        size, before = wire.execution_page(request)
+        found = await self._history.page(session.id, size=size + 1, before=before)
+        return wire.executions(found, size)
 
     async def SignalExec(
         self, request: pb.SignalExecRequest, context: Context
@@ -122,7 +138,9 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
     ) -> tuple[Execution, bool]:
         spec = wire.exec_spec(request, self._config, is_detached=is_detached)
         self._check(spec)
-        return self._sessions.start_exec(request.session_id, spec, incarnation=request.incarnation)
+        return self._sessions.start_exec(
+            request.session_id, spec, incarnation=request.incarnation, decision=self._decision
+        )
 
     def _check(self, spec: ExecSpec) -> None:
         """CommandNotAllowed unless the policy lets it run."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Protocol
 
+from sandboxd import calls
 from sandboxd.config import Config
 from sandboxd.files.requests import MAX_TEXT
 from sandboxd.service import wire, wire_files
@@ -22,12 +24,16 @@ class FileServicer(pb_grpc.FileServiceServicer):
         self, requests: AsyncIterator[pb.UploadFileRequest | memoryview], context: Context
     ) -> pb.UploadFileResponse:
         header = (await wire_files.first_of(requests)).header
+        calls.about(header.session_id)
         spec = wire_files.upload_spec(header, self._paths)
         async with self._sessions.file_work(
             header.session_id, incarnation=header.incarnation
         ) as desk:
             chunks = wire_files.chunks(desk.arriving(requests))
+            if spec.size is None and spec.sha256 is None:
+                chunks = wire_files.settled(chunks)
             done = await desk.files.upload(spec, chunks)
+        self._tell("file.uploaded", header, bytes_in=done.entry.size)
         return pb.UploadFileResponse(entry=wire_files.entry(done.entry), sha256=done.sha256)
 
     async def DownloadFile(
@@ -39,8 +45,11 @@ class FileServicer(pb_grpc.FileServiceServicer):
             desk.files.download(path, offset=request.offset, length=request.length) as download,
         ):
             yield pb.DownloadFileResponse(entry=wire_files.entry(download.entry))
-            async for chunk in download:
-                yield wire_files.download_chunk(chunk)
+            try:
+                async for chunk in download:
+                    yield wire_files.download_chunk(chunk)
+            finally:
+                self._tell("file.downloaded", request, bytes_out=download.sent_bytes)
             end = pb.DownloadEnd(sent_bytes=download.sent_bytes, sha256=download.sha256)
         yield pb.DownloadFileResponse(end=end)
 
@@ -77,6 +86,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         path, new_path = self._paths.of(request), self._paths.new_of(request)
         async with self._sessions.file_work(request.session_id) as desk:
             entry = await desk.files.move(path, new_path, replace=request.replace)
+        self._tell("file.moved", request)
         return pb.MoveFileResponse(entry=wire_files.entry(entry))
 
     async def RemoveFile(
@@ -87,6 +97,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
             removed = await desk.files.remove(
                 path, recursive=request.recursive, ignore_missing=request.ignore_missing
             )
+        self._tell("file.removed", request)
         return pb.RemoveFileResponse(removed=removed)
 
     async def ReadText(self, request: pb.ReadTextRequest, context: Context) -> pb.ReadTextResponse:
@@ -101,6 +112,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
                 max_lines=request.max_lines,
                 max_bytes=max_bytes,
             )
+        self._tell("file.read", request, bytes_out=len(read.text))
         return wire_files.text_read(read)
 
     async def WriteText(
@@ -109,12 +121,14 @@ class FileServicer(pb_grpc.FileServiceServicer):
         spec = wire_files.text_spec(request, self._paths)
         async with self._sessions.file_work(request.session_id) as desk:
             entry = await desk.files.write_text(spec)
+        self._tell("file.written", request, bytes_in=len(spec.text))
         return pb.WriteTextResponse(entry=wire_files.entry(entry))
 
     async def EditText(self, request: pb.EditTextRequest, context: Context) -> pb.EditTextResponse:
         spec = wire_files.edit_spec(request, self._paths)
         async with self._sessions.file_work(request.session_id) as desk:
             edited = await desk.files.edit_text(spec)
+        self._tell("file.edited", request, bytes_in=len(request.new_text))
         return pb.EditTextResponse(replaced=edited.replaced, entry=wire_files.entry(edited.entry))
 
     async def GrepFiles(
@@ -157,12 +171,14 @@ class FileServicer(pb_grpc.FileServiceServicer):
         self, requests: AsyncIterator[pb.UploadTarRequest | memoryview], context: Context
     ) -> pb.UploadTarResponse:
         header = (await wire_files.first_of(requests)).header
+        calls.about(header.session_id)
         spec = wire_files.tar_spec(header, self._paths)
         async with self._sessions.file_work(
             header.session_id, incarnation=header.incarnation
         ) as desk:
-            chunks = wire_files.chunks(desk.arriving(requests))
-            done = await desk.files.upload_tar(spec, wire_files.whole(chunks))
+            chunks = _Counted(wire_files.whole(wire_files.chunks(desk.arriving(requests))))
+            done = await desk.files.upload_tar(spec, aiter(chunks))
+        self._tell("tar.uploaded", header, bytes_in=chunks.bytes)
         return wire_files.unpacked(done)
 
     async def DownloadTar(
@@ -174,7 +190,39 @@ class FileServicer(pb_grpc.FileServiceServicer):
             self._sessions.file_work(request.session_id) as desk,
             desk.files.download_tar(path, compression=compression) as download,
         ):
-            async for chunk in download:
-                yield wire_files.tar_chunk(chunk)
+            chunks = _Counted(aiter(download))
+            try:
+                async for chunk in chunks:
+                    yield wire_files.tar_chunk(chunk)
+            finally:
+                self._tell("tar.downloaded", request, bytes_out=chunks.bytes)
             end = wire_files.packed(download.made)
         yield pb.DownloadTarResponse(end=end)
+
+    def _tell(self, action: str, asked: _Named, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """For the audit log: something went into a workspace, or came out of it."""
+        record = self._sessions.get(asked.session_id).record
+        path = asked.path or asked.path_bytes.decode(errors="replace")
+        self._sessions.house.journal.on_file_moved(
+            record, action, path, bytes_in=bytes_in, bytes_out=bytes_out
+        )
+
+
+class _Named(wire_files.NamesPath, Protocol):
+    """A request about a file of a session."""
+
+    @property
+    def session_id(self) -> str: ...
+
+
+class _Counted:
+    """Chunks, and how much they were."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self.bytes = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._chunks:
+            self.bytes += len(chunk)
+            yield chunk

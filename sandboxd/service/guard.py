@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 from collections.abc import AsyncIterator, Callable
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import structlog
@@ -18,13 +20,31 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
+from sandboxd.calls import Call, current
 from sandboxd.errors import InvalidRequest, SandboxdError, TooManyRequests, UploadStalled
+from sandboxd.journal import MAX_COMMAND, Journal
 from sandboxd.service.chunk_messages import chunk_in
 from sandboxd.service.entrance import Entrance
 from sandboxd.service.status import internal_status, to_status
 from sandboxd.service.wire import Context
+from sandboxd.statistics import Statistics
+
+if TYPE_CHECKING:
+    from sandboxd.traces import Traces
 
 log = structlog.get_logger()
+
+RETRY_METADATA = "sandboxd-retry"
+"""Set by clients on calls that they repeat by themselves."""
+_ASKED = {
+    "user": "user_id",
+    "thread": "thread_id",
+    "session": "session_id",
+    "exec": "exec_id",
+    "command": "shell",
+    "path": "path",
+}
+HEAR_OUT_SECONDS = 2.0
 
 
 class CallGuard:
@@ -39,11 +59,17 @@ class CallGuard:
         max_calls: int,
         entrance: Entrance | None = None,
         idle_seconds: float = 60.0,
+        journal: Journal | None = None,
+        statistics: Statistics | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`idle_seconds`: how long a caller that streams may send nothing."""
         self._max_calls = max_calls
         self._entrance = entrance or Entrance()
         self._idle_seconds = idle_seconds
+        self._journal = journal or Journal()
+        self._statistics = statistics or Statistics()
+        self._traces = traces
         self._calls = 0
 
     def handler(self, service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
@@ -67,44 +93,51 @@ class CallGuard:
         return grpc.unary_unary_rpc_method_handler(unary, read, write)
 
     def _unary(self, behaviour: Any, method: str) -> Any:
-        async def call(request: Any, context: Context) -> Any:
-            self._calls += 1
+        async def serve(request: Any, context: Context) -> Any:
+            call = self._begin(request, context, method)
             try:
                 self._admit(request)
-                return await behaviour(request, context)
+                response = await behaviour(request, context)
+                self._statistics.retries_succeeded += call.is_retry
+                return response
             except Exception as error:
-                await self._fail(error, context, method)
+                await self._fail(error, context, call, request)
             finally:
-                self._calls -= 1
+                self._end(call)
 
-        return call
+        return serve
 
     def _stream(self, behaviour: Any, method: str) -> Any:
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-            self._calls += 1
+        async def serve(request: Any, context: Context) -> AsyncIterator[Any]:
+            call = self._begin(request, context, method)
             try:
                 self._admit(request)
                 async for response in behaviour(request, context):
                     yield response
+                self._statistics.retries_succeeded += call.is_retry
             except Exception as error:
-                await self._fail(error, context, method)
+                await self._fail(error, context, call, request)
             finally:
-                self._calls -= 1
+                self._end(call)
 
-        return call
+        return serve
 
     def _upload(self, behaviour: Any, method: str) -> Any:
-        async def call(requests: AsyncIterator[Any], context: Context) -> Any:
-            self._calls += 1
+        async def serve(requests: AsyncIterator[Any], context: Context) -> Any:
+            call = self._begin(None, context, method)
             try:
                 self._check_room()
-                return await behaviour(self._arriving(requests), context)
+                response = await behaviour(self._arriving(requests), context)
+                self._statistics.retries_succeeded += call.is_retry
+                return response
             except Exception as error:
-                await self._fail(error, context, method)
+                if not isinstance(error, UploadStalled):
+                    await _hear_out(requests)
+                await self._fail(error, context, call)
             finally:
-                self._calls -= 1
+                self._end(call)
 
-        return call
+        return serve
 
     async def _arriving(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """The messages of a caller that does not pause for too long."""
@@ -119,6 +152,29 @@ class CallGuard:
             _check_readable(request)
             yield request
 
+    def _begin(self, request: Any, context: Context, method: str) -> Call:
+        """Note the call, for logs, figures and traces."""
+        self._calls += 1
+        call = Call(
+            method,
+            session_id=getattr(request, "session_id", ""),
+            exec_id=getattr(request, "exec_id", ""),
+        )
+        current.set(call)
+        self._statistics.calls[method] += 1
+        metadata = context.invocation_metadata() or ()
+        if any(key == RETRY_METADATA for key, _ in metadata):
+            call.is_retry = True
+            self._statistics.retries += 1
+        if self._traces is not None:
+            self._traces.begin_call(call, metadata)
+        return call
+
+    def _end(self, call: Call) -> None:
+        self._calls -= 1
+        if self._traces is not None:
+            self._traces.end_call(call)
+
     def _admit(self, request: Any) -> None:
         self._check_room()
         _check_readable(request)
@@ -130,11 +186,17 @@ class CallGuard:
                 retry_after_seconds=1.0,
             )
 
-    async def _fail(self, error: Exception, context: Context, method: str) -> NoReturn:
+    async def _fail(
+        self, error: Exception, context: Context, call: Call, request: Any = None
+    ) -> NoReturn:
+        method = call.method
+        self._statistics.failed_calls[method] += 1
+        call.failure = error.reason if isinstance(error, SandboxdError) else "INTERNAL"
         if isinstance(error, aio.AbortError):
             raise error  # the handler has answered by itself
         if isinstance(error, SandboxdError):
             log.info("call.refused", method=method, reason=error.reason, message=error.message)
+            self._journal.on_refused(error, _asked(request))
             await context.abort_with_status(to_status(error))
         error_id = secrets.token_hex(6)
         log.error("call.failed", method=method, error_id=error_id, exc_info=error)
@@ -142,11 +204,28 @@ class CallGuard:
         raise AssertionError("abort returned")
 
 
+async def _hear_out(requests: AsyncIterator[Any]) -> None:
+    """Let a caller finish what it is sending, for a while: to one that has an answer before that,
+    grpc.aio tells of an internal error and not what the answer was."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HEAR_OUT_SECONDS):
+            async for _ in requests:
+                pass
+
+
 def _check_readable(request: Any) -> None:
     if request is None:
         raise InvalidRequest(
             "request", "it is no such message, or a string in it is not UTF-8; check the stubs"
         )
+
+
+def _asked(request: Any) -> dict[str, Any]:
+    """What a request was about, in the words of the audit log."""
+    named = {word: getattr(request, field, "") for word, field in _ASKED.items()}
+    if words := getattr(getattr(request, "argv", None), "args", ()):
+        named["command"] = shlex.join(words)
+    return {word: value[:MAX_COMMAND] for word, value in named.items() if value}
 
 
 def _chunk_or(read: Callable[[bytes], Message | None]) -> Callable[[bytes], object]:

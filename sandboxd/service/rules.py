@@ -26,6 +26,7 @@ RULES: Mapping[str, Set[Scope]] = {
     "sandboxd.v1.ExecService.AttachExec": USE,
     "sandboxd.v1.ExecService.WaitExec": USE,
     "sandboxd.v1.ExecService.ListExecs": LOOK,
+    "sandboxd.v1.ExecService.ListExecutions": LOOK,
     "sandboxd.v1.ExecService.SignalExec": USE,
     "sandboxd.v1.ExecService.WriteStdin": USE,
     "sandboxd.v1.ExecService.ResizeExec": USE,
@@ -48,5 +49,6 @@ RULES: Mapping[str, Set[Scope]] = {
     "sandboxd.v1.FileService.UploadTar": USE,
     "sandboxd.v1.FileService.DownloadTar": USE,
     "sandboxd.v1.AdminService.GetStatus": OVERSEE,
+    "sandboxd.v1.AdminService.GetStatistics": OVERSEE,
 }
 """By the full names of the methods."""

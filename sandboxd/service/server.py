@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from sandboxd.access import RateLimit
 from sandboxd.config import Config
+from sandboxd.journal import KeptJournal
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.entrance import Entrance
 from sandboxd.service.exec_service import ExecServicer
@@ -50,6 +51,7 @@ class ApiServer:
         execs: ExecServicer,
         files: FileServicer,
         admin: AdminServicer,
+        journal: KeptJournal,
         keyring: Keyring,
     ) -> None:
         self._config = config
@@ -58,6 +60,9 @@ class ApiServer:
             max_calls=config.max_calls,
             entrance=_entrance(config, keyring),
             idle_seconds=config.upload_idle_seconds,
+            journal=journal,
+            statistics=journal.statistics,
+            traces=journal.traces,
         )
         self.handlers = (
             guard.handler(_SESSIONS, sessions),
@@ -66,6 +71,7 @@ class ApiServer:
             guard.handler(_ADMIN, admin),
         )
         self.port = 0
+        self.is_serving = False
 
     async def start(self) -> None:
         """Open the listeners and answer calls."""
@@ -82,6 +88,7 @@ class ApiServer:
         await self._server.start()
         for service in ("", *SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self.is_serving = True
 
     def _listen_unix(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,6 +118,7 @@ class ApiServer:
 
     async def announce_stop(self) -> None:
         """Tell whoever asks for health that we are leaving."""
+        self.is_serving = False
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:

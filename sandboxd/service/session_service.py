@@ -35,7 +35,7 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
         self, request: pb.GetSessionRequest, context: Context
     ) -> pb.GetSessionResponse:
         session = self._sessions.get(request.session_id)
-        return pb.GetSessionResponse(session=wire.session(session, self._config))
+        return pb.GetSessionResponse(session=wire.session(session, self._config, with_usage=True))
 
     async def ListSessions(
         self, request: pb.ListSessionsRequest, context: Context
@@ -46,7 +46,10 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
             page_token=request.page_token,
         )
         return pb.ListSessionsResponse(
-            sessions=[wire.session(session, self._config) for session in page],
+            sessions=[
+                wire.session(session, self._config, with_usage=request.with_usage)
+                for session in page
+            ],
             next_page_token=next_token,
         )
 
@@ -60,6 +63,7 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
         self, request: pb.CloseSessionRequest, context: Context
     ) -> pb.CloseSessionResponse:
         session = self._sessions.close(request.session_id)
+        await self._sessions.written(request.session_id)
         return pb.CloseSessionResponse(session=wire.session(session, self._config))
 
     async def ResetSession(

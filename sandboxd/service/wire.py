@@ -16,9 +16,10 @@ from sandboxd.errors import ExecNotFound, InvalidRequest
 from sandboxd.exec_spec import ExecSpec, TerminalSize, check_env, new_exec_id
 from sandboxd.execs import Batch, Exec, ExitStatus, Reason, State
 from sandboxd.guest.frames import Stream, Target
-from sandboxd.isolation.meter import Usage
+from sandboxd.isolation.meter import LiveUsage, Usage
+from sandboxd.journal import NOT_STARTED
 from sandboxd.output import CapturedStream, Gap
-from sandboxd.registry.contract import SessionState
+from sandboxd.registry.contract import ExecutionRecord, SessionState
 from sandboxd.sessions import Outcome, Session, SessionFilter
 from sandboxd.spool import SearchQuery, SearchResult, Spool
 from sandboxd_proto.v1 import (
@@ -36,6 +37,9 @@ MAX_IDLE_SECONDS = 7 * 24 * 3600.0
 MAX_METADATA = 32
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
+MAX_PAGE_WITH_USAGE = 200
+"""For each, files of the kernel are read."""
+MAX_PLACE_DIGITS = 18
 MAX_TERMINAL = 1000
 MAX_INPUT_BYTES = 1 << 20
 MAX_OUTPUT_BYTES = 1 << 20
@@ -136,9 +140,29 @@ def session_filter(request: session_service_pb2.ListSessionsRequest) -> SessionF
 
 
 def page_size(request: session_service_pb2.ListSessionsRequest) -> int:
-    if request.page_size > MAX_PAGE:
-        raise InvalidRequest("page_size", f"it may be at most {MAX_PAGE}")
-    return request.page_size or DEFAULT_PAGE
+    limit = MAX_PAGE_WITH_USAGE if request.with_usage else MAX_PAGE
+    return bounded("page_size", request.page_size, default=DEFAULT_PAGE, limit=limit)
+
+
+def execution_page(request: exec_service_pb2.ListExecutionsRequest) -> tuple[int, int | None]:
+    """How many to show, and before which place."""
+    size = bounded("page_size", request.page_size, default=DEFAULT_PAGE, limit=MAX_PAGE)
+    if not request.page_token:
+        return size, None
+    if not request.page_token.isascii() or not request.page_token.isdigit():
+        raise InvalidRequest("page_token", "use the token of the page before, unchanged")
+    return size, min(int(request.page_token[:MAX_PLACE_DIGITS]), (1 << 62))
+
+
+def executions(
+    found: Sequence[ExecutionRecord], size: int
+) -> exec_service_pb2.ListExecutionsResponse:
+    """A page; `found` has one more than is shown if there is another."""
+    shown = found[:size]
+    return exec_service_pb2.ListExecutionsResponse(
+        executions=[_execution(one) for one in shown],
+        next_page_token=str(shown[-1].place) if len(found) > size else "",
+    )
 
 
 def exec_spec(
@@ -306,8 +330,10 @@ def limits(config: Config) -> session_pb2.SessionLimits:
     )
 
 
-def session(one: Session, config: Config) -> session_pb2.Session:
+def session(one: Session, config: Config, *, with_usage: bool = False) -> session_pb2.Session:
     record = one.record
+    meter = one.sandbox.meter if with_usage and one.sandbox is not None else None
+    usage = meter.now() if meter is not None else None
     expires = time.time() + one.seconds_left if one.is_active else record.changed_at
     return session_pb2.Session(
         session_id=record.session_id,
@@ -323,6 +349,17 @@ def session(one: Session, config: Config) -> session_pb2.Session:
         metadata=record.metadata,
         running_execs=len(one.execs),
         end_reason=record.end_reason,
+        usage=_session_usage(usage) if usage is not None else None,
+    )
+
+
+def _session_usage(usage: LiveUsage) -> session_pb2.SessionUsage:
+    return session_pb2.SessionUsage(
+        memory_bytes=usage.memory_bytes,
+        cpu_time=duration(usage.cpu_seconds),
+        processes=usage.processes,
+        workspace_bytes=usage.workspace_bytes,
+        workspace_files=usage.workspace_files,
     )
 
 
@@ -406,6 +443,43 @@ def execution(one: Exec) -> exec_pb2.Exec:
     )
     if one.exit is not None:
         _fill_exit(message.exit, one.exit)
+    return message
+
+
+def _execution(record: ExecutionRecord) -> exec_pb2.Execution:
+    is_started = record.ending != NOT_STARTED
+    message = exec_pb2.Execution(
+        exec_id=record.exec_id,
+        incarnation=record.incarnation,
+        command=record.command,
+        start_time=timestamp(record.started_at),
+        stdin_bytes=record.stdin_bytes,
+        not_started=not is_started,
+    )
+    usage = None
+    if record.cpu_seconds is not None:
+        usage = Usage(
+            peak_memory_bytes=record.peak_memory_bytes or 0,
+            cpu_seconds=record.cpu_seconds,
+            peak_processes=record.peak_processes or 0,
+            oom_kills=record.oom_kills or 0,
+            refused_forks=record.refused_forks or 0,
+        )
+    _fill_exit(
+        message.exit,
+        ExitStatus(
+            reason=Reason[record.ending] if is_started else Reason.EXITED,
+            code=record.code,
+            signal=record.signal,
+            duration_seconds=record.duration_seconds,
+            stdout_bytes=record.stdout_bytes,
+            stderr_bytes=record.stderr_bytes,
+            hint=record.hint,
+            usage=usage,
+            stdout_dropped=record.stdout_dropped,
+            stderr_dropped=record.stderr_dropped,
+        ),
+    )
     return message
 
 

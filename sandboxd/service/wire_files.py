@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import AsyncIterator, Sequence
@@ -47,6 +48,8 @@ MAX_CHUNK = 4 << 20
 MAX_GATHER_SECONDS = 10.0
 DEFAULT_GATHER_SECONDS = 0.05
 SHA256_BYTES = 32
+SETTLE_SECONDS = 0.05
+"""For the news that a call was cancelled, which comes right after the end of its stream."""
 _LAYOUT = tuple(name.encode() for name in (PROJECT_FILES, AGENT_WORKSPACE, OUTPUTS))
 _TYPES = {one: files_pb2.FileType.ValueType(one) for one in FileType}
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
@@ -126,6 +129,17 @@ async def chunks(messages: AsyncIterator[Part | memoryview]) -> AsyncIterator[Ch
         if len(chunk) > MAX_CHUNK:
             raise InvalidRequest("chunk", f"it has over {MAX_CHUNK} bytes; send smaller ones")
         yield chunk
+
+
+async def settled(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
+    """For an upload that says neither its size nor its checksum.
+
+    To grpc.aio a stream that its caller has cancelled ends like one that is complete; that the call
+    is cancelled is only heard afterwards. So its end is not believed at once.
+    """
+    async for chunk in chunks:
+        yield chunk
+    await asyncio.sleep(SETTLE_SECONDS)
 
 
 async def whole(chunks: AsyncIterator[Chunk]) -> AsyncIterator[bytes]:

@@ -67,6 +67,9 @@ class PrivateEngine:
     async def containers(self, *more: str) -> list[str]:
         return (await self.docker("ps", "--all", "--quiet", *more)).split()
 
+    async def attempt(self, *arguments: str) -> bool:
+        return (await self._docker(*arguments, seconds=20.0))[0] == 0
+
     async def docker(self, *arguments: str, seconds: float = 20.0) -> str:
         code, said = await self._docker(*arguments, seconds=seconds)
         assert code == 0, said

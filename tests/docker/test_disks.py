@@ -31,6 +31,7 @@ from sandboxd.isolation.disks import (
     DisksUnusable,
 )
 from sandboxd.isolation.image_file import is_fully_allocated
+from sandboxd.isolation.layout import Layout
 from tests.fakes.waiting import eventually
 
 MIB = 1 << 20
@@ -274,8 +275,15 @@ async def test_a_sandbox_meets_exactly_the_same_limits(
             assert_full_at(settings.size_bytes, said)
 
 
-async def test_the_layout_of_a_new_disk(disks: Disks, start_box: StartBox) -> None:
-    """Project files are there to read and to stay; the rest is the sandbox's own to use."""
+@pytest.mark.parametrize(
+    ("layout", "shown"), [(Layout.SHARED, "0 777"), (Layout.SEPARATE, "0 1777")]
+)
+async def test_the_layout_of_a_new_disk(
+    layout: Layout, shown: str, settings: DiskSettings, start_box: StartBox
+) -> None:
+    """Project files are there to read and to stay; the rest is the sandbox's own to use, but not
+    to remove, and `agent_workspace` is a link or a directory."""
+    disks = Disks(replace(settings, layout=layout))
     async with disks.attached(await disks.make(UID)) as attached:
         (attached.path / "project_files" / "read.me").write_text("read")
         box = await start_box(attached.path)
@@ -284,7 +292,7 @@ async def test_the_layout_of_a_new_disk(disks: Disks, start_box: StartBox) -> No
     listed = await box.run("bash", "-c", "cd /workspace && stat -c '%n %u %a' . *")
     assert listed.splitlines() == [
         ". 0 1777",
-        f"agent_workspace {UID} 755",
+        f"agent_workspace {shown}",
         f"outputs {UID} 755",
         "project_files 0 755",
     ]
@@ -295,6 +303,8 @@ async def test_the_layout_of_a_new_disk(disks: Disks, start_box: StartBox) -> No
         "rm -r project_files",
         "chmod 777 project_files",
         "rm project_files/read.me",
+        "rm -r agent_workspace",
+        "mv agent_workspace other",
     ):
         said = await box.run("bash", "-c", f"cd /workspace; {refused} 2>&1 || echo refused")
         assert said.endswith("\nrefused"), refused
@@ -302,6 +312,10 @@ async def test_the_layout_of_a_new_disk(disks: Disks, start_box: StartBox) -> No
         "cd /workspace && echo 1 > own && echo 2 > outputs/a && mkdir agent_workspace/b && echo ok"
     )
     assert await box.run("bash", "-c", own) == "ok"
+    is_shared = layout == Layout.SHARED
+    assert await box.run("bash", "-c", "[ -d /workspace/b ] && echo shared || echo separate") == (
+        "shared" if is_shared else "separate"
+    )
 
 
 async def test_mount_options_and_names_a_sandbox_sees(

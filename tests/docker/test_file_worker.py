@@ -136,16 +136,38 @@ WORKERS = (
 
 @pytest.mark.parametrize("blow", ["KILL", "STOP"])
 async def test_a_worker_that_a_command_ends_or_stops(blow: str, files: FileClient, sh: Any) -> None:
-    """The caller is told, nothing of the upload shows, and the next call is served."""
+    """The caller is told, the worker is gone in the end, and the next call is served."""
+    await files.upload("f", bytes(48 * MIB))
+    call = files.stub.DownloadFile(
+        pb.DownloadFileRequest(session_id=files.session_id, path="f"), timeout=100
+    )
+    await call.read()
+    await sh(f"for p in $({WORKERS}); do [ $p = 1 ] || kill -{blow} $p; done")
+    with refused(StatusCode.ABORTED, "FILE_WORK_INTERRUPTED"):
+        while await call.read() != aio.EOF:
+            pass
+
+    async def is_gone() -> bool:
+        return (await sh(WORKERS)).split() == ["1"]
+
+    await eventually(is_gone)
+    assert (await files.stat("f")).size_bytes == 48 * MIB
+
+
+@pytest.mark.parametrize("blow", ["KILL", "STOP"])
+async def test_an_upload_whose_worker_a_command_ends_or_stops(
+    blow: str, files: FileClient, sh: Any
+) -> None:
+    """The caller is told although it is still sending, and nothing of the upload shows."""
     await sh("echo old >f")
     is_hit = asyncio.Event()
 
     async def parts() -> AsyncIterator[pb.UploadFileRequest]:
         yield files.header("f")
-        yield pb.UploadFileRequest(chunk=b"x" * MIB)
+        yield pb.UploadFileRequest(chunk=bytes(MIB))
         await is_hit.wait()
         for _ in range(32):
-            yield pb.UploadFileRequest(chunk=b"x" * MIB)
+            yield pb.UploadFileRequest(chunk=bytes(MIB))
 
     call = files.stub.UploadFile(parts(), timeout=100)
 
@@ -157,11 +179,6 @@ async def test_a_worker_that_a_command_ends_or_stops(blow: str, files: FileClien
     is_hit.set()
     with refused(StatusCode.ABORTED, "FILE_WORK_INTERRUPTED"):
         await call
-
-    async def is_gone() -> bool:
-        return (await sh(WORKERS)).split() == ["1"]
-
-    await eventually(is_gone)
     assert await files.download("f") == b"old\n"
     assert await sh("ls -A") == "agent_workspace\nf\noutputs\nproject_files\n"
 

@@ -275,8 +275,10 @@ async def test_daemon_without_its_means_answers_why(
 
 
 async def test_pool_at_its_maximum_refuses_with_a_retry_hint() -> None:
-    """Beyond MAX_POOL_SIZE an open fails at once, typed; room that frees up is used."""
-    async with running_daemon(POOL_SIZE="1", MAX_POOL_SIZE="1") as daemon, daemon.api() as api:
+    """Beyond MAX_POOL_SIZE and without a queue an open fails at once, typed; room that frees up is
+    used."""
+    full = {"POOL_SIZE": "1", "MAX_POOL_SIZE": "1", "SANDBOXD_OPEN_QUEUE": "0"}
+    async with running_daemon(**full) as daemon, daemon.api() as api:
         first = await open_session(api, "one")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await open_session(api, "two")

@@ -21,7 +21,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -150,6 +150,7 @@ class FakeGuest(asyncio.Protocol):
         self.workspace = self._link / "workspace"
         self.file_workers: list[int] = []
         """Numbers of those that were asked for."""
+        self._worker_ends: list[socket.socket] = []
         self.running: dict[int, Command] = {}
         self.ended: dict[int, Command] = {}
         """Those that the daemon has not released."""
@@ -177,6 +178,9 @@ class FakeGuest(asyncio.Protocol):
         """Be gone at once, as a killed process is."""
         self.is_alive = False
         self.stop_reading()
+        for end in self._worker_ends:
+            with suppress(OSError):  # it has ended by itself
+                end.shutdown(socket.SHUT_RDWR)
         if self._transport is not None:
             self._transport.abort()
 
@@ -332,11 +336,12 @@ class FakeGuest(asyncio.Protocol):
     def work_on_files(self, connection: socket.socket) -> None:
         """As a worker does that the guest would fork."""
         self.workspace.mkdir(exist_ok=True)
-        path = self.settings["workspace"].encode() if self.settings else b"/workspace"
-        threading.Thread(target=self._serve, args=(path, connection), daemon=True).start()
-
-    def _serve(self, path: bytes, connection: socket.socket) -> None:
         root = os.open(self.workspace, os.O_PATH | os.O_DIRECTORY)
+        path = self.settings["workspace"].encode() if self.settings else b"/workspace"
+        self._worker_ends.append(connection)
+        threading.Thread(target=self._serve, args=(root, path, connection), daemon=True).start()
+
+    def _serve(self, root: int, path: bytes, connection: socket.socket) -> None:
         try:
             with connection:
                 serve(Area(root, path), connection)

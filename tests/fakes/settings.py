@@ -86,6 +86,7 @@ def of_daemon(directory: Path) -> Config:
         pool_size=1,
         min_pool_size=0,
         max_pool_size=4,
+        open_queue=0,
         drain_seconds=0.0,
         workspace_backend="memory",
         examine=False,

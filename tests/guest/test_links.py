@@ -262,6 +262,24 @@ def test_a_shell_that_cannot_be_placed_is_not_used(tmp_path: Path) -> None:
         assert rig.run("ls").stdout == b""
 
 
+def test_a_command_that_comes_while_a_shell_is_moved_is_started(tmp_path: Path) -> None:
+    """The next shell is prepared while nothing happens; what arrives meanwhile waits for that and
+    for nothing else."""
+    with guest(tmp_path, asks_to_place=True) as rig:
+        rig.link.answers_place = False
+        answered, second = rig.link.places, 0
+        first = rig.start("true")
+        while not second or not rig.channels[second].is_over:
+            rig.link.read()
+            if rig.link.places > answered:
+                answered = rig.link.places
+                if rig.channels[first].is_over and not second:
+                    second = rig.start("echo two")
+                rig.link.send(frames.encode(Kind.PLACED))
+
+        assert rig.channels[second].stdout == b"two\n"
+
+
 def test_ended_execs_are_bounded(tmp_path: Path) -> None:
     """Kept execs that nobody releases are forgotten, oldest first, beyond 4 MiB of output."""
     with guest(tmp_path, grace_seconds=GRACE) as rig:

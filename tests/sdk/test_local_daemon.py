@@ -10,7 +10,7 @@ import pytest
 
 from sandboxd.config import Config
 from sandboxd.daemon import running
-from sandboxd_client import AsyncSandboxClient, SessionNotFoundError, methods
+from sandboxd_client import AsyncSandboxClient, NoSessionError, SessionNotFoundError, methods
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import CallTimeoutError, InternalError, LocalModeError
 from sandboxd_client.local import LocalTransport
@@ -119,3 +119,17 @@ async def test_clients_of_a_loop_share_the_daemon(short_dir: Path) -> None:
     third = await acquire(remote, Timeouts())
     assert third._transport is not first._transport
     await release(remote)
+
+
+async def test_session_that_another_task_chose_is_not_taken(client: AsyncSandboxClient) -> None:
+    """With one open session there is nothing to choose; with several, each task has to."""
+    await asyncio.create_task(client.get_or_create_session("ada", "one"))
+    assert client.thread_id == "one"
+    await asyncio.create_task(client.get_or_create_session("ada", "two"))
+
+    with pytest.raises(NoSessionError, match="task, or thread"):
+        await client.execute("true")
+
+    client.thread_id = "two"
+    assert client.thread_id == "two"
+    assert (client.user_id, client.mode) == ("ada", "local")

@@ -184,6 +184,16 @@ class Api:
     async def status(self) -> admin_service_pb2.GetStatusResponse:
         return await self.admin.GetStatus(admin_service_pb2.GetStatusRequest())
 
+    async def statistics(self) -> admin_service_pb2.GetStatisticsResponse:
+        return await self.admin.GetStatistics(admin_service_pb2.GetStatisticsRequest())
+
+    async def executions(
+        self, session_id: str, **fields: Any
+    ) -> exec_service_pb2.ListExecutionsResponse:
+        return await self.execs.ListExecutions(
+            exec_service_pb2.ListExecutionsRequest(session_id=session_id, **fields)
+        )
+
 
 async def events(call: ExecCall) -> AsyncIterator[exec_pb2.ExecEvent]:
     """What is left of a stream, event by event."""

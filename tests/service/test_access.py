@@ -184,7 +184,8 @@ async def test_owner_and_admin_get_in(who: str, channel: aio.Channel) -> None:
         name: answer.reason for name, answer in answers.items() if answer.reason in kept_out
     }
 
-    assert refusals == ({} if who == "ops" else {"GetStatus": "NOT_PERMITTED"})
+    overseen = {"GetStatus": "NOT_PERMITTED", "GetStatistics": "NOT_PERMITTED"}
+    assert refusals == ({} if who == "ops" else overseen)
     assert [answers[name].code for name in ("GetSession", "Run", "CloseSession")] == [
         grpc.StatusCode.OK
     ] * 3
@@ -196,7 +197,8 @@ async def test_session_of_another_user_is_as_if_it_were_not(channel: aio.Channel
     absent = await everything(channel, token_of("bob"), session_id=NOT_THERE)
 
     assert answers == absent
-    refusals = {"OpenSession": "NOT_PERMITTED", "GetStatus": "NOT_PERMITTED", "ListSessions": ""}
+    refusals = dict.fromkeys(("OpenSession", "GetStatus", "GetStatistics"), "NOT_PERMITTED")
+    refusals["ListSessions"] = ""
     assert {name: answer.reason for name, answer in answers.items()} == {
         method.name: refusals.get(method.name, "SESSION_NOT_FOUND") for method in SERVED
     }
@@ -206,7 +208,8 @@ async def test_session_of_another_user_is_as_if_it_were_not(channel: aio.Channel
 async def test_read_only_token_looks_and_does_nothing(who: str, channel: aio.Channel) -> None:
     """It gets what Get, List and Status tell, and no output, no files and no changes."""
     answers = await everything(channel, token_of(who))
-    looks = {"GetSession", "ListSessions", "ListExecs", "GetStatus"}
+    looks = {"GetSession", "ListSessions", "ListExecs", "ListExecutions"}
+    looks |= {"GetStatus", "GetStatistics"}
 
     assert {name: answer.reason for name, answer in answers.items()} == {
         method.name: "" if method.name in looks else "NOT_PERMITTED" for method in SERVED

@@ -41,6 +41,8 @@ def test_defaults_serve_loopback_only() -> None:
         ("POOL_SIZE", "7", "pool_size", 7),
         ("MIN_POOL_SIZE", "2", "min_pool_size", 2),
         ("MAX_POOL_SIZE", "99", "max_pool_size", 99),
+        ("CONTAINER_IDLE_TIMEOUT_MINUTES", "7", "pool_idle_seconds", 420.0),
+        ("AGGRESSIVE_CLEANUP", "true", "pool_idle_seconds", 30.0),
         ("CLEANUP_INTERVAL_SECONDS", "9.5", "sweep_interval_seconds", 9.5),
         ("SESSION_TIMEOUT_MINUTES", "1.5", "session_timeout_minutes", 1.5),
         ("MEMORY_LIMIT", "512m", "memory_limit_bytes", 512 << 20),

@@ -394,4 +394,5 @@ def test_names_say_their_units() -> None:
         if setting.kind is Kind.SIZE:
             assert setting.name.endswith("_bytes")
         if setting.kind is Kind.NUMBER:
-            assert setting.name.endswith(("_seconds", "_minutes", "_hours", "_per_second"))
+            units = ("_seconds", "_minutes", "_hours", "_days", "_per_second")
+            assert setting.name.endswith(units)

@@ -6,7 +6,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,44 +71,57 @@ strange = mixtures | edited
 Runs = Callable[[str], bool]
 
 
+NOBODY = 65534 if os.geteuid() == 0 else None
+"""Nothing of the host is theirs: what is run here was made up."""
+
+
 @pytest.fixture
-def runs_rm(tmp_path: Path) -> Runs:
+def runs_rm() -> Iterator[Runs]:
     """Whether bash runs `rm` for a command. There is none: what is called so leaves a mark."""
-    programs, mark = tmp_path / "bin", tmp_path / "mark"
-    programs.mkdir()
-    (programs / "rm").write_text('#!/bin/sh\n: > "$MARK"\n')
-    (programs / "rm").chmod(0o755)
-    for name in PROGRAMS:
-        (programs / name).symlink_to(str(shutil.which(name)))
+    with tempfile.TemporaryDirectory(prefix="sbx-policy-", dir="/tmp") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        programs = directory / "bin"
+        programs.mkdir()
+        (programs / "rm").write_text('#!/bin/sh\n: > "$MARK"\n')
+        (programs / "rm").chmod(0o755)
+        for program in PROGRAMS:
+            (programs / program).symlink_to(str(shutil.which(program)))
+        yield partial(_runs_rm, directory)
 
-    def run(command: str) -> bool:
-        mark.unlink(missing_ok=True)
-        place = tmp_path / "place"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        (place / "x").write_text("line\n")
-        bash = subprocess.Popen(
-            ["/bin/bash", "--norc", "-c", command],
-            env={"PATH": str(programs), "MARK": str(mark)},
-            cwd=place,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+
+def _runs_rm(directory: Path, command: str) -> bool:
+    mark, place = directory / "marks" / "mark", directory / "place"
+    for own in (mark.parent, place):
+        shutil.rmtree(own, ignore_errors=True)
+        own.mkdir()
+    (place / "x").write_text("line\n")
+    if NOBODY is not None:
+        for path in (mark.parent, place, place / "x"):
+            os.chown(path, NOBODY, NOBODY)
+    bash = subprocess.Popen(
+        ["/bin/bash", "--norc", "-c", command],
+        env={"PATH": str(directory / "bin"), "MARK": str(mark)},
+        cwd=place,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=None if NOBODY is None else [],
+    )
+    try:
+        bash.wait(timeout=3)
+    except subprocess.TimeoutExpired:
+        pass  # a loop that bash was asked for; what it has run by now counts
+    finally:
         try:
-            bash.wait(timeout=3)
-        except subprocess.TimeoutExpired:
-            pass  # a loop that bash was asked for; what it has run by now counts
-        finally:
-            try:
-                os.killpg(bash.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # all of it has ended
-            bash.wait()
-        return mark.exists()
-
-    return run
+            os.killpg(bash.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # all of it has ended
+        bash.wait()
+    return mark.exists()
 
 
 def test_rig_sees_what_bash_runs(runs_rm: Runs) -> None:

@@ -26,6 +26,12 @@ from tests.fakes.waiting import eventually
 StartPool = Callable[..., Awaitable[WarmPool]]
 
 
+class ReadySandbox(Sandbox):
+    """One that needs no guest to be ready."""
+
+    is_lost = False  # type: ignore[assignment]  # a property there
+
+
 class InstantMaker:
     """Makes sandboxes without an await, so that two things can happen in one turn of the loop."""
 
@@ -34,10 +40,10 @@ class InstantMaker:
         self.failures: list[Exception] = []
         self.left_behind = asyncio.Event()
 
-    async def make(self) -> Sandbox:
+    async def make(self, kept: Belongings | None = None) -> Sandbox:
         if self.failures:
             raise self.failures.pop(0)
-        sandbox = Sandbox(f"s{len(self.live)}", ContainerId("c"), 1000, Belongings())
+        sandbox = ReadySandbox(f"s{len(self.live)}", ContainerId("c"), 1000, Belongings())
         self.live.add(sandbox.id)
         return sandbox
 

@@ -14,7 +14,7 @@ import pytest
 
 from sandboxd.errors import StateNotSaved
 from sandboxd.registry import sqlite
-from sandboxd.registry.contract import SessionRecord, SessionState
+from sandboxd.registry.contract import ExecutionRecord, SessionRecord, SessionState
 from sandboxd.registry.sqlite import SqliteRegistry
 
 ODD_TEXT = "a'b\"c; DROP TABLE sessions; -- \u00e9\u4e2d\U0001f600"
@@ -32,8 +32,8 @@ def a_record(number: int = 1, state: SessionState = SessionState.ACTIVE) -> Sess
         idle_seconds=60.125,
         metadata={"key": ODD_TEXT, "empty": ""},
         end_reason="it ended" if state != SessionState.ACTIVE else "",
-        project_id=f"project {number}",
-        unmoved_project_id=f"another {number}",
+        project_id=f"project {number}" if state == SessionState.ACTIVE else "",
+        unmoved_project_id=f"another {number}" if state == SessionState.ACTIVE else "",
     )
 
 
@@ -136,6 +136,58 @@ async def test_file_that_cannot_be_opened_does_not_keep_the_process_alive(short_
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def an_execution(number: int, session_id: str = "ses_1") -> ExecutionRecord:
+    return ExecutionRecord(
+        session_id=session_id,
+        incarnation=2,
+        exec_id=f"exe_{number}",
+        command=ODD_TEXT,
+        started_at=1000.5 + number,
+        duration_seconds=0.25,
+        ending="EXITED",
+        code=number,
+        signal=None,
+        hint="",
+        stdin_bytes=1,
+        stdout_bytes=1 << 40,
+        stderr_bytes=3,
+        stdout_dropped=4,
+        stderr_dropped=5,
+        cpu_seconds=None if number % 2 else 0.125,
+        peak_memory_bytes=6,
+        peak_processes=7,
+        oom_kills=8,
+        refused_forks=9,
+    )
+
+
+async def test_executions_come_back_newest_first_and_bounded(registry: SqliteRegistry) -> None:
+    """Every field survives; of each session the newest stay, and of all together."""
+    for begin in range(0, 12, 4):
+        batch = [an_execution(number) for number in range(begin, begin + 4)]
+        await registry.add_executions(batch, per_session=5, in_all=100)
+    await registry.add_executions([an_execution(99, "ses_2")], per_session=5, in_all=100)
+
+    found = await registry.executions("ses_1", size=100, before=None)
+    assert [one._replace(place=0) for one in found] == [an_execution(n) for n in range(11, 6, -1)]
+    page = await registry.executions("ses_1", size=2, before=found[1].place)
+    assert page == found[2:4]
+
+    await registry.add_executions([an_execution(100, "ses_2")], per_session=5, in_all=2)
+    assert await registry.executions("ses_1", size=100, before=None) == []
+    assert len(await registry.executions("ses_2", size=100, before=None)) == 2
+
+
+async def test_forgetting_a_session_forgets_its_executions(registry: SqliteRegistry) -> None:
+    """The history goes with the session it is about, and with no other."""
+    for session_id in ("ses_1", "ses_2"):
+        await registry.add_executions([an_execution(1, session_id)], per_session=5, in_all=9)
+    await registry.forget(["ses_1"])
+
+    assert await registry.executions("ses_1", size=9, before=None) == []
+    assert len(await registry.executions("ses_2", size=9, before=None)) == 1
 
 
 def damage(path: Path, how: str) -> None:

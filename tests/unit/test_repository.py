@@ -24,7 +24,6 @@ IN_THE_ROOT = {
     "client_py",
     "deploy",
     "docs",
-    "examples",
     "environments",
     "protos",
     "pyproject.toml",

@@ -25,27 +25,69 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandboxd_proto/v1/admin_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\"\x12\n\x10GetStatusRequest\"\xcf\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12)\n\x06uptime\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12%\n\x04pool\x18\x05 \x01(\x0b\x32\x17.sandboxd.v1.PoolStatus\x12)\n\x06\x65ngine\x18\x06 \x01(\x0b\x32\x19.sandboxd.v1.EngineStatus\x12,\n\x0bprotections\x18\x07 \x03(\x0b\x32\x17.sandboxd.v1.Protection\x12\x17\n\x0f\x61\x63tive_sessions\x18\x08 \x01(\r\x12\x15\n\rrunning_execs\x18\t \x01(\r\x12)\n\x06ladder\x18\n \x01(\x0b\x32\x19.sandboxd.v1.LadderStatus\"D\n\x0cLadderStatus\x12\x10\n\x08\x62y_guest\x18\x01 \x01(\x04\x12\x0f\n\x07\x62y_host\x18\x02 \x01(\x04\x12\x11\n\tby_engine\x18\x03 \x01(\x04\"\xa2\x01\n\nPoolStatus\x12\x0c\n\x04warm\x18\x01 \x01(\r\x12\x10\n\x08starting\x18\x02 \x01(\r\x12\x0e\n\x06in_use\x18\x03 \x01(\r\x12\x0e\n\x06target\x18\x04 \x01(\r\x12\x0b\n\x03max\x18\x05 \x01(\r\x12\x0c\n\x04hits\x18\x06 \x01(\x04\x12\x0e\n\x06misses\x18\x07 \x01(\x04\x12\x15\n\rfailed_starts\x18\x08 \x01(\x04\x12\x12\n\nlast_error\x18\t \x01(\t\"x\n\x0c\x45ngineStatus\x12\x11\n\treachable\x18\x01 \x01(\x08\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x13\n\x0b\x61pi_version\x18\x04 \x01(\t\x12\x0f\n\x07runtime\x18\x05 \x01(\t\x12\x10\n\x08image_id\x18\x06 \x01(\t\"f\n\nProtection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.sandboxd.v1.ProtectionState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05proof\x18\x04 \x01(\t*\x8d\x01\n\x0fProtectionState\x12 \n\x1cPROTECTION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19PROTECTION_STATE_IN_FORCE\x10\x01\x12\x1b\n\x17PROTECTION_STATE_WEAKER\x10\x02\x12\x1c\n\x18PROTECTION_STATE_MISSING\x10\x03\x32Z\n\x0c\x41\x64minService\x12J\n\tGetStatus\x12\x1d.sandboxd.v1.GetStatusRequest\x1a\x1e.sandboxd.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandboxd_proto/v1/admin_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\"\x16\n\x14GetStatisticsRequest\"\xe4\x06\n\x15GetStatisticsResponse\x12)\n\x06uptime\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10\x61\x63tive_sandboxes\x18\x02 \x01(\r\x12\x15\n\rrunning_execs\x18\x03 \x01(\r\x12\x30\n\x08sessions\x18\x04 \x01(\x0b\x32\x1e.sandboxd.v1.SessionStatistics\x12*\n\x05\x65xecs\x18\x05 \x01(\x0b\x32\x1b.sandboxd.v1.ExecStatistics\x12-\n\x07retries\x18\x06 \x01(\x0b\x32\x1c.sandboxd.v1.RetryStatistics\x12Q\n\x10limit_violations\x18\x07 \x03(\x0b\x32\x37.sandboxd.v1.GetStatisticsResponse.LimitViolationsEntry\x12K\n\rrefused_calls\x18\x08 \x03(\x0b\x32\x34.sandboxd.v1.GetStatisticsResponse.RefusedCallsEntry\x12<\n\x05\x63\x61lls\x18\t \x03(\x0b\x32-.sandboxd.v1.GetStatisticsResponse.CallsEntry\x12I\n\x0c\x66\x61iled_calls\x18\n \x03(\x0b\x32\x33.sandboxd.v1.GetStatisticsResponse.FailedCallsEntry\x12\x15\n\rpool_hit_rate\x18\x0b \x01(\x01\x12&\n\x05pools\x18\x0c \x03(\x0b\x32\x17.sandboxd.v1.PoolStatus\x12+\n\x05\x61udit\x18\r \x01(\x0b\x32\x1c.sandboxd.v1.AuditStatistics\x1a\x36\n\x14LimitViolationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x33\n\x11RefusedCallsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a,\n\nCallsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x32\n\x10\x46\x61iledCallsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xa6\x02\n\x11SessionStatistics\x12\x38\n\x05opens\x18\x01 \x03(\x0b\x32).sandboxd.v1.SessionStatistics.OpensEntry\x12\x36\n\x04\x65nds\x18\x02 \x03(\x0b\x32(.sandboxd.v1.SessionStatistics.EndsEntry\x12\x12\n\nreuse_rate\x18\x03 \x01(\x01\x12\x30\n\nopen_times\x18\x04 \x01(\x0b\x32\x1c.sandboxd.v1.DurationFigures\x1a,\n\nOpensEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a+\n\tEndsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xca\x02\n\x0e\x45xecStatistics\x12\x33\n\x04\x65nds\x18\x01 \x03(\x0b\x32%.sandboxd.v1.ExecStatistics.EndsEntry\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x11\n\tsucceeded\x18\x03 \x01(\x04\x12\x14\n\x0csuccess_rate\x18\x04 \x01(\x01\x12/\n\tdurations\x18\x05 \x01(\x0b\x32\x1c.sandboxd.v1.DurationFigures\x12+\n\x08\x63pu_time\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0coutput_bytes\x18\x07 \x01(\x04\x12\x13\n\x0binput_bytes\x18\x08 \x01(\x04\x12\x15\n\rdropped_bytes\x18\t \x01(\x04\x1a+\n\tEndsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"L\n\x0fRetryStatistics\x12\x10\n\x08\x61ttempts\x18\x01 \x01(\x04\x12\x11\n\tsucceeded\x18\x02 \x01(\x04\x12\x14\n\x0csuccess_rate\x18\x03 \x01(\x01\"Q\n\x0f\x41uditStatistics\x12\x15\n\rhead_sequence\x18\x01 \x01(\x04\x12\x11\n\thead_hash\x18\x02 \x01(\t\x12\x14\n\x0clost_entries\x18\x03 \x01(\x04\"\x12\n\x10GetStatusRequest\"\xf7\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12)\n\x06uptime\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12%\n\x04pool\x18\x05 \x01(\x0b\x32\x17.sandboxd.v1.PoolStatus\x12)\n\x06\x65ngine\x18\x06 \x01(\x0b\x32\x19.sandboxd.v1.EngineStatus\x12,\n\x0bprotections\x18\x07 \x03(\x0b\x32\x17.sandboxd.v1.Protection\x12\x17\n\x0f\x61\x63tive_sessions\x18\x08 \x01(\r\x12\x15\n\rrunning_execs\x18\t \x01(\r\x12)\n\x06ladder\x18\n \x01(\x0b\x32\x19.sandboxd.v1.LadderStatus\x12&\n\x05pools\x18\x0b \x03(\x0b\x32\x17.sandboxd.v1.PoolStatus\"D\n\x0cLadderStatus\x12\x10\n\x08\x62y_guest\x18\x01 \x01(\x04\x12\x0f\n\x07\x62y_host\x18\x02 \x01(\x04\x12\x11\n\tby_engine\x18\x03 \x01(\x04\"\xbc\x03\n\nPoolStatus\x12\x0c\n\x04warm\x18\x01 \x01(\r\x12\x10\n\x08starting\x18\x02 \x01(\r\x12\x0e\n\x06in_use\x18\x03 \x01(\r\x12\x0e\n\x06target\x18\x04 \x01(\r\x12\x0b\n\x03max\x18\x05 \x01(\r\x12\x0c\n\x04hits\x18\x06 \x01(\x04\x12\x0e\n\x06misses\x18\x07 \x01(\x04\x12\x15\n\rfailed_starts\x18\x08 \x01(\x04\x12\x12\n\nlast_error\x18\t \x01(\t\x12\x13\n\x0b\x65nvironment\x18\n \x01(\t\x12\x0b\n\x03min\x18\x0b \x01(\r\x12\x10\n\x08hit_rate\x18\x0c \x01(\x01\x12\x0f\n\x07waiting\x18\r \x01(\r\x12\x11\n\tmax_queue\x18\x0e \x01(\r\x12.\n\x0boldest_wait\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x05waits\x18\x10 \x01(\x0b\x32\x1c.sandboxd.v1.DurationFigures\x12\x0f\n\x07gave_up\x18\x11 \x01(\x04\x12\x0f\n\x07refused\x18\x12 \x01(\x04\x12\x13\n\x0b\x63oncurrency\x18\x13 \x01(\r\x12,\n\x06starts\x18\x14 \x01(\x0b\x32\x1c.sandboxd.v1.DurationFigures\"\xe9\x01\n\x0f\x44urationFigures\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\x12\'\n\x04mean\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03p50\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03p95\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03p99\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03max\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"x\n\x0c\x45ngineStatus\x12\x11\n\treachable\x18\x01 \x01(\x08\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x13\n\x0b\x61pi_version\x18\x04 \x01(\t\x12\x0f\n\x07runtime\x18\x05 \x01(\t\x12\x10\n\x08image_id\x18\x06 \x01(\t\"f\n\nProtection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.sandboxd.v1.ProtectionState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05proof\x18\x04 \x01(\t*\x8d\x01\n\x0fProtectionState\x12 \n\x1cPROTECTION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19PROTECTION_STATE_IN_FORCE\x10\x01\x12\x1b\n\x17PROTECTION_STATE_WEAKER\x10\x02\x12\x1c\n\x18PROTECTION_STATE_MISSING\x10\x03\x32\xb2\x01\n\x0c\x41\x64minService\x12J\n\tGetStatus\x12\x1d.sandboxd.v1.GetStatusRequest\x1a\x1e.sandboxd.v1.GetStatusResponse\x12V\n\rGetStatistics\x12!.sandboxd.v1.GetStatisticsRequest\x1a\".sandboxd.v1.GetStatisticsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandboxd_proto.v1.admin_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROTECTIONSTATE']._serialized_start=906
-  _globals['_PROTECTIONSTATE']._serialized_end=1047
-  _globals['_GETSTATUSREQUEST']._serialized_start=86
-  _globals['_GETSTATUSREQUEST']._serialized_end=104
-  _globals['_GETSTATUSRESPONSE']._serialized_start=107
-  _globals['_GETSTATUSRESPONSE']._serialized_end=442
-  _globals['_LADDERSTATUS']._serialized_start=444
-  _globals['_LADDERSTATUS']._serialized_end=512
-  _globals['_POOLSTATUS']._serialized_start=515
-  _globals['_POOLSTATUS']._serialized_end=677
-  _globals['_ENGINESTATUS']._serialized_start=679
-  _globals['_ENGINESTATUS']._serialized_end=799
-  _globals['_PROTECTION']._serialized_start=801
-  _globals['_PROTECTION']._serialized_end=903
-  _globals['_ADMINSERVICE']._serialized_start=1049
-  _globals['_ADMINSERVICE']._serialized_end=1139
+  _globals['_GETSTATISTICSRESPONSE_LIMITVIOLATIONSENTRY']._loaded_options = None
+  _globals['_GETSTATISTICSRESPONSE_LIMITVIOLATIONSENTRY']._serialized_options = b'8\001'
+  _globals['_GETSTATISTICSRESPONSE_REFUSEDCALLSENTRY']._loaded_options = None
+  _globals['_GETSTATISTICSRESPONSE_REFUSEDCALLSENTRY']._serialized_options = b'8\001'
+  _globals['_GETSTATISTICSRESPONSE_CALLSENTRY']._loaded_options = None
+  _globals['_GETSTATISTICSRESPONSE_CALLSENTRY']._serialized_options = b'8\001'
+  _globals['_GETSTATISTICSRESPONSE_FAILEDCALLSENTRY']._loaded_options = None
+  _globals['_GETSTATISTICSRESPONSE_FAILEDCALLSENTRY']._serialized_options = b'8\001'
+  _globals['_SESSIONSTATISTICS_OPENSENTRY']._loaded_options = None
+  _globals['_SESSIONSTATISTICS_OPENSENTRY']._serialized_options = b'8\001'
+  _globals['_SESSIONSTATISTICS_ENDSENTRY']._loaded_options = None
+  _globals['_SESSIONSTATISTICS_ENDSENTRY']._serialized_options = b'8\001'
+  _globals['_EXECSTATISTICS_ENDSENTRY']._loaded_options = None
+  _globals['_EXECSTATISTICS_ENDSENTRY']._serialized_options = b'8\001'
+  _globals['_PROTECTIONSTATE']._serialized_start=3150
+  _globals['_PROTECTIONSTATE']._serialized_end=3291
+  _globals['_GETSTATISTICSREQUEST']._serialized_start=86
+  _globals['_GETSTATISTICSREQUEST']._serialized_end=108
+  _globals['_GETSTATISTICSRESPONSE']._serialized_start=111
+  _globals['_GETSTATISTICSRESPONSE']._serialized_end=979
+  _globals['_GETSTATISTICSRESPONSE_LIMITVIOLATIONSENTRY']._serialized_start=774
+  _globals['_GETSTATISTICSRESPONSE_LIMITVIOLATIONSENTRY']._serialized_end=828
+  _globals['_GETSTATISTICSRESPONSE_REFUSEDCALLSENTRY']._serialized_start=830
+  _globals['_GETSTATISTICSRESPONSE_REFUSEDCALLSENTRY']._serialized_end=881
+  _globals['_GETSTATISTICSRESPONSE_CALLSENTRY']._serialized_start=883
+  _globals['_GETSTATISTICSRESPONSE_CALLSENTRY']._serialized_end=927
+  _globals['_GETSTATISTICSRESPONSE_FAILEDCALLSENTRY']._serialized_start=929
+  _globals['_GETSTATISTICSRESPONSE_FAILEDCALLSENTRY']._serialized_end=979
+  _globals['_SESSIONSTATISTICS']._serialized_start=982
+  _globals['_SESSIONSTATISTICS']._serialized_end=1276
+  _globals['_SESSIONSTATISTICS_OPENSENTRY']._serialized_start=1187
+  _globals['_SESSIONSTATISTICS_OPENSENTRY']._serialized_end=1231
+  _globals['_SESSIONSTATISTICS_ENDSENTRY']._serialized_start=1233
+  _globals['_SESSIONSTATISTICS_ENDSENTRY']._serialized_end=1276
+  _globals['_EXECSTATISTICS']._serialized_start=1279
+  _globals['_EXECSTATISTICS']._serialized_end=1609
+  _globals['_EXECSTATISTICS_ENDSENTRY']._serialized_start=1233
+  _globals['_EXECSTATISTICS_ENDSENTRY']._serialized_end=1276
+  _globals['_RETRYSTATISTICS']._serialized_start=1611
+  _globals['_RETRYSTATISTICS']._serialized_end=1687
+  _globals['_AUDITSTATISTICS']._serialized_start=1689
+  _globals['_AUDITSTATISTICS']._serialized_end=1770
+  _globals['_GETSTATUSREQUEST']._serialized_start=1772
+  _globals['_GETSTATUSREQUEST']._serialized_end=1790
+  _globals['_GETSTATUSRESPONSE']._serialized_start=1793
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2168
+  _globals['_LADDERSTATUS']._serialized_start=2170
+  _globals['_LADDERSTATUS']._serialized_end=2238
+  _globals['_POOLSTATUS']._serialized_start=2241
+  _globals['_POOLSTATUS']._serialized_end=2685
+  _globals['_DURATIONFIGURES']._serialized_start=2688
+  _globals['_DURATIONFIGURES']._serialized_end=2921
+  _globals['_ENGINESTATUS']._serialized_start=2923
+  _globals['_ENGINESTATUS']._serialized_end=3043
+  _globals['_PROTECTION']._serialized_start=3045
+  _globals['_PROTECTION']._serialized_end=3147
+  _globals['_ADMINSERVICE']._serialized_start=3294
+  _globals['_ADMINSERVICE']._serialized_end=3472
 # @@protoc_insertion_point(module_scope)

@@ -49,6 +49,363 @@ PROTECTION_STATE_MISSING: ProtectionState.ValueType  # 3
 global___ProtectionState = ProtectionState
 
 @typing.final
+class GetStatisticsRequest(google.protobuf.message.Message):
+    """Asks for the statistics."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___GetStatisticsRequest = GetStatisticsRequest
+
+@typing.final
+class GetStatisticsResponse(google.protobuf.message.Message):
+    """What happened since the daemon started. Rates are from 0 to 1."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LimitViolationsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class RefusedCallsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class CallsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class FailedCallsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    UPTIME_FIELD_NUMBER: builtins.int
+    ACTIVE_SANDBOXES_FIELD_NUMBER: builtins.int
+    RUNNING_EXECS_FIELD_NUMBER: builtins.int
+    SESSIONS_FIELD_NUMBER: builtins.int
+    EXECS_FIELD_NUMBER: builtins.int
+    RETRIES_FIELD_NUMBER: builtins.int
+    LIMIT_VIOLATIONS_FIELD_NUMBER: builtins.int
+    REFUSED_CALLS_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    FAILED_CALLS_FIELD_NUMBER: builtins.int
+    POOL_HIT_RATE_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
+    AUDIT_FIELD_NUMBER: builtins.int
+    active_sandboxes: builtins.int
+    """Sandboxes that sessions hold now."""
+    running_execs: builtins.int
+    """Commands that run now."""
+    pool_hit_rate: builtins.float
+    """Part of all opens that got a warm sandbox at once; 1 before the first."""
+    @property
+    def uptime(self) -> google.protobuf.duration_pb2.Duration:
+        """Time since it started."""
+
+    @property
+    def sessions(self) -> global___SessionStatistics:
+        """Sessions."""
+
+    @property
+    def execs(self) -> global___ExecStatistics:
+        """Commands."""
+
+    @property
+    def retries(self) -> global___RetryStatistics:
+        """Calls that clients repeated by themselves."""
+
+    @property
+    def limit_violations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Limits that commands reached, by limit: TIMEOUT, NO_OUTPUT_TIMEOUT, MEMORY, PROCESSES, DISK, OUTPUT."""
+
+    @property
+    def refused_calls(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Calls that were refused, by ErrorReason."""
+
+    @property
+    def calls(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Calls that were made, by method."""
+
+    @property
+    def failed_calls(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Of those, the ones that failed, for whatever reason."""
+
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolStatus]:
+        """All warm pools, one for each environment, the default one first."""
+
+    @property
+    def audit(self) -> global___AuditStatistics:
+        """The audit log."""
+
+    def __init__(
+        self,
+        *,
+        uptime: google.protobuf.duration_pb2.Duration | None = ...,
+        active_sandboxes: builtins.int = ...,
+        running_execs: builtins.int = ...,
+        sessions: global___SessionStatistics | None = ...,
+        execs: global___ExecStatistics | None = ...,
+        retries: global___RetryStatistics | None = ...,
+        limit_violations: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        refused_calls: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        calls: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        failed_calls: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        pool_hit_rate: builtins.float = ...,
+        pools: collections.abc.Iterable[global___PoolStatus] | None = ...,
+        audit: global___AuditStatistics | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["audit", b"audit", "execs", b"execs", "retries", b"retries", "sessions", b"sessions", "uptime", b"uptime"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_sandboxes", b"active_sandboxes", "audit", b"audit", "calls", b"calls", "execs", b"execs", "failed_calls", b"failed_calls", "limit_violations", b"limit_violations", "pool_hit_rate", b"pool_hit_rate", "pools", b"pools", "refused_calls", b"refused_calls", "retries", b"retries", "running_execs", b"running_execs", "sessions", b"sessions", "uptime", b"uptime"]) -> None: ...
+
+global___GetStatisticsResponse = GetStatisticsResponse
+
+@typing.final
+class SessionStatistics(google.protobuf.message.Message):
+    """Sessions since the daemon started."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class OpensEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class EndsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    OPENS_FIELD_NUMBER: builtins.int
+    ENDS_FIELD_NUMBER: builtins.int
+    REUSE_RATE_FIELD_NUMBER: builtins.int
+    OPEN_TIMES_FIELD_NUMBER: builtins.int
+    reuse_rate: builtins.float
+    """Part of all opens that found their session open; 0 before the first."""
+    @property
+    def opens(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Opens by how the session was got: CREATED, ATTACHED, RECREATED."""
+
+    @property
+    def ends(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Sessions that ended, by state: CLOSED, EXPIRED, LOST."""
+
+    @property
+    def open_times(self) -> global___DurationFigures:
+        """How long opens took that got a sandbox."""
+
+    def __init__(
+        self,
+        *,
+        opens: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        ends: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        reuse_rate: builtins.float = ...,
+        open_times: global___DurationFigures | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["open_times", b"open_times"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ends", b"ends", "open_times", b"open_times", "opens", b"opens", "reuse_rate", b"reuse_rate"]) -> None: ...
+
+global___SessionStatistics = SessionStatistics
+
+@typing.final
+class ExecStatistics(google.protobuf.message.Message):
+    """Commands since the daemon started."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class EndsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    ENDS_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    SUCCEEDED_FIELD_NUMBER: builtins.int
+    SUCCESS_RATE_FIELD_NUMBER: builtins.int
+    DURATIONS_FIELD_NUMBER: builtins.int
+    CPU_TIME_FIELD_NUMBER: builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: builtins.int
+    INPUT_BYTES_FIELD_NUMBER: builtins.int
+    DROPPED_BYTES_FIELD_NUMBER: builtins.int
+    total: builtins.int
+    """All of them."""
+    succeeded: builtins.int
+    """Those that returned 0."""
+    success_rate: builtins.float
+    """Part that returned 0; 1 before the first."""
+    output_bytes: builtins.int
+    """Bytes they wrote, and of files that were sent to callers."""
+    input_bytes: builtins.int
+    """Bytes they were given, and of files that callers sent."""
+    dropped_bytes: builtins.int
+    """Bytes of output that were not kept."""
+    @property
+    def ends(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Commands that ended, by ExitReason without its prefix; NOT_STARTED for those that the sandbox could not start."""
+
+    @property
+    def durations(self) -> global___DurationFigures:
+        """How long they took."""
+
+    @property
+    def cpu_time(self) -> google.protobuf.duration_pb2.Duration:
+        """Processor time they used together."""
+
+    def __init__(
+        self,
+        *,
+        ends: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        total: builtins.int = ...,
+        succeeded: builtins.int = ...,
+        success_rate: builtins.float = ...,
+        durations: global___DurationFigures | None = ...,
+        cpu_time: google.protobuf.duration_pb2.Duration | None = ...,
+        output_bytes: builtins.int = ...,
+        input_bytes: builtins.int = ...,
+        dropped_bytes: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "durations", b"durations"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "dropped_bytes", b"dropped_bytes", "durations", b"durations", "ends", b"ends", "input_bytes", b"input_bytes", "output_bytes", b"output_bytes", "succeeded", b"succeeded", "success_rate", b"success_rate", "total", b"total"]) -> None: ...
+
+global___ExecStatistics = ExecStatistics
+
+@typing.final
+class RetryStatistics(google.protobuf.message.Message):
+    """Calls with the request metadata `sandboxd-retry`: their client repeats them by itself after a failure."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ATTEMPTS_FIELD_NUMBER: builtins.int
+    SUCCEEDED_FIELD_NUMBER: builtins.int
+    SUCCESS_RATE_FIELD_NUMBER: builtins.int
+    attempts: builtins.int
+    """How many there were."""
+    succeeded: builtins.int
+    """How many of them succeeded."""
+    success_rate: builtins.float
+    """Part that succeeded; 1 before the first."""
+    def __init__(
+        self,
+        *,
+        attempts: builtins.int = ...,
+        succeeded: builtins.int = ...,
+        success_rate: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "succeeded", b"succeeded", "success_rate", b"success_rate"]) -> None: ...
+
+global___RetryStatistics = RetryStatistics
+
+@typing.final
+class AuditStatistics(google.protobuf.message.Message):
+    """The audit log of the daemon's state directory."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HEAD_SEQUENCE_FIELD_NUMBER: builtins.int
+    HEAD_HASH_FIELD_NUMBER: builtins.int
+    LOST_ENTRIES_FIELD_NUMBER: builtins.int
+    head_sequence: builtins.int
+    """Sequence number of its newest line. Kept elsewhere together with `head_hash`, it shows later whether lines were changed or removed."""
+    head_hash: builtins.str
+    """Hash of that line, in hexadecimal digits."""
+    lost_entries: builtins.int
+    """Entries that could not be written since the daemon started; the log has a line for each such gap."""
+    def __init__(
+        self,
+        *,
+        head_sequence: builtins.int = ...,
+        head_hash: builtins.str = ...,
+        lost_entries: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["head_hash", b"head_hash", "head_sequence", b"head_sequence", "lost_entries", b"lost_entries"]) -> None: ...
+
+global___AuditStatistics = AuditStatistics
+
+@typing.final
 class GetStatusRequest(google.protobuf.message.Message):
     """Asks for the status."""
 
@@ -76,6 +433,7 @@ class GetStatusResponse(google.protobuf.message.Message):
     ACTIVE_SESSIONS_FIELD_NUMBER: builtins.int
     RUNNING_EXECS_FIELD_NUMBER: builtins.int
     LADDER_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
     version: builtins.str
     """Version of sandboxd."""
     worker_id: builtins.str
@@ -92,7 +450,7 @@ class GetStatusResponse(google.protobuf.message.Message):
 
     @property
     def pool(self) -> global___PoolStatus:
-        """The warm pool."""
+        """The warm pool of the default environment."""
 
     @property
     def engine(self) -> global___EngineStatus:
@@ -105,6 +463,10 @@ class GetStatusResponse(google.protobuf.message.Message):
     @property
     def ladder(self) -> global___LadderStatus:
         """How commands that had to be ended were ended."""
+
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolStatus]:
+        """All warm pools, one for each environment, the default one first."""
 
     def __init__(
         self,
@@ -119,9 +481,10 @@ class GetStatusResponse(google.protobuf.message.Message):
         active_sessions: builtins.int = ...,
         running_execs: builtins.int = ...,
         ladder: global___LadderStatus | None = ...,
+        pools: collections.abc.Iterable[global___PoolStatus] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["engine", b"engine", "ladder", b"ladder", "pool", b"pool", "uptime", b"uptime"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "draining", b"draining", "engine", b"engine", "ladder", b"ladder", "pool", b"pool", "protections", b"protections", "running_execs", b"running_execs", "uptime", b"uptime", "version", b"version", "worker_id", b"worker_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "draining", b"draining", "engine", b"engine", "ladder", b"ladder", "pool", b"pool", "pools", b"pools", "protections", b"protections", "running_execs", b"running_execs", "uptime", b"uptime", "version", b"version", "worker_id", b"worker_id"]) -> None: ...
 
 global___GetStatusResponse = GetStatusResponse
 
@@ -168,6 +531,17 @@ class PoolStatus(google.protobuf.message.Message):
     MISSES_FIELD_NUMBER: builtins.int
     FAILED_STARTS_FIELD_NUMBER: builtins.int
     LAST_ERROR_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    MIN_FIELD_NUMBER: builtins.int
+    HIT_RATE_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    MAX_QUEUE_FIELD_NUMBER: builtins.int
+    OLDEST_WAIT_FIELD_NUMBER: builtins.int
+    WAITS_FIELD_NUMBER: builtins.int
+    GAVE_UP_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
+    CONCURRENCY_FIELD_NUMBER: builtins.int
+    STARTS_FIELD_NUMBER: builtins.int
     warm: builtins.int
     """Sandboxes that wait for a session."""
     starting: builtins.int
@@ -175,17 +549,45 @@ class PoolStatus(google.protobuf.message.Message):
     in_use: builtins.int
     """Sandboxes that sessions hold."""
     target: builtins.int
-    """Warm sandboxes the pool aims at."""
+    """Warm sandboxes the pool aims at now: the largest burst of opens of the last while, from `min` to POOL_SIZE."""
     max: builtins.int
     """Sandboxes there may be in all."""
     hits: builtins.int
     """Sessions that got a warm sandbox at once."""
     misses: builtins.int
-    """Sessions that had to wait for one."""
+    """Sessions that had to wait for one, whether they got it or not."""
     failed_starts: builtins.int
     """Starts that failed."""
     last_error: builtins.str
     """What the pool last failed at, in words; empty when its last start went well."""
+    environment: builtins.str
+    """Name of the environment its sandboxes are for."""
+    min: builtins.int
+    """Warm sandboxes that stay, however long nobody needs them."""
+    hit_rate: builtins.float
+    """Part of all sessions that got a warm sandbox at once, 0 to 1; 1 before the first."""
+    waiting: builtins.int
+    """Openers that wait now, for a start or for another session to close."""
+    max_queue: builtins.int
+    """Openers that may wait for another session to close; one more is refused, or one of the user with the most waiting."""
+    gave_up: builtins.int
+    """Openers that waited in vain until their time was over."""
+    refused: builtins.int
+    """Openers for whom there was no place to wait."""
+    concurrency: builtins.int
+    """Sandboxes that may be started at once now, as the machine has shown so far."""
+    @property
+    def oldest_wait(self) -> google.protobuf.duration_pb2.Duration:
+        """How long the one that waits longest has waited so far; 0 if none waits."""
+
+    @property
+    def waits(self) -> global___DurationFigures:
+        """How long openers waited that had to and got one."""
+
+    @property
+    def starts(self) -> global___DurationFigures:
+        """How long warm sandboxes took to start."""
+
     def __init__(
         self,
         *,
@@ -198,10 +600,71 @@ class PoolStatus(google.protobuf.message.Message):
         misses: builtins.int = ...,
         failed_starts: builtins.int = ...,
         last_error: builtins.str = ...,
+        environment: builtins.str = ...,
+        min: builtins.int = ...,
+        hit_rate: builtins.float = ...,
+        waiting: builtins.int = ...,
+        max_queue: builtins.int = ...,
+        oldest_wait: google.protobuf.duration_pb2.Duration | None = ...,
+        waits: global___DurationFigures | None = ...,
+        gave_up: builtins.int = ...,
+        refused: builtins.int = ...,
+        concurrency: builtins.int = ...,
+        starts: global___DurationFigures | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["failed_starts", b"failed_starts", "hits", b"hits", "in_use", b"in_use", "last_error", b"last_error", "max", b"max", "misses", b"misses", "starting", b"starting", "target", b"target", "warm", b"warm"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["oldest_wait", b"oldest_wait", "starts", b"starts", "waits", b"waits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["concurrency", b"concurrency", "environment", b"environment", "failed_starts", b"failed_starts", "gave_up", b"gave_up", "hit_rate", b"hit_rate", "hits", b"hits", "in_use", b"in_use", "last_error", b"last_error", "max", b"max", "max_queue", b"max_queue", "min", b"min", "misses", b"misses", "oldest_wait", b"oldest_wait", "refused", b"refused", "starting", b"starting", "starts", b"starts", "target", b"target", "waiting", b"waiting", "waits", b"waits", "warm", b"warm"]) -> None: ...
 
 global___PoolStatus = PoolStatus
+
+@typing.final
+class DurationFigures(google.protobuf.message.Message):
+    """How long something took, since the daemon started. Percentiles are exact to about 15 %."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: builtins.int
+    MEAN_FIELD_NUMBER: builtins.int
+    P50_FIELD_NUMBER: builtins.int
+    P95_FIELD_NUMBER: builtins.int
+    P99_FIELD_NUMBER: builtins.int
+    MAX_FIELD_NUMBER: builtins.int
+    count: builtins.int
+    """How often it happened."""
+    @property
+    def mean(self) -> google.protobuf.duration_pb2.Duration:
+        """On average; 0 if it never happened, as are those below."""
+
+    @property
+    def p50(self) -> google.protobuf.duration_pb2.Duration:
+        """What half of all did not exceed."""
+
+    @property
+    def p95(self) -> google.protobuf.duration_pb2.Duration:
+        """What 95 of 100 did not exceed."""
+
+    @property
+    def p99(self) -> google.protobuf.duration_pb2.Duration:
+        """What 99 of 100 did not exceed."""
+
+    @property
+    def max(self) -> google.protobuf.duration_pb2.Duration:
+        """The longest."""
+
+    def __init__(
+        self,
+        *,
+        count: builtins.int = ...,
+        mean: google.protobuf.duration_pb2.Duration | None = ...,
+        p50: google.protobuf.duration_pb2.Duration | None = ...,
+        p95: google.protobuf.duration_pb2.Duration | None = ...,
+        p99: google.protobuf.duration_pb2.Duration | None = ...,
+        max: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["max", b"max", "mean", b"mean", "p50", b"p50", "p95", b"p95", "p99", b"p99"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "max", b"max", "mean", b"mean", "p50", b"p50", "p95", b"p95", "p99", b"p99"]) -> None: ...
+
+global___DurationFigures = DurationFigures
 
 @typing.final
 class EngineStatus(google.protobuf.message.Message):

@@ -40,6 +40,11 @@ class AdminServiceStub(object):
                 request_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.GetStatistics = channel.unary_unary(
+                '/sandboxd.v1.AdminService/GetStatistics',
+                request_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -54,6 +59,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStatistics(self, request, context):
+        """Tells what happened since the daemon started, in numbers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -61,6 +73,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatusRequest.FromString,
                     response_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'GetStatistics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatistics,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -91,6 +108,33 @@ class AdminService(object):
             '/sandboxd.v1.AdminService/GetStatus',
             sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatusRequest.SerializeToString,
             sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStatistics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.AdminService/GetStatistics',
+            sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsResponse.FromString,
             options,
             channel_credentials,
             insecure,

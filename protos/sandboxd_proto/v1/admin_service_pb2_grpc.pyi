@@ -29,6 +29,12 @@ class AdminServiceStub:
     the engine does not.
     """
 
+    GetStatistics: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.admin_service_pb2.GetStatisticsRequest,
+        sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse,
+    ]
+    """Tells what happened since the daemon started, in numbers."""
+
 class AdminServiceAsyncStub:
     """Tells operators what the daemon is doing."""
 
@@ -39,6 +45,12 @@ class AdminServiceAsyncStub:
     """Describes the daemon, its pool, its engine and the isolation in force. Always answers, also when
     the engine does not.
     """
+
+    GetStatistics: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.admin_service_pb2.GetStatisticsRequest,
+        sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse,
+    ]
+    """Tells what happened since the daemon started, in numbers."""
 
 class AdminServiceServicer(metaclass=abc.ABCMeta):
     """Tells operators what the daemon is doing."""
@@ -52,5 +64,13 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         """Describes the daemon, its pool, its engine and the isolation in force. Always answers, also when
         the engine does not.
         """
+
+    @abc.abstractmethod
+    def GetStatistics(
+        self,
+        request: sandboxd_proto.v1.admin_service_pb2.GetStatisticsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse, collections.abc.Awaitable[sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse]]:
+        """Tells what happened since the daemon started, in numbers."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

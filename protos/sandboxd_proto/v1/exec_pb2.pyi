@@ -275,6 +275,53 @@ class Exec(google.protobuf.message.Message):
 global___Exec = Exec
 
 @typing.final
+class Execution(google.protobuf.message.Message):
+    """A command that has ended, in the history of its session."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXEC_ID_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    COMMAND_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    EXIT_FIELD_NUMBER: builtins.int
+    STDIN_BYTES_FIELD_NUMBER: builtins.int
+    NOT_STARTED_FIELD_NUMBER: builtins.int
+    exec_id: builtins.str
+    """Id of the exec."""
+    incarnation: builtins.int
+    """Incarnation of the session it ran in."""
+    command: builtins.str
+    """What ran: the command line or the arguments, cut to 200 characters."""
+    stdin_bytes: builtins.int
+    """Bytes written to its standard input."""
+    not_started: builtins.bool
+    """Whether it was never started, because the sandbox could not; `exit` then says why in its hint."""
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was started."""
+
+    @property
+    def exit(self) -> global___ExitStatus:
+        """How it ended, what it used and how much it wrote."""
+
+    def __init__(
+        self,
+        *,
+        exec_id: builtins.str = ...,
+        incarnation: builtins.int = ...,
+        command: builtins.str = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        exit: global___ExitStatus | None = ...,
+        stdin_bytes: builtins.int = ...,
+        not_started: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["exit", b"exit", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "exec_id", b"exec_id", "exit", b"exit", "incarnation", b"incarnation", "not_started", b"not_started", "start_time", b"start_time", "stdin_bytes", b"stdin_bytes"]) -> None: ...
+
+global___Execution = Execution
+
+@typing.final
 class Terminal(google.protobuf.message.Message):
     """Size of a terminal."""
 

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from sandboxd_proto.v1 import exec_pb2 as sandboxd__proto_dot_v1_dot_exec__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$sandboxd_proto/v1/exec_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1csandboxd_proto/v1/exec.proto\"\xe9\x03\n\x0b\x45xecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x0f\n\x07\x65xec_id\x18\x03 \x01(\t\x12\x0f\n\x05shell\x18\x04 \x01(\tH\x00\x12!\n\x04\x61rgv\x18\x05 \x01(\x0b\x32\x11.sandboxd.v1.ArgvH\x00\x12\x0b\n\x03\x63wd\x18\x06 \x01(\t\x12.\n\x03\x65nv\x18\x07 \x03(\x0b\x32!.sandboxd.v1.ExecRequest.EnvEntry\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\ron_disconnect\x18\t \x01(\x0e\x32\x19.sandboxd.v1.OnDisconnect\x12\x18\n\x10max_output_bytes\x18\n \x01(\x04\x12\x34\n\x11no_output_timeout\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05stdin\x18\x0c \x01(\x08\x12\'\n\x08terminal\x18\r \x01(\x0b\x32\x15.sandboxd.v1.Terminal\x12\x12\n\nshell_name\x18\x0e \x01(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07\x63ommand\"M\n\x11StartExecResponse\x12\x1f\n\x04\x65xec\x18\x01 \x01(\x0b\x32\x11.sandboxd.v1.Exec\x12\x17\n\x0f\x61lready_started\x18\x02 \x01(\x08\"f\n\x11\x41ttachExecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x15\n\rstdout_offset\x18\x03 \x01(\x04\x12\x15\n\rstderr_offset\x18\x04 \x01(\x04\"b\n\x0fWaitExecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"3\n\x10WaitExecResponse\x12\x1f\n\x04\x65xec\x18\x01 \x01(\x0b\x32\x11.sandboxd.v1.Exec\"t\n\x10ListExecsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.sandboxd.v1.ExecState\"N\n\x11ListExecsResponse\x12 \n\x05\x65xecs\x18\x01 \x03(\x0b\x32\x11.sandboxd.v1.Exec\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x11SignalExecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x0e\n\x06signal\x18\x03 \x01(\x05\x12)\n\x06target\x18\x04 \x01(\x0e\x32\x19.sandboxd.v1.SignalTarget\"\x14\n\x12SignalExecResponse\"c\n\x11WriteStdinRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x0b\n\x03\x65of\x18\x05 \x01(\x08\")\n\x12WriteStdinResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x04\"a\n\x11ResizeExecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\'\n\x08terminal\x18\x03 \x01(\x0b\x32\x15.sandboxd.v1.Terminal\"\x14\n\x12ResizeExecResponse\"\x86\x01\n\x11ReadOutputRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12)\n\x06stream\x18\x03 \x01(\x0e\x32\x19.sandboxd.v1.OutputStream\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\"m\n\x12ReadOutputResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x15\n\rdropped_bytes\x18\x03 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\x12\r\n\x05\x65nded\x18\x05 \x01(\x08\"\xa2\x01\n\x13SearchOutputRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12)\n\x06stream\x18\x04 \x01(\x0e\x32\x19.sandboxd.v1.OutputStream\x12\x13\n\x0bmax_matches\x18\x05 \x01(\r\x12\x15\n\rcontext_lines\x18\x06 \x01(\r\"j\n\x14SearchOutputResponse\x12)\n\x07matches\x18\x01 \x03(\x0b\x32\x18.sandboxd.v1.OutputMatch\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\x12\x15\n\rscanned_bytes\x18\x03 \x01(\x04\"`\n\x14PreviewOutputRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x11\n\tmax_bytes\x18\x03 \x01(\r\x12\x10\n\x08\x63ollapse\x18\x04 \x01(\x08\"o\n\x15PreviewOutputResponse\x12*\n\x06stdout\x18\x01 \x01(\x0b\x32\x1a.sandboxd.v1.OutputPreview\x12*\n\x06stderr\x18\x02 \x01(\x0b\x32\x1a.sandboxd.v1.OutputPreview\"\x14\n\x04\x41rgv\x12\x0c\n\x04\x61rgs\x18\x01 \x03(\t\"6\n\x0c\x45xecResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.sandboxd.v1.ExecEvent\"\x9f\x01\n\x0bRunResponse\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12%\n\x04\x65xit\x18\x02 \x01(\x0b\x32\x17.sandboxd.v1.ExitStatus\x12+\n\x06stdout\x18\x03 \x01(\x0b\x32\x1b.sandboxd.v1.CapturedOutput\x12+\n\x06stderr\x18\x04 \x01(\x0b\x32\x1b.sandboxd.v1.CapturedOutput*`\n\x0cSignalTarget\x12\x1d\n\x19SIGNAL_TARGET_UNSPECIFIED\x10\x00\x12\x17\n\x13SIGNAL_TARGET_GROUP\x10\x01\x12\x18\n\x14SIGNAL_TARGET_LEADER\x10\x02*e\n\x0cOnDisconnect\x12\x1d\n\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x16\n\x12ON_DISCONNECT_KILL\x10\x01\x12\x1e\n\x1aON_DISCONNECT_KEEP_RUNNING\x10\x02\x32\x97\x07\n\x0b\x45xecService\x12=\n\x04\x45xec\x12\x18.sandboxd.v1.ExecRequest\x1a\x19.sandboxd.v1.ExecResponse0\x01\x12\x39\n\x03Run\x12\x18.sandboxd.v1.ExecRequest\x1a\x18.sandboxd.v1.RunResponse\x12\x45\n\tStartExec\x12\x18.sandboxd.v1.ExecRequest\x1a\x1e.sandboxd.v1.StartExecResponse\x12I\n\nAttachExec\x12\x1e.sandboxd.v1.AttachExecRequest\x1a\x19.sandboxd.v1.ExecResponse0\x01\x12G\n\x08WaitExec\x12\x1c.sandboxd.v1.WaitExecRequest\x1a\x1d.sandboxd.v1.WaitExecResponse\x12J\n\tListExecs\x12\x1d.sandboxd.v1.ListExecsRequest\x1a\x1e.sandboxd.v1.ListExecsResponse\x12M\n\nSignalExec\x12\x1e.sandboxd.v1.SignalExecRequest\x1a\x1f.sandboxd.v1.SignalExecResponse\x12M\n\nWriteStdin\x12\x1e.sandboxd.v1.WriteStdinRequest\x1a\x1f.sandboxd.v1.WriteStdinResponse\x12M\n\nResizeExec\x12\x1e.sandboxd.v1.ResizeExecRequest\x1a\x1f.sandboxd.v1.ResizeExecResponse\x12M\n\nReadOutput\x12\x1e.sandboxd.v1.ReadOutputRequest\x1a\x1f.sandboxd.v1.ReadOutputResponse\x12S\n\x0cSearchOutput\x12 .sandboxd.v1.SearchOutputRequest\x1a!.sandboxd.v1.SearchOutputResponse\x12V\n\rPreviewOutput\x12!.sandboxd.v1.PreviewOutputRequest\x1a\".sandboxd.v1.PreviewOutputResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$sandboxd_proto/v1/exec_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1csandboxd_proto/v1/exec.proto\"\xe9\x03\n\x0b\x45xecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x0f\n\x07\x65xec_id\x18\x03 \x01(\t\x12\x0f\n\x05shell\x18\x04 \x01(\tH\x00\x12!\n\x04\x61rgv\x18\x05 \x01(\x0b\x32\x11.sandboxd.v1.ArgvH\x00\x12\x0b\n\x03\x63wd\x18\x06 \x01(\t\x12.\n\x03\x65nv\x18\x07 \x03(\x0b\x32!.sandboxd.v1.ExecRequest.EnvEntry\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\ron_disconnect\x18\t \x01(\x0e\x32\x19.sandboxd.v1.OnDisconnect\x12\x18\n\x10max_output_bytes\x18\n \x01(\x04\x12\x34\n\x11no_output_timeout\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05stdin\x18\x0c \x01(\x08\x12\'\n\x08terminal\x18\r \x01(\x0b\x32\x15.sandboxd.v1.Terminal\x12\x12\n\nshell_name\x18\x0e \x01(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07\x63ommand\"M\n\x11StartExecResponse\x12\x1f\n\x04\x65xec\x18\x01 \x01(\x0b\x32\x11.sandboxd.v1.Exec\x12\x17\n\x0f\x61lready_started\x18\x02 \x01(\x08\"f\n\x11\x41ttachExecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x15\n\rstdout_offset\x18\x03 \x01(\x04\x12\x15\n\rstderr_offset\x18\x04 \x01(\x04\"b\n\x0fWaitExecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"3\n\x10WaitExecResponse\x12\x1f\n\x04\x65xec\x18\x01 \x01(\x0b\x32\x11.sandboxd.v1.Exec\"t\n\x10ListExecsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.sandboxd.v1.ExecState\"N\n\x11ListExecsResponse\x12 \n\x05\x65xecs\x18\x01 \x03(\x0b\x32\x11.sandboxd.v1.Exec\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"R\n\x15ListExecutionsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"]\n\x16ListExecutionsResponse\x12*\n\nexecutions\x18\x01 \x03(\x0b\x32\x16.sandboxd.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x11SignalExecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x0e\n\x06signal\x18\x03 \x01(\x05\x12)\n\x06target\x18\x04 \x01(\x0e\x32\x19.sandboxd.v1.SignalTarget\"\x14\n\x12SignalExecResponse\"c\n\x11WriteStdinRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x0b\n\x03\x65of\x18\x05 \x01(\x08\")\n\x12WriteStdinResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x04\"a\n\x11ResizeExecRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\'\n\x08terminal\x18\x03 \x01(\x0b\x32\x15.sandboxd.v1.Terminal\"\x14\n\x12ResizeExecResponse\"\x86\x01\n\x11ReadOutputRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12)\n\x06stream\x18\x03 \x01(\x0e\x32\x19.sandboxd.v1.OutputStream\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\"m\n\x12ReadOutputResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x15\n\rdropped_bytes\x18\x03 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\x12\r\n\x05\x65nded\x18\x05 \x01(\x08\"\xa2\x01\n\x13SearchOutputRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12)\n\x06stream\x18\x04 \x01(\x0e\x32\x19.sandboxd.v1.OutputStream\x12\x13\n\x0bmax_matches\x18\x05 \x01(\r\x12\x15\n\rcontext_lines\x18\x06 \x01(\r\"j\n\x14SearchOutputResponse\x12)\n\x07matches\x18\x01 \x03(\x0b\x32\x18.sandboxd.v1.OutputMatch\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\x12\x15\n\rscanned_bytes\x18\x03 \x01(\x04\"`\n\x14PreviewOutputRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65xec_id\x18\x02 \x01(\t\x12\x11\n\tmax_bytes\x18\x03 \x01(\r\x12\x10\n\x08\x63ollapse\x18\x04 \x01(\x08\"o\n\x15PreviewOutputResponse\x12*\n\x06stdout\x18\x01 \x01(\x0b\x32\x1a.sandboxd.v1.OutputPreview\x12*\n\x06stderr\x18\x02 \x01(\x0b\x32\x1a.sandboxd.v1.OutputPreview\"\x14\n\x04\x41rgv\x12\x0c\n\x04\x61rgs\x18\x01 \x03(\t\"6\n\x0c\x45xecResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.sandboxd.v1.ExecEvent\"\x9f\x01\n\x0bRunResponse\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12%\n\x04\x65xit\x18\x02 \x01(\x0b\x32\x17.sandboxd.v1.ExitStatus\x12+\n\x06stdout\x18\x03 \x01(\x0b\x32\x1b.sandboxd.v1.CapturedOutput\x12+\n\x06stderr\x18\x04 \x01(\x0b\x32\x1b.sandboxd.v1.CapturedOutput*`\n\x0cSignalTarget\x12\x1d\n\x19SIGNAL_TARGET_UNSPECIFIED\x10\x00\x12\x17\n\x13SIGNAL_TARGET_GROUP\x10\x01\x12\x18\n\x14SIGNAL_TARGET_LEADER\x10\x02*e\n\x0cOnDisconnect\x12\x1d\n\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x16\n\x12ON_DISCONNECT_KILL\x10\x01\x12\x1e\n\x1aON_DISCONNECT_KEEP_RUNNING\x10\x02\x32\xf2\x07\n\x0b\x45xecService\x12=\n\x04\x45xec\x12\x18.sandboxd.v1.ExecRequest\x1a\x19.sandboxd.v1.ExecResponse0\x01\x12\x39\n\x03Run\x12\x18.sandboxd.v1.ExecRequest\x1a\x18.sandboxd.v1.RunResponse\x12\x45\n\tStartExec\x12\x18.sandboxd.v1.ExecRequest\x1a\x1e.sandboxd.v1.StartExecResponse\x12I\n\nAttachExec\x12\x1e.sandboxd.v1.AttachExecRequest\x1a\x19.sandboxd.v1.ExecResponse0\x01\x12G\n\x08WaitExec\x12\x1c.sandboxd.v1.WaitExecRequest\x1a\x1d.sandboxd.v1.WaitExecResponse\x12J\n\tListExecs\x12\x1d.sandboxd.v1.ListExecsRequest\x1a\x1e.sandboxd.v1.ListExecsResponse\x12Y\n\x0eListExecutions\x12\".sandboxd.v1.ListExecutionsRequest\x1a#.sandboxd.v1.ListExecutionsResponse\x12M\n\nSignalExec\x12\x1e.sandboxd.v1.SignalExecRequest\x1a\x1f.sandboxd.v1.SignalExecResponse\x12M\n\nWriteStdin\x12\x1e.sandboxd.v1.WriteStdinRequest\x1a\x1f.sandboxd.v1.WriteStdinResponse\x12M\n\nResizeExec\x12\x1e.sandboxd.v1.ResizeExecRequest\x1a\x1f.sandboxd.v1.ResizeExecResponse\x12M\n\nReadOutput\x12\x1e.sandboxd.v1.ReadOutputRequest\x1a\x1f.sandboxd.v1.ReadOutputResponse\x12S\n\x0cSearchOutput\x12 .sandboxd.v1.SearchOutputRequest\x1a!.sandboxd.v1.SearchOutputResponse\x12V\n\rPreviewOutput\x12!.sandboxd.v1.PreviewOutputRequest\x1a\".sandboxd.v1.PreviewOutputResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_EXECREQUEST_ENVENTRY']._loaded_options = None
   _globals['_EXECREQUEST_ENVENTRY']._serialized_options = b'8\001'
-  _globals['_SIGNALTARGET']._serialized_start=2517
-  _globals['_SIGNALTARGET']._serialized_end=2613
-  _globals['_ONDISCONNECT']._serialized_start=2615
-  _globals['_ONDISCONNECT']._serialized_end=2716
+  _globals['_SIGNALTARGET']._serialized_start=2696
+  _globals['_SIGNALTARGET']._serialized_end=2792
+  _globals['_ONDISCONNECT']._serialized_start=2794
+  _globals['_ONDISCONNECT']._serialized_end=2895
   _globals['_EXECREQUEST']._serialized_start=116
   _globals['_EXECREQUEST']._serialized_end=605
   _globals['_EXECREQUEST_ENVENTRY']._serialized_start=552
@@ -55,36 +55,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTEXECSREQUEST']._serialized_end=1059
   _globals['_LISTEXECSRESPONSE']._serialized_start=1061
   _globals['_LISTEXECSRESPONSE']._serialized_end=1139
-  _globals['_SIGNALEXECREQUEST']._serialized_start=1141
-  _globals['_SIGNALEXECREQUEST']._serialized_end=1256
-  _globals['_SIGNALEXECRESPONSE']._serialized_start=1258
-  _globals['_SIGNALEXECRESPONSE']._serialized_end=1278
-  _globals['_WRITESTDINREQUEST']._serialized_start=1280
-  _globals['_WRITESTDINREQUEST']._serialized_end=1379
-  _globals['_WRITESTDINRESPONSE']._serialized_start=1381
-  _globals['_WRITESTDINRESPONSE']._serialized_end=1422
-  _globals['_RESIZEEXECREQUEST']._serialized_start=1424
-  _globals['_RESIZEEXECREQUEST']._serialized_end=1521
-  _globals['_RESIZEEXECRESPONSE']._serialized_start=1523
-  _globals['_RESIZEEXECRESPONSE']._serialized_end=1543
-  _globals['_READOUTPUTREQUEST']._serialized_start=1546
-  _globals['_READOUTPUTREQUEST']._serialized_end=1680
-  _globals['_READOUTPUTRESPONSE']._serialized_start=1682
-  _globals['_READOUTPUTRESPONSE']._serialized_end=1791
-  _globals['_SEARCHOUTPUTREQUEST']._serialized_start=1794
-  _globals['_SEARCHOUTPUTREQUEST']._serialized_end=1956
-  _globals['_SEARCHOUTPUTRESPONSE']._serialized_start=1958
-  _globals['_SEARCHOUTPUTRESPONSE']._serialized_end=2064
-  _globals['_PREVIEWOUTPUTREQUEST']._serialized_start=2066
-  _globals['_PREVIEWOUTPUTREQUEST']._serialized_end=2162
-  _globals['_PREVIEWOUTPUTRESPONSE']._serialized_start=2164
-  _globals['_PREVIEWOUTPUTRESPONSE']._serialized_end=2275
-  _globals['_ARGV']._serialized_start=2277
-  _globals['_ARGV']._serialized_end=2297
-  _globals['_EXECRESPONSE']._serialized_start=2299
-  _globals['_EXECRESPONSE']._serialized_end=2353
-  _globals['_RUNRESPONSE']._serialized_start=2356
-  _globals['_RUNRESPONSE']._serialized_end=2515
-  _globals['_EXECSERVICE']._serialized_start=2719
-  _globals['_EXECSERVICE']._serialized_end=3638
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_start=1141
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=1223
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=1225
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=1318
+  _globals['_SIGNALEXECREQUEST']._serialized_start=1320
+  _globals['_SIGNALEXECREQUEST']._serialized_end=1435
+  _globals['_SIGNALEXECRESPONSE']._serialized_start=1437
+  _globals['_SIGNALEXECRESPONSE']._serialized_end=1457
+  _globals['_WRITESTDINREQUEST']._serialized_start=1459
+  _globals['_WRITESTDINREQUEST']._serialized_end=1558
+  _globals['_WRITESTDINRESPONSE']._serialized_start=1560
+  _globals['_WRITESTDINRESPONSE']._serialized_end=1601
+  _globals['_RESIZEEXECREQUEST']._serialized_start=1603
+  _globals['_RESIZEEXECREQUEST']._serialized_end=1700
+  _globals['_RESIZEEXECRESPONSE']._serialized_start=1702
+  _globals['_RESIZEEXECRESPONSE']._serialized_end=1722
+  _globals['_READOUTPUTREQUEST']._serialized_start=1725
+  _globals['_READOUTPUTREQUEST']._serialized_end=1859
+  _globals['_READOUTPUTRESPONSE']._serialized_start=1861
+  _globals['_READOUTPUTRESPONSE']._serialized_end=1970
+  _globals['_SEARCHOUTPUTREQUEST']._serialized_start=1973
+  _globals['_SEARCHOUTPUTREQUEST']._serialized_end=2135
+  _globals['_SEARCHOUTPUTRESPONSE']._serialized_start=2137
+  _globals['_SEARCHOUTPUTRESPONSE']._serialized_end=2243
+  _globals['_PREVIEWOUTPUTREQUEST']._serialized_start=2245
+  _globals['_PREVIEWOUTPUTREQUEST']._serialized_end=2341
+  _globals['_PREVIEWOUTPUTRESPONSE']._serialized_start=2343
+  _globals['_PREVIEWOUTPUTRESPONSE']._serialized_end=2454
+  _globals['_ARGV']._serialized_start=2456
+  _globals['_ARGV']._serialized_end=2476
+  _globals['_EXECRESPONSE']._serialized_start=2478
+  _globals['_EXECRESPONSE']._serialized_end=2532
+  _globals['_RUNRESPONSE']._serialized_start=2535
+  _globals['_RUNRESPONSE']._serialized_end=2694
+  _globals['_EXECSERVICE']._serialized_start=2898
+  _globals['_EXECSERVICE']._serialized_end=3908
 # @@protoc_insertion_point(module_scope)

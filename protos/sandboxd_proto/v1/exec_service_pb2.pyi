@@ -338,6 +338,56 @@ class ListExecsResponse(google.protobuf.message.Message):
 global___ListExecsResponse = ListExecsResponse
 
 @typing.final
+class ListExecutionsRequest(google.protobuf.message.Message):
+    """Asks for the history of a session."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. The session."""
+    page_size: builtins.int
+    """Optional. Executions per page, 1 to 1000; 0 means 100."""
+    page_token: builtins.str
+    """Optional. `next_page_token` of the page before; empty means the first page."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]) -> None: ...
+
+global___ListExecutionsRequest = ListExecutionsRequest
+
+@typing.final
+class ListExecutionsResponse(google.protobuf.message.Message):
+    """A page of the history."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXECUTIONS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Token of the next page; empty if this is the last."""
+    @property
+    def executions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.exec_pb2.Execution]:
+        """Commands that have ended, the one that ended last first."""
+
+    def __init__(
+        self,
+        *,
+        executions: collections.abc.Iterable[sandboxd_proto.v1.exec_pb2.Execution] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["executions", b"executions", "next_page_token", b"next_page_token"]) -> None: ...
+
+global___ListExecutionsResponse = ListExecutionsResponse
+
+@typing.final
 class SignalExecRequest(google.protobuf.message.Message):
     """A signal for an exec."""
 

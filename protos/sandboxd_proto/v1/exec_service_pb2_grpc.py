@@ -68,6 +68,11 @@ class ExecServiceStub(object):
                 request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsRequest.SerializeToString,
                 response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsResponse.FromString,
                 _registered_method=True)
+        self.ListExecutions = channel.unary_unary(
+                '/sandboxd.v1.ExecService/ListExecutions',
+                request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecutionsRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecutionsResponse.FromString,
+                _registered_method=True)
         self.SignalExec = channel.unary_unary(
                 '/sandboxd.v1.ExecService/SignalExec',
                 request_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.SignalExecRequest.SerializeToString,
@@ -158,6 +163,15 @@ class ExecServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListExecutions(self, request, context):
+        """Lists commands of a session that have ended, newest first, for much longer than ListExecs: as long as the session is remembered, up to
+        a number of them. Every command is in it, however it was started, but not its output.
+        Reasons: SESSION_NOT_FOUND, INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SignalExec(self, request, context):
         """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED.
         """
@@ -234,6 +248,11 @@ def add_ExecServiceServicer_to_server(servicer, server):
                     servicer.ListExecs,
                     request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsRequest.FromString,
                     response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsResponse.SerializeToString,
+            ),
+            'ListExecutions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListExecutions,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecutionsRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecutionsResponse.SerializeToString,
             ),
             'SignalExec': grpc.unary_unary_rpc_method_handler(
                     servicer.SignalExec,
@@ -432,6 +451,33 @@ class ExecService(object):
             '/sandboxd.v1.ExecService/ListExecs',
             sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsRequest.SerializeToString,
             sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListExecutions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.ExecService/ListExecutions',
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecutionsRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_exec__service__pb2.ListExecutionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,6 +74,15 @@ class ExecServiceStub:
     ]
     """Lists the execs of a session, newest first: those that run and those that ended lately."""
 
+    ListExecutions: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ListExecutionsRequest,
+        sandboxd_proto.v1.exec_service_pb2.ListExecutionsResponse,
+    ]
+    """Lists commands of a session that have ended, newest first, for much longer than ListExecs: as long as the session is remembered, up to
+    a number of them. Every command is in it, however it was started, but not its output.
+    Reasons: SESSION_NOT_FOUND, INVALID_REQUEST.
+    """
+
     SignalExec: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
         sandboxd_proto.v1.exec_service_pb2.SignalExecResponse,
@@ -168,6 +177,15 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.ListExecsResponse,
     ]
     """Lists the execs of a session, newest first: those that run and those that ended lately."""
+
+    ListExecutions: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.exec_service_pb2.ListExecutionsRequest,
+        sandboxd_proto.v1.exec_service_pb2.ListExecutionsResponse,
+    ]
+    """Lists commands of a session that have ended, newest first, for much longer than ListExecs: as long as the session is remembered, up to
+    a number of them. Every command is in it, however it was started, but not its output.
+    Reasons: SESSION_NOT_FOUND, INVALID_REQUEST.
+    """
 
     SignalExec: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
@@ -275,6 +293,17 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.ListExecsResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.ListExecsResponse]]:
         """Lists the execs of a session, newest first: those that run and those that ended lately."""
+
+    @abc.abstractmethod
+    def ListExecutions(
+        self,
+        request: sandboxd_proto.v1.exec_service_pb2.ListExecutionsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.ListExecutionsResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.ListExecutionsResponse]]:
+        """Lists commands of a session that have ended, newest first, for much longer than ListExecs: as long as the session is remembered, up to
+        a number of them. Every command is in it, however it was started, but not its output.
+        Reasons: SESSION_NOT_FOUND, INVALID_REQUEST.
+        """
 
     @abc.abstractmethod
     def SignalExec(

@@ -92,6 +92,7 @@ class Session(google.protobuf.message.Message):
     METADATA_FIELD_NUMBER: builtins.int
     RUNNING_EXECS_FIELD_NUMBER: builtins.int
     END_REASON_FIELD_NUMBER: builtins.int
+    USAGE_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Output only. Names the session in every other call, for example `ses_4f0c...`."""
     user_id: builtins.str
@@ -130,6 +131,12 @@ class Session(google.protobuf.message.Message):
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Output only. Labels given at OpenSession."""
 
+    @property
+    def usage(self) -> global___SessionUsage:
+        """Output only. What its commands use now. Told by GetSession, and by ListSessions if asked for; absent otherwise, for a session that is
+        not active, and where the host cannot look.
+        """
+
     def __init__(
         self,
         *,
@@ -146,11 +153,49 @@ class Session(google.protobuf.message.Message):
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         running_execs: builtins.int = ...,
         end_reason: builtins.str = ...,
+        usage: global___SessionUsage | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "limits", b"limits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "end_reason", b"end_reason", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "limits", b"limits", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "end_reason", b"end_reason", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
 
 global___Session = Session
+
+@typing.final
+class SessionUsage(google.protobuf.message.Message):
+    """What the commands of a session use at one moment, as the host's kernel counts it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    CPU_TIME_FIELD_NUMBER: builtins.int
+    PROCESSES_FIELD_NUMBER: builtins.int
+    WORKSPACE_BYTES_FIELD_NUMBER: builtins.int
+    WORKSPACE_FILES_FIELD_NUMBER: builtins.int
+    memory_bytes: builtins.int
+    """Memory in use, files in /tmp and the cache of files read included."""
+    processes: builtins.int
+    """Processes and threads."""
+    workspace_bytes: builtins.int
+    """Bytes of the workspace that are taken, as its filesystem counts."""
+    workspace_files: builtins.int
+    """Files and directories of the workspace."""
+    @property
+    def cpu_time(self) -> google.protobuf.duration_pb2.Duration:
+        """Processor time since its sandbox was started."""
+
+    def __init__(
+        self,
+        *,
+        memory_bytes: builtins.int = ...,
+        cpu_time: google.protobuf.duration_pb2.Duration | None = ...,
+        processes: builtins.int = ...,
+        workspace_bytes: builtins.int = ...,
+        workspace_files: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["cpu_time", b"cpu_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "memory_bytes", b"memory_bytes", "processes", b"processes", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
+
+global___SessionUsage = SessionUsage
 
 @typing.final
 class SessionLimits(google.protobuf.message.Message):

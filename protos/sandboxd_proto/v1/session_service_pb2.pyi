@@ -226,6 +226,7 @@ class ListSessionsRequest(google.protobuf.message.Message):
     THREAD_ID_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
+    WITH_USAGE_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Optional. Sessions per page, 1 to 1000; 0 means 100."""
     page_token: builtins.str
@@ -236,6 +237,8 @@ class ListSessionsRequest(google.protobuf.message.Message):
     """Optional. Only sessions of this thread."""
     state: sandboxd_proto.v1.session_pb2.SessionState.ValueType
     """Optional. Only sessions in this state; absent means any."""
+    with_usage: builtins.bool
+    """Optional. Tell for each active session what it uses now; pages have at most 200 sessions then."""
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Optional. Only sessions that carry all of these labels."""
@@ -249,8 +252,9 @@ class ListSessionsRequest(google.protobuf.message.Message):
         thread_id: builtins.str = ...,
         state: sandboxd_proto.v1.session_pb2.SessionState.ValueType = ...,
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        with_usage: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["metadata", b"metadata", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["metadata", b"metadata", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "thread_id", b"thread_id", "user_id", b"user_id", "with_usage", b"with_usage"]) -> None: ...
 
 global___ListSessionsRequest = ListSessionsRequest
 

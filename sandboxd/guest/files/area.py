@@ -124,18 +124,23 @@ class _Walk:
         return Place(self._here, b".", tuple(self._behind))
 
     def _go_down(self, name: bytes) -> None:
-        try:
-            below = os.open(name, _DIRECTORY, dir_fd=self._here)
-        except FileNotFoundError:
-            if not self._make_parents:
-                raise
-            below = self._make(name)
-        except OSError as error:
-            target = self._target(name) if error.errno in (errno.ENOTDIR, errno.ELOOP) else None
-            if target is None:
-                raise
-            self._follow_link(target)
-            return
+        for is_last_try in (False, False, True):
+            try:
+                below = os.open(name, _DIRECTORY, dir_fd=self._here)
+                break
+            except FileNotFoundError:
+                if not self._make_parents:
+                    raise
+                below = self._make(name)
+                break
+            except OSError as error:
+                is_link = error.errno in (errno.ENOTDIR, errno.ELOOP)
+                target = self._target(name) if is_link else None
+                if target is not None:
+                    self._follow_link(target)
+                    return
+                if is_last_try or not is_link:  # otherwise maybe a directory by now
+                    raise
         os.close(self._here)
         self._here = below
         self._behind.append(name)

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import time
 
 from . import area as areas
 from .area import Area, Place, open_directory
@@ -13,6 +14,8 @@ from .new_file import rename
 from .request import Request
 from .tree import walk
 
+SIGN_OF_LIFE_SECONDS = 2.0
+"""So often a removal says that it goes on, which may be for long."""
 _ROUNDS = 20
 """How often a directory is looked through again in which something new appeared meanwhile."""
 
@@ -119,6 +122,7 @@ def remove_tree(parent: int, name: bytes, daemon: DaemonEnd) -> int:
 class _Removal:
     def __init__(self, daemon: DaemonEnd) -> None:
         self._daemon = daemon
+        self._told_at = time.monotonic()
         self._count_before = -1
         self.count = 0
         self.was_forbidden = False
@@ -133,7 +137,7 @@ class _Removal:
         with os.scandir(descriptor) as entries:
             names = [(os.fsencode(e.name), e.is_dir(follow_symlinks=False)) for e in entries]
         for name, is_directory in names:
-            self._daemon.check()
+            self._check()
             if is_directory:
                 directories.append(name)
                 continue
@@ -146,8 +150,14 @@ class _Removal:
                 self.was_forbidden = True
         return directories
 
-    def leave(self, parent: int, name: bytes) -> None:
+    def _check(self) -> None:
         self._daemon.check()
+        if time.monotonic() > self._told_at + SIGN_OF_LIFE_SECONDS:
+            self._told_at = time.monotonic()
+            self._daemon.ready()
+
+    def leave(self, parent: int, name: bytes) -> None:
+        self._check()
         try:
             os.rmdir(name, dir_fd=parent)
             self.count += 1

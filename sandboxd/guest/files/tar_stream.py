@@ -117,9 +117,8 @@ class TarStream:
             return None
         self._is_first = False
         told = _number(header[148:156])
-        plain = header[:148] + b" " * 8 + header[156:]
-        signed = sum(plain) - 256 * sum(byte > 127 for byte in plain)
-        if told not in (sum(plain), signed):
+        unsigned = sum(header) - sum(header[148:156]) + 8 * 0x20
+        if told not in (unsigned, unsigned - 256 * _high_bytes(header)):
             raise _damaged()
         return header
 
@@ -156,6 +155,11 @@ class TarStream:
     def _fill(self) -> bool:
         self._begin, self._end = 0, self._daemon.receive_into(self._buffer)
         return self._end > 0
+
+
+def _high_bytes(header: bytes) -> int:
+    """Some old programs summed up signed bytes."""
+    return len((header[:148] + header[156:]).translate(None, bytes(range(128))))
 
 
 def _damaged() -> Refused:

@@ -1,0 +1,256 @@
+"""Processes of a guest that work on files: what they hold, and when they end."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandboxd.files.worker import socket_pair
+from sandboxd.guest import frames
+from sandboxd.guest.files import codec
+from sandboxd.guest.files.area import Area
+from sandboxd.guest.files.codec import Failure, Kind
+from sandboxd.guest.files.worker import serve
+from sandboxd.guest.frames import Kind as LinkKind
+from tests.guest.guest_rig import Rig, guest, wait_until
+
+REQUEST = codec.frame(
+    Kind.REQUEST, b'{"operation": "upload", "path": "f", "shown": "f", "mode": 420}'
+)
+
+
+def hand_over(rig: Rig, number: int, request: bytes = REQUEST) -> socket.socket:
+    """Have a worker started; our end of its socket."""
+    ours, its = socket_pair()
+    ours.setblocking(True)
+    ours.settimeout(20)
+    rights = array.array("i", [its.fileno()])
+    rig.link.peer.sendmsg(
+        [frames.encode(LinkKind.FILES, number)],
+        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
+    )
+    its.close()
+    ours.sendall(request)
+    return ours
+
+
+def is_closed(end: socket.socket) -> bool:
+    """Whether nobody is at the other end; what was sent there may be unread."""
+    try:
+        return end.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def workers(rig: Rig) -> list[int]:
+    """Pids on the host of those that live."""
+    (first,) = _children(rig.process.pid)
+    return [pid for pid in _children(first) if _name(pid).startswith("python")]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def test_a_worker_holds_nothing_but_its_own(tmp_path: Path) -> None:
+    """Not the link, not the pipes of commands: only nothing, its socket and its file."""
+    with guest(tmp_path) as rig:
+        running = rig.start("sleep 1000")
+        rig.ping()
+        with hand_over(rig, 1) as ours:
+            assert ours.recv(5) == codec.frame(Kind.READY)
+            (pid,) = workers(rig)
+            held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+            status = Path(f"/proc/{pid}/status").read_text()
+        rig.say(LinkKind.KILL, running)
+        rig.finish(running)
+
+    sockets = {one for one in held if one.startswith("socket:")}
+    assert len(sockets) == 1
+    assert {one for one in held if one.startswith(("pipe:", "anon_inode:"))} == set()
+    assert held - sockets - {os.devnull} <= {
+        str(rig.workspace),
+        *(one for one in held if one.startswith(str(rig.workspace))),
+    }
+    assert "Threads:\t1" in status
+
+
+def test_workers_end_with_their_socket(tmp_path: Path) -> None:
+    """Closing it is enough, in the middle of anything."""
+    with guest(tmp_path) as rig:
+        ends = [hand_over(rig, number) for number in range(1, 9)]
+        for end in ends:
+            assert end.recv(5) == codec.frame(Kind.READY)
+            end.sendall(codec.frame(Kind.DATA, b"x" * 1000))
+        assert len(workers(rig)) == 8
+        for end in ends:
+            end.close()
+        wait_until(lambda: not workers(rig))
+
+        assert list(rig.workspace.iterdir()) == []
+
+
+def test_a_worker_that_was_stopped_is_ended_on_request(tmp_path: Path) -> None:
+    """FILES_END ends one that cannot end by itself, and no other."""
+    with guest(tmp_path) as rig:
+        one, other = hand_over(rig, 1), hand_over(rig, 2)
+        with one, other:
+            for end in (one, other):
+                assert end.recv(5) == codec.frame(Kind.READY)
+            rig.run("pkill -STOP -P 1 python")
+            rig.say(LinkKind.FILES_END, 1)
+            assert is_closed(one)
+            wait_until(lambda: len(workers(rig)) == 1)
+            rig.say(LinkKind.FILES_END, 2)
+            assert is_closed(other)
+
+
+def test_workers_do_not_outlive_their_daemon(tmp_path: Path) -> None:
+    """After a link that broke none is left, not even a stopped one, and new ones come."""
+    with guest(tmp_path, grace_seconds=20.0) as rig:
+        ours = hand_over(rig, 1)
+        assert ours.recv(5) == codec.frame(Kind.READY)
+        rig.run("pkill -STOP -P 1 python")
+        rig.reconnect()
+        wait_until(lambda: not workers(rig))
+        ours.close()
+        with hand_over(rig, 1) as again:
+            assert again.recv(5) == codec.frame(Kind.READY)
+
+
+def test_there_are_not_too_many(tmp_path: Path) -> None:
+    """Beyond its own limit a guest closes the socket unused."""
+    with guest(tmp_path) as rig:
+        ends = [hand_over(rig, number) for number in range(1, 40)]
+        rig.ping()
+        assert len(workers(rig)) == 24
+        assert is_closed(ends[-1])
+        for end in ends:
+            end.close()
+        wait_until(lambda: not workers(rig))
+        assert rig.run("echo fine").stdout == b"fine\n"
+
+
+def test_a_frame_without_a_descriptor_is_a_broken_rule(tmp_path: Path) -> None:
+    """As any other that a daemon would never send."""
+    with guest(tmp_path) as rig:
+        rig.say(LinkKind.FILES, 1)
+        wait_until(lambda: "no descriptor" in rig.error)
+
+
+SWAPPER = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+print("swapping", flush=True)
+while True:
+    libc.renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2)
+"""
+TRIES = 20_000
+
+
+@contextmanager
+def swapping(one: Path, other: Path) -> Iterator[None]:
+    """Two names that change places without pause."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SWAPPER, str(one), str(other)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"swapping\n"
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def ask(area: Area, request: bytes, data: bytes = b"") -> tuple[bytes, Failure | None]:
+    """One operation, without a process of its own: what it sent, and how it failed."""
+    ours, its = socket.socketpair()
+    with ours, its:
+        ours.sendall(codec.frame(Kind.REQUEST, request))
+        if data:
+            ours.sendall(codec.frame(Kind.DATA, data) + codec.frame(Kind.END))
+        serve(area, its)
+        its.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := ours.recv(1 << 16):
+            answer += piece
+    sent, failure = b"", None
+    while answer:
+        kind, size = codec.HEADER.unpack_from(answer)
+        payload, answer = answer[5 : 5 + size], answer[5 + size :]
+        if kind == Kind.DATA:
+            sent += payload
+        elif kind == Kind.FAILED:
+            failure = codec.decode_failed(payload).failure
+    return sent, failure
+
+
+def _in_area(path: Path, work: Callable[[Area], None]) -> None:
+    root = os.open(path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        work(Area(root, os.fsencode(path)))
+    finally:
+        os.close(root)
+
+
+def test_twenty_thousand_downloads_beside_a_swapper(tmp_path: Path) -> None:
+    """P07: not one of them sends what is outside."""
+    inside, outside = tmp_path / "workspace", tmp_path / "outside"
+    inside.mkdir()
+    outside.write_bytes(b"secret")
+    (inside / "f").write_bytes(b"inside")
+    (inside / "l").symlink_to(outside)
+    seen: dict[tuple[bytes, Failure | None], int] = {}
+
+    def work(area: Area) -> None:
+        for _ in range(TRIES):
+            answer = ask(area, b'{"operation": "download", "path": "f", "shown": "f"}')
+            seen[answer] = seen.get(answer, 0) + 1
+
+    with swapping(inside / "f", inside / "l"):
+        _in_area(inside, work)
+
+    assert set(seen) == {(b"inside", None), (b"", Failure.OUTSIDE)}
+    print(f"downloads beside a swapper: {TRIES}, {seen[b'inside', None]} sent, 0 leaks")
+
+
+def test_twenty_thousand_uploads_beside_a_swapper(tmp_path: Path) -> None:
+    """P08: not one of them writes outside."""
+    inside, outside = tmp_path / "workspace", tmp_path / "outside"
+    outside.mkdir()
+    (inside / "d").mkdir(parents=True)
+    (inside / "l").symlink_to(outside)
+    failures: dict[Failure | None, int] = {}
+    request = (
+        b'{"operation": "upload", "path": "d/f", "shown": "d/f", "mode": 420, "replace": true}'
+    )
+
+    def work(area: Area) -> None:
+        for _ in range(TRIES):
+            _, failure = ask(area, request, b"content")
+            failures[failure] = failures.get(failure, 0) + 1
+
+    with swapping(inside / "d", inside / "l"):
+        _in_area(inside, work)
+
+    assert set(failures) <= {None, Failure.OUTSIDE, Failure.NOT_A_DIRECTORY}
+    assert failures[None] > 0
+    assert list(outside.iterdir()) == []
+    directory = inside / ("l" if (inside / "d").is_symlink() else "d")
+    assert [one.name for one in directory.iterdir()] == ["f"]
+    print(f"uploads beside a swapper: {TRIES}, {failures[None]} written, 0 outside")

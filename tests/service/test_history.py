@@ -1,0 +1,306 @@
+"""What is remembered of commands: history, audit log and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from sandboxd.access import Caller, Scope
+from sandboxd.access.token_file import hash_of, line, new_token
+from sandboxd.audit.check import check, entries
+from sandboxd.config import Config
+from sandboxd.daemon import Daemon, running
+from sandboxd_proto.v1 import exec_pb2, session_service_pb2
+from tests.fakes.engine import FakeEngine
+from tests.fakes.guest import FakeGuests
+from tests.fakes.waiting import eventually
+from tests.service.client import Api, events, exec_request, refused
+
+StartDaemon = Callable[..., Awaitable[Daemon]]
+
+
+async def told(daemon: Daemon, *, action: str) -> list[dict[str, Any]]:
+    """Entries of the audit log whose action begins so, once all is written."""
+    await eventually(lambda: daemon.journal.audit.is_settled)
+    found = [entry for entry, _ in entries(daemon.config.audit_dir)]
+    return [entry for entry in found if entry["action"].startswith(action)]
+
+
+# --- history ---
+
+
+async def test_every_command_is_in_the_history(api: Api) -> None:
+    """However it was started, an ended command is listed with its end, newest first."""
+    session_id = await api.open_id()
+    await api.run(session_id, "echo one")
+    await api.run(session_id, "err two; exit 3", exec_id="e2")
+    _ = [event async for event in events(api.exec(session_id, "echo three", exec_id="e3"))]
+    await api.start(session_id, "echo four", "e4")
+    await api.wait(session_id, "e4")
+
+    found = (await api.executions(session_id)).executions
+    assert [one.command for one in found] == [
+        "echo four",
+        "echo three",
+        "err two; exit 3",
+        "echo one",
+    ]
+    second = found[2]
+    assert (second.exec_id, second.incarnation, second.exit.code) == ("e2", 1, 3)
+    assert second.exit.reason == exec_pb2.EXIT_REASON_EXITED
+    assert (second.exit.stdout_bytes, second.exit.stderr_bytes) == (0, len("two\n"))
+    assert second.exit.duration.ToTimedelta().total_seconds() > 0
+    assert second.start_time.seconds > 1_600_000_000
+
+
+async def test_history_comes_in_pages(api: Api) -> None:
+    """Page after page gives every command once, also when others end meanwhile."""
+    session_id = await api.open_id()
+    for number in range(5):
+        await api.run(session_id, f"echo {number}")
+    seen, token = [], ""
+    while True:
+        page = await api.executions(session_id, page_size=2, page_token=token)
+        seen += [one.command for one in page.executions]
+        await api.run(session_id, "echo later")
+        if not (token := page.next_page_token):
+            break
+    assert seen == [f"echo {number}" for number in (4, 3, 2, 1, 0)]
+
+
+@pytest.mark.parametrize("token", ["x", "-1", "1.5", "\u0663"])
+async def test_history_refuses_a_token_that_is_none(token: str, api: Api) -> None:
+    """A page token of the caller's own making is told as such."""
+    session_id = await api.open_id()
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"):
+        await api.executions(session_id, page_token=token)
+
+
+async def test_history_of_a_session_is_bounded(start_daemon: StartDaemon) -> None:
+    """Of each session the newest commands stay, up to the setting, and of all together too."""
+    daemon = await start_daemon(history_per_session=3, history_in_all=4)
+    async with Api(daemon.config.api_socket) as api:
+        first, second = await api.open_id(thread="t1"), await api.open_id(thread="t2")
+        for number in range(5):
+            await api.run(first, f"echo {number}")
+        assert [one.command for one in (await api.executions(first)).executions] == [
+            "echo 4",
+            "echo 3",
+            "echo 2",
+        ]
+        for number in range(3):
+            await api.run(second, f"echo {number}")
+        assert len((await api.executions(second)).executions) == 3
+        assert [one.command for one in (await api.executions(first)).executions] == ["echo 4"]
+
+
+async def test_history_outlives_the_daemon_and_the_session(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """A closed session still tells what ran in it, also after a restart."""
+    async with running(config, engine=engine, maker=guests.maker), Api(config.api_socket) as api:
+        session_id = await api.open_id()
+        await api.run(session_id, "echo kept")
+        await api.close(session_id)
+    async with running(config, engine=engine, maker=guests.maker), Api(config.api_socket) as api:
+        (kept,) = (await api.executions(session_id)).executions
+    assert kept.command == "echo kept"
+
+
+async def test_history_of_a_session_that_is_not_there(api: Api) -> None:
+    """An unknown session has no history to tell."""
+    with refused(grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND"):
+        await api.executions("ses_none")
+
+
+# --- audit ---
+
+
+async def test_short_command_is_one_entry(api: Api, daemon: Daemon) -> None:
+    """Who, where, what, why it was allowed, how it ended and how much it moved."""
+    session_id = await api.open_id("ada", "t1")
+    await api.run(session_id, "echo hi; exit 4", exec_id="e1")
+
+    (entry,) = await told(daemon, action="exec")
+    wanted = {
+        "action": "exec",
+        "who": "host",
+        "user": "ada",
+        "thread": "t1",
+        "session": session_id,
+        "incarnation": 1,
+        "exec": "e1",
+        "command": "echo hi; exit 4",
+        "decision": "allowed by policy open",
+        "ending": "EXITED",
+        "code": 4,
+        "signal": None,
+        "bytes_in": 0,
+        "bytes_out": 3,
+    }
+    assert {name: entry[name] for name in wanted} == wanted
+    assert check(daemon.config.audit_dir).is_whole
+
+
+async def test_long_command_is_told_when_it_starts_and_when_it_ends(
+    api: Api, daemon: Daemon
+) -> None:
+    """A command that runs is in the log already, and its end follows."""
+    session_id = await api.open_id()
+    await api.start(session_id, "sleep", "e1")
+    (started,) = await told(daemon, action="exec")
+    assert (started["action"], started["command"]) == ("exec.started", "sleep")
+    await api.close(session_id)
+
+    _, ended = await told(daemon, action="exec")
+    assert (ended["action"], ended["exec"]) == ("exec.ended", "e1")
+    assert ended["ending"] == "SESSION_CLOSED"
+
+
+async def test_long_command_line_is_cut_and_counted(api: Api, daemon: Daemon) -> None:
+    """Only the length of a command is bounded in the log, and it is said that it was."""
+    await api.run(await api.open_id(), "echo " + "x" * 10_000)
+    (entry,) = await told(daemon, action="exec")
+    assert (len(entry["command"]), entry["command_characters"]) == (4096, 10_005)
+
+
+async def test_sessions_and_refusals_are_told(api: Api, daemon: Daemon) -> None:
+    """Opening, ending, and every call that was refused, with what it asked for."""
+    session_id = await api.open_id("ada", "t1")
+    await api.open_id("ada", "t1")
+    await api.sessions.ResetSession(session_service_pb2.ResetSessionRequest(session_id=session_id))
+    await api.close(session_id)
+    with refused(grpc.StatusCode.FAILED_PRECONDITION, "SESSION_CLOSED"):
+        await api.run(session_id, argv=["rm", "-rf", "a b"])
+
+    opened, attached, reset, ended = await told(daemon, action="session")
+    assert (opened["outcome"], attached["outcome"]) == ("created", "attached")
+    assert (reset["action"], reset["who"], reset["incarnation"]) == ("session.reset", "host", 2)
+    assert (ended["who"], ended["state"], ended["why"]) == ("host", "closed", "it was closed")
+    (refusal,) = await told(daemon, action="call.refused")
+    assert (refusal["method"], refusal["reason"]) == ("Run", "SESSION_CLOSED")
+    assert (refusal["session"], refusal["command"]) == (session_id, "rm -rf 'a b'")
+
+
+async def test_denied_command_is_told_with_the_rule(start_daemon: StartDaemon) -> None:
+    """A command that the policy refuses is in the log, with what it was and why."""
+    daemon = await start_daemon(command_policy="strict")
+    async with Api(daemon.config.api_socket) as api:
+        session_id = await api.open_id()
+        with refused(grpc.StatusCode.PERMISSION_DENIED, "COMMAND_NOT_ALLOWED"):
+            await api.run(session_id, "sudo reboot")
+
+    (refusal,) = await told(daemon, action="call.refused")
+    assert (refusal["reason"], refusal["command"]) == ("COMMAND_NOT_ALLOWED", "sudo reboot")
+    assert refusal["session"] == session_id
+    assert "sudo" in refusal["message"]
+
+
+async def test_caller_with_a_token_is_named(start_daemon: StartDaemon, short_dir: Path) -> None:
+    """Who did it is the name of the token, not what the request says."""
+    tokens, secret = short_dir / "tokens", new_token()
+    caller = Caller(name="adas-laptop", scope=Scope.USER, user_id="ada")
+    tokens.write_text(line(caller, hash_of(secret)))
+    tokens.chmod(0o600)
+    daemon = await start_daemon(tokens_file=tokens, socket_auth="token")
+    async with Api(daemon.config.api_socket) as api:
+        request = session_service_pb2.OpenSessionRequest(user_id="ada", thread_id="t1")
+        bearer = (("authorization", f"Bearer {secret}"),)
+        await api.sessions.OpenSession(request, metadata=bearer)
+
+    (opened,) = await told(daemon, action="session.opened")
+    assert (opened["who"], opened["user"]) == ("adas-laptop", "ada")
+
+
+async def test_session_that_expires_is_ended_by_the_daemon(api: Api, daemon: Daemon) -> None:
+    """What nobody asked for is not put down to a caller."""
+    await api.open(idle_timeout=1.0)
+    await eventually(lambda: daemon.sessions.active_count == 0)
+    (ended,) = await told(daemon, action="session.ended")
+    assert (ended["who"], ended["state"]) == ("daemon", "expired")
+
+
+# --- statistics ---
+
+
+async def test_statistics_count_what_happened(api: Api, daemon: Daemon) -> None:
+    """Opens, ends, success, times, reuse, limits and refusals, each where it belongs."""
+    session_id = await api.open_id()
+    await api.open_id()
+    await api.run(session_id, "echo hi")
+    await api.run(session_id, "exit 1")
+    await api.run(session_id, "sleep", timeout=0.05)
+    await api.run(session_id, "echo hi")
+    with refused(grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND"):
+        await api.get("ses_none")
+    other = await api.open_id(thread="t2")
+    await api.close(other)
+
+    statistics = await api.statistics()
+    assert dict(statistics.sessions.opens) == {"CREATED": 2, "ATTACHED": 1}
+    assert dict(statistics.sessions.ends) == {"CLOSED": 1}
+    assert statistics.sessions.reuse_rate == pytest.approx(1 / 3)
+    execs = statistics.execs
+    assert dict(execs.ends) == {"EXITED": 3, "TIMED_OUT": 1}
+    assert (execs.total, execs.succeeded, execs.success_rate) == (4, 2, 0.5)
+    assert execs.output_bytes == 6
+    assert execs.durations.count == 4
+    assert execs.durations.p99.ToTimedelta().total_seconds() >= 0.05
+    assert dict(statistics.limit_violations) == {"TIMEOUT": 1}
+    assert dict(statistics.refused_calls) == {"SESSION_NOT_FOUND": 1}
+    assert (statistics.calls["Run"], statistics.failed_calls["GetSession"]) == (4, 1)
+    assert (statistics.active_sandboxes, statistics.running_execs) == (1, 0)
+    assert 0 <= statistics.pool_hit_rate <= 1
+    assert [pool.environment for pool in statistics.pools] == ["default"]
+
+
+async def test_statistics_tell_the_head_of_the_audit_log(api: Api, daemon: Daemon) -> None:
+    """An operator can note how far the log is, and check for it later."""
+    await api.open_id()
+    await told(daemon, action="session")
+    audit = (await api.statistics()).audit
+    head = check(daemon.config.audit_dir).head
+    assert (audit.head_sequence, audit.head_hash, audit.lost_entries) == (*head, 0)
+
+
+async def test_repeated_calls_are_counted_with_their_success(api: Api) -> None:
+    """Clients say which calls they repeat by themselves; the part that helped is told."""
+    session_id = await api.open_id()
+    again = (("sandboxd-retry", "1"),)
+    await api.execs.Run(exec_request(session_id, "true"), metadata=again)
+    call = api.execs.Exec(exec_request(session_id, "true"), metadata=again)
+    _ = [event async for event in events(call)]
+    with refused(grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND"):
+        await api.execs.Run(exec_request("ses_none", "true"), metadata=again)
+    await api.run(session_id, "true")
+
+    retries = (await api.statistics()).retries
+    assert (retries.attempts, retries.succeeded) == (3, 2)
+    assert retries.success_rate == pytest.approx(2 / 3)
+
+
+async def test_command_that_cannot_start_is_counted_as_such(api: Api, guests: FakeGuests) -> None:
+    """A command that never ran is neither a success nor an exit."""
+    session_id = await api.open_id()
+    with refused(grpc.StatusCode.FAILED_PRECONDITION, "COMMAND_NOT_STARTABLE"):
+        await api.run(session_id, "refuse no such directory")
+
+    assert dict((await api.statistics()).execs.ends) == {"NOT_STARTED": 1}
+    (one,) = (await api.executions(session_id)).executions
+    assert one.not_started
+    assert "no such directory" in one.exit.hint
+
+
+async def test_usage_is_asked_for(api: Api) -> None:
+    """Listing tells no usage unless asked, and then in smaller pages."""
+    await api.open_id()
+    (plain,) = (await api.list()).sessions
+    assert not plain.HasField("usage")
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"):
+        await api.list(with_usage=True, page_size=201)
+    request = session_service_pb2.ListSessionsRequest(with_usage=True, page_size=200)
+    assert len((await api.sessions.ListSessions(request)).sessions) == 1

@@ -1,0 +1,152 @@
+"""Figures and health over HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sandboxd.daemon import Daemon, StartRefused
+from tests.service.client import Api
+
+StartDaemon = Callable[..., Awaitable[Daemon]]
+DEPLOY = Path(__file__).parents[2] / "deploy"
+EXPRESSION_NAME = re.compile(r"\b(?:sandboxd|process)_[a-z0-9_]+")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+async def measured(start_daemon: StartDaemon) -> Daemon:
+    return await start_daemon(metrics_port=free_port())
+
+
+async def get(daemon: Daemon, path: str) -> tuple[int, str]:
+    assert daemon.metrics is not None
+    url = f"http://127.0.0.1:{daemon.metrics.port}{path}"
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as client,
+        client.get(url) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def samples(daemon: Daemon) -> dict[str, float]:
+    """Values by name and labels, as Prometheus writes them."""
+    status, text = await get(daemon, "/metrics")
+    assert status == 200
+    return {
+        sample.name
+        + ("{" + ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())) + "}")
+        * bool(sample.labels): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_metrics_tell_what_happened(measured: Daemon) -> None:
+    """Counters, gauges and histograms follow what the daemon does."""
+    async with Api(measured.config.api_socket) as api:
+        session_id = await api.open_id("ada", "secret-thread")
+        await api.run(session_id, "echo hi")
+        await api.run(session_id, "sleep", timeout=0.05)
+    told = await samples(measured)
+
+    assert told["sandboxd_sessions_active"] == 1
+    assert told["sandboxd_session_opens_total{outcome=CREATED}"] == 1
+    assert told["sandboxd_execs_total{ending=EXITED}"] == 1
+    assert told["sandboxd_execs_total{ending=TIMED_OUT}"] == 1
+    assert told["sandboxd_limit_violations_total{limit=TIMEOUT}"] == 1
+    assert told["sandboxd_calls_total{method=Run}"] == 2
+    assert told["sandboxd_exec_seconds_count"] == 2
+    assert told["sandboxd_exec_seconds_bucket{le=+Inf}"] == 2
+    assert told["sandboxd_exec_seconds_bucket{le=0.025}"] <= 1
+    assert told["sandboxd_exec_seconds_sum"] >= 0.05
+    assert told["sandboxd_pool_sandboxes{environment=default,state=in_use}"] == 1
+    assert told["sandboxd_pool_maximum{environment=default}"] == 4
+    assert told["process_open_fds"] > 0
+
+
+async def test_metrics_name_no_user_and_no_session(measured: Daemon) -> None:
+    """Nothing that callers choose is in the figures: whoever is on the host may read them."""
+    async with Api(measured.config.api_socket) as api:
+        session_id = await api.open_id("ada", "secret-thread")
+        await api.run(session_id, "echo secret-command", exec_id="secret-exec")
+    _, text = await get(measured, "/metrics")
+
+    assert not re.search(f"ada|secret|{session_id}", text)
+
+
+async def test_buckets_of_a_histogram_never_fall(measured: Daemon) -> None:
+    """Each bucket counts what the ones before it do, as Prometheus expects."""
+    async with Api(measured.config.api_socket) as api:
+        session_id = await api.open_id()
+        for _ in range(5):
+            await api.run(session_id, "echo hi")
+    told = await samples(measured)
+    buckets = [value for name, value in told.items() if "exec_seconds_bucket" in name]
+
+    assert len(buckets) > 10
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == 5
+
+
+async def test_health_says_whether_the_api_serves(measured: Daemon) -> None:
+    """200 while calls are taken, 503 once the daemon leaves."""
+    status, text = await get(measured, "/health")
+    assert (status, json.loads(text)["status"]) == (200, "serving")
+    await measured.server.announce_stop()
+    status, text = await get(measured, "/health")
+    assert (status, json.loads(text)["status"]) == (503, "not serving")
+
+
+async def test_nothing_else_is_served(measured: Daemon) -> None:
+    """Other paths are not there."""
+    assert (await get(measured, "/"))[0] == 404
+
+
+async def test_there_is_no_listener_unless_asked_for(daemon: Daemon) -> None:
+    """By default no port is opened."""
+    assert daemon.metrics is None
+
+
+async def test_port_in_use_keeps_the_daemon_from_starting(start_daemon: StartDaemon) -> None:
+    """A listener that cannot be opened is told with the setting to change."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(StartRefused, match="SANDBOXD_METRICS_PORT"):
+            await start_daemon(metrics_port=taken.getsockname()[1])
+
+
+async def test_dashboard_and_alerts_use_names_that_exist(measured: Daemon) -> None:
+    """Every metric that the files in deploy/ ask for is one that the daemon tells."""
+    _, text = await get(measured, "/metrics")
+    known = set()
+    for family in text_string_to_metric_families(text):
+        # Families without a sample yet have names too.
+        suffixes = {
+            "counter": ["_total"],
+            "histogram": ["_bucket", "_sum", "_count"],
+        }.get(family.type, [""])
+        known |= {family.name + suffix for suffix in suffixes}
+    dashboard = json.loads((DEPLOY / "grafana" / "sandboxd.json").read_text())
+    expressions = [
+        target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])
+    ]
+    alerts = (DEPLOY / "prometheus" / "sandboxd-alerts.yml").read_text()
+    expressions += re.findall(r"^ +expr: (.*(?:\n {12,}.*)*)", alerts, re.MULTILINE)
+
+    assert len(expressions) > 20
+    used = {name for one in expressions for name in EXPRESSION_NAME.findall(one)}
+    assert used - known == set()

@@ -1,0 +1,70 @@
+"""Whose turn it is to get a sandbox."""
+
+from __future__ import annotations
+
+from sandboxd.open_queue import OpenQueue
+
+
+def queue(*waiting: tuple[str, int]) -> OpenQueue[tuple[str, int]]:
+    made: OpenQueue[tuple[str, int]] = OpenQueue()
+    for waiter in waiting:
+        made.join(waiter[0], waiter)
+    return made
+
+
+def drained(waiting: OpenQueue[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [waiting.pop() for _ in range(len(waiting))]
+
+
+def test_openers_of_one_user_are_served_in_their_order() -> None:
+    """First come, first served."""
+    assert drained(queue(("a", 1), ("a", 2), ("a", 3))) == [("a", 1), ("a", 2), ("a", 3)]
+
+
+def test_users_take_turns() -> None:
+    """However many openers one user has, another's first is served after one of them."""
+    order = drained(queue(("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1), ("b", 2)))
+    assert order == [("a", 1), ("b", 1), ("c", 1), ("a", 2), ("b", 2), ("a", 3)]
+
+
+def test_user_who_comes_back_is_not_served_before_those_who_wait() -> None:
+    """A user who was just served and joins again does not get ahead."""
+    waiting = queue(("a", 1), ("b", 1), ("c", 1))
+    assert waiting.pop() == ("a", 1)
+    waiting.join("a", ("a", 2))
+    assert drained(waiting) == [("b", 1), ("c", 1), ("a", 2)]
+
+
+def test_opener_that_gave_up_has_no_turn() -> None:
+    """Leaving takes out that one only, and leaving twice is nothing."""
+    waiting = queue(("a", 1), ("a", 2), ("b", 1))
+    for _ in range(2):
+        waiting.leave("a", ("a", 1))
+        waiting.leave("b", ("b", 1))
+    assert (len(waiting), waiting.next) == (1, ("a", 2))
+    assert drained(waiting) == [("a", 2)]
+    assert waiting.next is None
+
+
+def test_user_with_the_most_gives_way_to_one_with_fewer() -> None:
+    """The newest of the user with the most goes, until the newcomer would have as many."""
+    waiting = queue(*(("a", number) for number in range(4)), ("b", 1))
+    assert waiting.give_way("c") == ("a", 3)
+    waiting.join("c", ("c", 1))
+    assert waiting.give_way("c") == ("a", 2)
+    waiting.join("c", ("c", 2))
+    assert waiting.give_way("c") is None, "a has two, c would have three"
+    assert waiting.give_way("a") is None
+    assert drained(waiting) == [("a", 0), ("b", 1), ("c", 1), ("a", 1), ("c", 2)]
+
+
+def test_nobody_gives_way_in_an_empty_queue() -> None:
+    """Where nobody waits there is nobody to take out."""
+    assert queue().give_way("a") is None
+
+
+def test_whoever_goes_first_is_served_next() -> None:
+    """One that has just given up a sandbox to get another is before all, also of its own user."""
+    waiting = queue(("a", 1), ("b", 1))
+    waiting.go_first("b", ("b", 0))
+    assert drained(waiting) == [("b", 0), ("a", 1), ("b", 1)]

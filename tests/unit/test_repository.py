@@ -25,6 +25,7 @@ IN_THE_ROOT = {
     "deploy",
     "docs",
     "environments",
+    "examples",
     "protos",
     "pyproject.toml",
     "sandboxd",

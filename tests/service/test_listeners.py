@@ -26,7 +26,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
-from sandboxd.cli import main
+from sandboxd.cli.program import program
 from sandboxd.daemon import Daemon
 from sandboxd.instance import StartRefused
 from sandboxd.service.reflection import SERVICE_V1
@@ -193,7 +193,7 @@ async def test_commands_use_the_token_of_the_environment(
 
     async def sandboxd(*words: str, token: str) -> Result:
         environment = {"SANDBOXD_CONFIG": os.devnull, "SANDBOXD_TOKEN": token}
-        return await asyncio.to_thread(CliRunner().invoke, main, words, env=environment)
+        return await asyncio.to_thread(CliRunner().invoke, program, words, env=environment)
 
     for command in (("doctor", "--json"), ("selfcheck", "--no-session")):
         told = await sandboxd(*command, *socket, token=TOKEN)

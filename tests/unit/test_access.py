@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from sandboxd.access import HOST, Access, Caller, RateLimit, Scope, TokensInvalid, current_caller
 from sandboxd.access.token_file import hash_of, line, new_token, parse
-from sandboxd.cli import main
+from sandboxd.cli.program import program
 from sandboxd.errors import CallNotPermitted, TooManyRequests
 
 ADA = Caller(name="ci", scope=Scope.USER, user_id="ada")
@@ -239,7 +239,7 @@ def test_rate_of_0_is_no_limit() -> None:
 )
 def test_created_token_fits_its_line(words: list[str], caller: Caller, file: Path) -> None:
     """The line, appended to the file, lets in who has the token."""
-    made = CliRunner().invoke(main, ["token", "create", *words, "--name", "n", "--json"])
+    made = CliRunner().invoke(program, ["token", "create", *words, "--name", "n", "--json"])
     document = json.loads(made.output)
     file.write_text(document["line"])
 
@@ -248,7 +248,7 @@ def test_created_token_fits_its_line(words: list[str], caller: Caller, file: Pat
 
 def test_created_token_is_shown_once_and_its_line_without_it() -> None:
     """For people: the token, then the line; every call makes another."""
-    first, second = (CliRunner().invoke(main, ["token", "create", "--admin"]) for _ in range(2))
+    first, second = (CliRunner().invoke(program, ["token", "create", "--admin"]) for _ in range(2))
     _, token, _, _, entry = first.output.splitlines()
 
     assert hash_of(token) in entry
@@ -258,9 +258,9 @@ def test_created_token_is_shown_once_and_its_line_without_it() -> None:
 def test_check_of_a_token_file_tells_what_a_reload_would(file: Path) -> None:
     """Before the signal is sent, and with an exit code."""
     file.write_text(f"ci user:ada sha256:{HASH}\n")
-    good = CliRunner().invoke(main, ["token", "check", str(file)])
+    good = CliRunner().invoke(program, ["token", "check", str(file)])
     file.write_text("nonsense\n")
-    bad = CliRunner().invoke(main, ["token", "check", str(file)])
+    bad = CliRunner().invoke(program, ["token", "check", str(file)])
 
     assert (good.exit_code, good.output) == (0, f"ok: {file}, 1 callers\n")
     assert bad.exit_code == 1
@@ -274,12 +274,12 @@ def test_check_of_a_token_file_tells_what_a_reload_would(file: Path) -> None:
 )
 def test_token_without_a_clear_scope_is_not_made(words: list[str]) -> None:
     """Nothing is guessed about rights."""
-    assert CliRunner().invoke(main, ["token", "create", *words]).exit_code == 2
+    assert CliRunner().invoke(program, ["token", "create", *words]).exit_code == 2
 
 
 def test_token_needs_a_plain_name() -> None:
     """A name with a space would be two words of the line."""
-    made = CliRunner().invoke(main, ["token", "create", "--admin", "--name", "a b"])
+    made = CliRunner().invoke(program, ["token", "create", "--admin", "--name", "a b"])
 
     assert made.exit_code == 2
     assert "letters, digits" in made.output

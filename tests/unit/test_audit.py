@@ -21,7 +21,7 @@ from sandboxd.audit import log as log_module
 from sandboxd.audit.chain import GENESIS, Head
 from sandboxd.audit.check import check, entries
 from sandboxd.audit.files import audit_files
-from sandboxd.cli import main
+from sandboxd.cli.program import program
 
 ODD_TEXT = 'a"b\\c\n\u2028\u00e9\U0001f600'
 
@@ -320,7 +320,7 @@ def test_verify_command_tells_by_its_exit_code(written: Path, tmp_path: Path) ->
     head = check(directory).head
 
     def verify(*options: str) -> Any:
-        return CliRunner().invoke(main, ["audit", "verify", "--state-dir", str(state), *options])
+        return CliRunner().invoke(program, ["audit", "verify", "--state-dir", str(state), *options])
 
     whole = verify("--expect", f"{head.sequence}:{head.hash}")
     assert (whole.exit_code, whole.output.startswith("whole: 5 lines")) == (0, True), whole.output
@@ -328,7 +328,7 @@ def test_verify_command_tells_by_its_exit_code(written: Path, tmp_path: Path) ->
     assert verify().exit_code == 1
     assert "PROBLEM" in verify().output
     assert verify("--expect", "nonsense").exit_code == 2
-    missing = CliRunner().invoke(main, ["audit", "verify", "--state-dir", str(state / "no")])
+    missing = CliRunner().invoke(program, ["audit", "verify", "--state-dir", str(state / "no")])
     assert (missing.exit_code, "no audit log" in missing.output) == (1, True)
 
 
@@ -339,7 +339,7 @@ def test_commands_find_the_log_by_the_settings(
     with a_log(tmp_path / "audit") as log:
         tell(log, 1)
     monkeypatch.setenv("SANDBOXD_STATE_DIR", str(tmp_path))
-    result = CliRunner().invoke(main, ["audit", "verify"])
+    result = CliRunner().invoke(program, ["audit", "verify"])
     assert (result.exit_code, result.output.startswith("whole: 1 lines")) == (0, True)
 
 
@@ -351,7 +351,9 @@ def test_show_command_selects(tmp_path: Path) -> None:
         log.tell(lambda: {"action": "session.ended", "user": "bob", "session": "s2"})
 
     def show(*options: str) -> list[str]:
-        result = CliRunner().invoke(main, ["audit", "show", "--state-dir", str(tmp_path), *options])
+        result = CliRunner().invoke(
+            program, ["audit", "show", "--state-dir", str(tmp_path), *options]
+        )
         assert result.exit_code == 0, result.output
         return result.output.splitlines()
 

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from sandboxd.cli import main
+from sandboxd.cli.program import program
 from sandboxd.config import Config
 from sandboxd.config.catalogue import SETTINGS, Kind
 
@@ -26,7 +26,7 @@ def sandboxd(monkeypatch: pytest.MonkeyPatch) -> Sandboxd:
 
     def call(*words: str, **environment: str) -> Result:
         settings = {"SANDBOXD_CONFIG": os.devnull, **environment}
-        return CliRunner().invoke(main, words, env=settings)
+        return CliRunner().invoke(program, words, env=settings)
 
     return call
 
@@ -120,7 +120,8 @@ def test_get_prints_one_value(sandboxd: Sandboxd) -> None:
 
 def test_serve_has_a_flag_for_every_setting() -> None:
     """None is forgotten, and each has its help."""
-    command = main.commands["serve"]
+    command = program.get_command(click.Context(program), "serve")
+    assert command is not None
     with click.Context(command) as context:
         text = " ".join(command.get_help(context).split())
     for setting in SETTINGS.values():

@@ -85,7 +85,7 @@ class Files:
 
     async def write(self, path: str, data: bytes) -> None:
         async def parts() -> AsyncIterator[pb.UploadFileRequest]:
-            header = pb.UploadHeader(session_id=self._session, path=path)
+            header = pb.UploadHeader(session_id=self._session, path=path, size_bytes=len(data))
             yield pb.UploadFileRequest(header=header)
             yield pb.UploadFileRequest(chunk=data)
 
@@ -103,6 +103,10 @@ class Files:
                 yield pb.UploadTarRequest(chunk=archive[begin : begin + CHUNK])
 
         await self._stub.UploadTar(parts())
+
+    async def remove(self, path: str) -> None:
+        request = pb.RemoveFileRequest(session_id=self._session, path=path, recursive=True)
+        await self._stub.RemoveFile(request)
 
     async def pack(self, path: str) -> int:
         request = pb.DownloadTarRequest(session_id=self._session, path=path)
@@ -159,10 +163,10 @@ async def small_calls(
     source, target = directory / "megabyte", directory / "back"
     source.write_bytes(os.urandom(MEGABYTE))
     session = await daemon.client.open("small calls")
-    await daemon.client.run(session, f"cd outputs; for i in $(seq {LISTED}); do echo >f$i; done")
     other = await daemon.client.open("small calls, another")
     async with aio.insecure_channel(daemon.unix_target) as channel:
         listed, moved = Files(channel, session), Files(channel, other)
+        await listed.unpack(_archive(LISTED), "outputs")
         await moved.upload(source, "f")
         contestants = [
             Contestant(name="UploadFile, 1 MB", call=lambda: moved.upload(source, "f")),
@@ -184,10 +188,10 @@ async def trees(daemon: Daemon, *, one_by_one: int) -> tuple[Group, float]:
     session = await daemon.client.open("trees")
     async with aio.insecure_channel(daemon.unix_target) as channel:
         files = Files(channel, session)
-        archive = _archive()
+        archive = _archive(SMALL)
         up = await _seconds(lambda: files.unpack(archive, "tree"))
         down = await _seconds(lambda: files.pack("tree"))
-        await daemon.client.run(session, "rm -r tree")
+        await files.remove("tree")
         scale = SMALL / one_by_one
         single_up = scale * await _seconds(lambda: _write_all(files, one_by_one))
         single_down = scale * await _seconds(lambda: _read_all(files, one_by_one))
@@ -217,10 +221,10 @@ async def _seconds(work: Callable[[], Awaitable[object]]) -> float:
     return time.perf_counter() - began
 
 
-def _archive() -> bytes:
+def _archive(count: int) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for number in range(SMALL):
+        for number in range(count):
             member = tarfile.TarInfo(f"f{number}")
             member.size = 8
             tar.addfile(member, io.BytesIO(b"content\n"))

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import compileall
-import ctypes
-import fcntl
-import hashlib
 import os
-import resource
-import secrets
-import shutil
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from py_compile import PycInvalidationMode
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,7 +23,9 @@ from sandboxd.examination import Examiner
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_shelf import ExecHouse, ShelfSettings
 from sandboxd.files import FileSettings
+from sandboxd.guest_install import install_guest
 from sandboxd.history import History
+from sandboxd.instance import StartRefused, claim
 from sandboxd.isolation import cgroups, seccomp
 from sandboxd.isolation import facts as host_facts
 from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable, ProofWithoutSpace
@@ -41,9 +34,7 @@ from sandboxd.isolation.layout import Layout
 from sandboxd.isolation.report import Measures, Protection, assess
 from sandboxd.isolation.uids import UidRange
 from sandboxd.journal import DAEMON, Journal, KeptJournal
-from sandboxd.loop_watch import LoopWatch
 from sandboxd.metrics import Figures, MetricsServer, PortInUse
-from sandboxd.notify import ServiceManager
 from sandboxd.policy import OPEN, STRICT, CommandChecker, InvalidPolicy, load
 from sandboxd.pool import DEFAULT_ENVIRONMENT, PoolSettings, WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
@@ -59,26 +50,14 @@ from sandboxd.service.session_service import SessionServicer
 from sandboxd.sessions import Adopted, Sessions, SessionSettings, belongings_of
 from sandboxd.spool import SpoolBudget, SpoolSettings
 from sandboxd.statistics import Statistics
-from sandboxd.tasks import Tasks
-from sandboxd.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from sandboxd.traces import Traces
 
 log = structlog.get_logger()
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""From malloc.h."""
-
-MAX_SOCKET_PATH = 107
-"""What the kernel takes as the path of a unix socket."""
 ENGINE_SECONDS = 45.0
 """How long a start with sessions to adopt waits for the engine. Guests wait longer for us."""
-LINK_PATH_LENGTH = len("/links/0123456789abcdef/guest.sock")
-
-
-class StartRefused(Exception):
-    """The daemon cannot start; the text says why and what to do."""
 
 
 class Daemon:
@@ -103,7 +82,8 @@ class Daemon:
         self.metrics = metrics
         self.registry = registry
         self.reloads = Reloads()
-        self.reloads.add("keys", partial(asyncio.to_thread, keyring.reload))
+        self.reloads.add("tokens", partial(asyncio.to_thread, keyring.reload_tokens))
+        self.reloads.add("certificates", partial(asyncio.to_thread, keyring.reload_certificates))
 
     @property
     def status(self) -> str:
@@ -131,7 +111,7 @@ async def running(
     async with AsyncExitStack() as stack:
         checker = _command_checker(config)
         keyring = _open_keyring(config)
-        instance = _claim_instance(config, stack)
+        instance = claim(config, stack)
         if engine is None:
             engine = DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
         stack.push_async_callback(engine.aclose)
@@ -207,52 +187,6 @@ async def running(
         yield Daemon(config, pool, sessions, server, journal, metrics, keyring, registry)
         log.info("daemon.stopping")
     log.info("daemon.stopped")
-
-
-async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
-    """Run a daemon until SIGTERM or SIGINT; SIGHUP reads again what can be, tokens for example."""
-    _keep_freed_memory()
-    _allow_open_files()
-    manager = ServiceManager.of(os.environ)
-    stop, hang_up = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, hang_up.set)
-    with LoopWatch():
-        async with _attended(manager) as watchdog, running(config) as daemon:
-            on_ready(daemon)
-            manager.ready()
-            with watchdog.over(check=daemon.registry.ping, status=lambda: daemon.status):
-                while not await _first_of(stop, hang_up):
-                    hang_up.clear()
-                    manager.reloading()
-                    await daemon.reloads.run()
-                    manager.ready()
-            manager.stopping()
-
-
-@asynccontextmanager
-async def _attended(manager: ServiceManager) -> AsyncIterator[Watchdog]:
-    """The service manager hears that we live, also while we start and stop."""
-    watchdog, tasks = Watchdog(manager), Tasks()
-    tasks.spawn(watchdog.keep_telling(), "watchdog")
-    try:
-        yield watchdog
-    finally:
-        tasks.cancel("watchdog")
-        await tasks.finish()
-
-
-async def _first_of(stop: asyncio.Event, other: asyncio.Event) -> bool:
-    """Wait for one of them; whether it is time to stop."""
-    waits = [asyncio.ensure_future(event.wait()) for event in (stop, other)]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-    return stop.is_set()
 
 
 async def _adopt(
@@ -469,65 +403,6 @@ async def _open_registry(path: Path) -> SqliteRegistry:
         ) from error
 
 
-def _keep_freed_memory() -> None:
-    """Let the allocator reuse large buffers.
-
-    As glibc is set, one of over 128 KiB comes from the kernel page by page and goes back each time;
-    for a stream of output that costs several times as much as the copying.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
-
-
-def _allow_open_files() -> None:
-    """Take what the hard limit gives: services and shells often start with 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _claim_instance(config: Config, stack: AsyncExitStack) -> str:
-    """Lock the state directory for this process and return its lasting name."""
-    longest = max(len(str(config.api_socket)), len(str(config.run_dir)) + LINK_PATH_LENGTH)
-    if longest > MAX_SOCKET_PATH:
-        raise StartRefused(
-            f"{config.run_dir} is too long a path for sockets; set a shorter SANDBOXD_RUN_DIR"
-        )
-    _lock(config.state_dir, stack)
-    if config.run_dir != config.state_dir:
-        _lock(config.run_dir, stack)
-    name_file = config.state_dir / "instance"
-    if not name_file.exists() or not name_file.read_text():
-        fresh = name_file.with_suffix(".new")
-        fresh.write_text(secrets.token_hex(6))
-        fresh.rename(name_file)
-    return name_file.read_text()
-
-
-def _lock(directory: Path, stack: AsyncExitStack) -> None:
-    """Hold a directory until the stack unwinds."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise StartRefused(
-            f"cannot write to {directory} ({error.strerror}); run as root, or set "
-            "SANDBOXD_STATE_DIR and SANDBOXD_RUN_DIR to directories of your own"
-        ) from error
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StartRefused(
-            f"another sandboxd already runs on {directory}; stop it (./scripts/stop), or set "
-            "SANDBOXD_STATE_DIR, SANDBOXD_RUN_DIR and PORT for a second one"
-        ) from error
-    # Whoever finds the file locked reads from it whom to stop.
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-
-
 def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
     runtime_dir = config.runtime_dir
     if not (runtime_dir / "bin" / "python3.11").exists():
@@ -543,7 +418,7 @@ def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
         runtime=config.container_runtime,
         network_mode=config.docker_network_mode,
         runtime_dir=runtime_dir.resolve(),
-        guest_dir=_install_guest(config.state_dir),
+        guest_dir=install_guest(config.state_dir),
         links_dir=links_dir,
         projects_dir=config.state_dir / "projects",
         workspace_dir=config.workspace_dir,
@@ -560,30 +435,6 @@ def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
         max_open_files=config.max_open_files,
         grace_seconds=config.grace_seconds,
     )
-
-
-def _install_guest(state_dir: Path) -> Path:
-    """Copy the guest's source, compiled, to where sandboxes mount it from.
-
-    By content, so that running sandboxes keep the version they were started with; compiled, because
-    the mount is read-only and every start would compile it again.
-    """
-    source = Path(__file__).parent / "guest"
-    files = sorted(source.rglob("*.py"))
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-    target = state_dir / "guest" / digest
-    if not target.exists():
-        staging = target.with_suffix(f".{os.getpid()}")
-        staging.mkdir(parents=True, mode=0o755)
-        for file in files:
-            copy = staging / file.relative_to(source)
-            copy.parent.mkdir(exist_ok=True)
-            shutil.copyfile(file, copy)
-        compileall.compile_dir(
-            staging, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
-        )
-        staging.rename(target)
-    return target
 
 
 def _pool_settings(config: Config) -> PoolSettings:

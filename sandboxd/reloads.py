@@ -37,6 +37,6 @@ class Reloads:
             async with asyncio.timeout(RELOAD_SECONDS):
                 await self._parts[name]()
         except Exception as error:
-            log.error("part.not_reloaded", part=name, exc_info=error)
+            log.error("part.not_reloaded", part=name, error=str(error), exc_info=error)
             return False
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from sandboxd.engine.contract import (
     ImageId,
     TmpfsMount,
 )
-from sandboxd.errors import EngineFailed, ImageNotFound, SandboxdError
+from sandboxd.errors import DiskSpaceLow, EngineFailed, ImageNotFound, SandboxdError
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation import accounts, open_files, terminals
 from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
@@ -288,6 +289,8 @@ class SandboxMaker:
             if isinstance(error, ImageNotFound):
                 self._image = None  # the next start takes what has the name by then
                 raise ImageNotFound(self._settings.image) from error
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise DiskSpaceLow(0, 0) from error
             if isinstance(error, OSError | LinkClosed):  # a TimeoutError is an OSError
                 raise EngineFailed(
                     "A sandbox was started but its guest did not answer; see the daemon's log.",

@@ -196,6 +196,7 @@ class Sessions:
         self._unsaved: set[str] = set()
         self._is_saving = False
         self._leaving = asyncio.Event()
+        self._farewells: dict[Session, asyncio.TimerHandle] = {}
         self._draining = False
 
     async def __aenter__(self) -> Sessions:
@@ -246,8 +247,11 @@ class Sessions:
         self._tasks.cancel("sessions-expiry")
         self._leaving.set()
         await self._tasks.finish()
+        # Or these would write and delete later, where the process goes on.
+        for session in tuple(self._farewells):
+            self._forget_execs(session)
         for session in self._sessions.values():
-            session.execs.close()  # or it would write later, where the process goes on
+            session.execs.close()
 
     def drain(self) -> None:
         """Take no new sessions and no new commands."""
@@ -529,7 +533,7 @@ class Sessions:
             self._tasks.spawn(self._registry.save(session.record), "session-save")
             raise
         self._pool.discard(Belongings(disk=kept.disk))
-        _say_farewell(session)
+        self._say_farewell(session)
         fresh = self._install(record, sandbox)
         self.house.journal.on_reset(record)
         log.info("session.reset", session_id=session.id, incarnation=record.incarnation)
@@ -629,11 +633,20 @@ class Sessions:
         if session_id in self._unsaved and not await self._save_end(session_id):
             self._save_ends()
 
+    def _say_farewell(self, session: Session) -> None:
+        """Forget the execs of an ended session. Not at once: whoever reads hears the end first."""
+        loop = asyncio.get_running_loop()
+        self._farewells[session] = loop.call_later(FAREWELL_SECONDS, self._forget_execs, session)
+
+    def _forget_execs(self, session: Session) -> None:
+        self._farewells.pop(session).cancel()
+        session.execs.delete()
+
     def _end(self, session: Session, state: SessionState, why: str) -> None:
         """End a session. Its files stay if its sandbox was lost: it may be opened again."""
         self._stop(session, state, why)
         if state != SessionState.LOST:
-            _say_farewell(session)
+            self._say_farewell(session)
         self._unsaved.add(session.id)
         self._save_ends()
         self.house.journal.on_session_ended(session.record)
@@ -838,11 +851,6 @@ def _check_active(session: Session) -> None:
 def _check_open(session: Session) -> None:
     if session.record.state == SessionState.CLOSED:
         raise SessionClosed(session.id)
-
-
-def _say_farewell(session: Session) -> None:
-    """Forget the execs of an ended session. Not at once: whoever reads hears the end first."""
-    asyncio.get_running_loop().call_later(FAREWELL_SECONDS, session.execs.delete)
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:

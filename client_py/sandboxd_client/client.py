@@ -267,8 +267,11 @@ class AsyncSandboxClient:
         thread_id: str = "",
         state: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        with_usage: bool = False,
     ) -> Sequence[SessionInfo]:
         """Sessions of the daemon, oldest first, by user, thread, state (`active`, ...) or labels.
+
+        With `with_usage` each tells what it uses now.
 
         Example:
             for session in await client.list_sessions(state="active"):
@@ -276,7 +279,10 @@ class AsyncSandboxClient:
         """
         connection = await self._connected()
         request = pb.ListSessionsRequest(
-            user_id=user_id, thread_id=thread_id, metadata=metadata or {}
+            user_id=user_id,
+            thread_id=thread_id,
+            metadata=metadata or {},
+            with_usage=with_usage,
         )
         if state is not None:
             request.state = session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}")

@@ -93,7 +93,9 @@ class LocalTransport:
                             response = await anext(responses)
                         except StopAsyncIteration:
                             return
-                yield response
+                # Where it saves a copy, a handler gives what would go over the wire.
+                is_packed = isinstance(response, bytes)
+                yield method.response.FromString(response) if is_packed else response
         finally:
             await responses.aclose()
 
@@ -127,7 +129,8 @@ async def daemon_in_process(settings: Mapping[str, object]) -> AsyncIterator[Dae
     """A daemon as the environment and these settings say, without listeners."""
     try:
         from sandboxd.config import ConfigInvalid
-        from sandboxd.daemon import StartRefused, running
+        from sandboxd.daemon import running
+        from sandboxd.instance import StartRefused
     except ImportError as error:
         raise LocalModeError(
             f"local mode needs the daemon ({error}); install sandboxd[daemon], or use "

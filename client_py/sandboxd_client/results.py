@@ -67,6 +67,8 @@ class SessionInfo(Result):
     running_execs: int
     end_reason: str
     limits: session_pb2.SessionLimits
+    usage: session_pb2.SessionUsage | None
+    """What its commands use now; None where that was not asked for, or cannot be told."""
 
     @classmethod
     def of(
@@ -89,6 +91,7 @@ class SessionInfo(Result):
         info.running_execs = session.running_execs
         info.end_reason = session.end_reason
         info.limits = session.limits
+        info.usage = session.usage if session.HasField("usage") else None
         return info
 
 

@@ -1158,8 +1158,11 @@ class SandboxClient:
         thread_id: str = "",
         state: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        with_usage: bool = False,
     ) -> Sequence[SessionInfo]:
         """Sessions of the daemon, oldest first, by user, thread, state (`active`, ...) or labels.
+
+        With `with_usage` each tells what it uses now.
 
         Example:
             for session in client.list_sessions(state="active"):
@@ -1167,7 +1170,11 @@ class SandboxClient:
         """
         return portal.call(
             self._inner.list_sessions(
-                user_id=user_id, thread_id=thread_id, state=state, metadata=metadata
+                user_id=user_id,
+                thread_id=thread_id,
+                state=state,
+                metadata=metadata,
+                with_usage=with_usage,
             )
         )
 

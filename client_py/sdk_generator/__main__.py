@@ -8,13 +8,15 @@ from pathlib import Path
 from sdk_generator import reference, sync_face
 
 ROOT = Path(__file__).parents[2]
-SYNC_FACE = ROOT / "client_py" / "sandboxd_client" / "sync.py"
+PACKAGE = ROOT / "client_py" / "sandboxd_client"
+SYNC_FACE = PACKAGE / "sync.py"
+TOOLS_FACE = PACKAGE / "integrations" / "bash_tool_sync.py"
 REFERENCE = ROOT / "docs" / "sdk.md"
 
 
 def main() -> int:
-    face = sync_face.generated()
-    derived = {SYNC_FACE: face, REFERENCE: reference.generated(face)}
+    face, tools = sync_face.generated(), sync_face.generated_tools()
+    derived = {SYNC_FACE: face, TOOLS_FACE: tools, REFERENCE: reference.generated(face, tools)}
     stale = [path for path, text in derived.items() if _content(path) != text]
     if "--check" not in sys.argv:
         for path in stale:

@@ -12,13 +12,11 @@ from pathlib import Path
 
 import click
 
+from sandboxd.config.template import template
+
 UNIT = "sandboxd.service"
 UNIT_PATH = Path("etc/systemd/system") / UNIT
 SETTINGS_PATH = Path("etc/sandboxd/config.toml")
-SETTINGS = """\
-# Settings of sandboxd. What is not set here has its default; the environment and the command line
-# go before this file.
-"""
 SYSTEMCTL_SECONDS = 60.0
 STOP_SECONDS = 120.0
 """More than the unit gives the daemon to stop."""
@@ -46,8 +44,8 @@ _PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
 def install_service(dry_run: bool, now: bool, uninstall: bool, program: Path, root: Path) -> None:
     """Install the daemon as a service of systemd, from this very environment.
 
-    Writes the unit and, if there is none, an empty settings file; enables it. Doing it again
-    changes only what is different.
+    Writes the unit and, if there is none, a settings file with the defaults; enables it. Doing it
+    again changes only what is different.
     """
     steps = _Steps(root, is_dry=dry_run)
     try:
@@ -74,7 +72,8 @@ def _install(steps: _Steps, unit: str, *, start: bool) -> None:
         click.echo(unit)
     is_new_unit = steps.write(UNIT_PATH, unit, mode=0o644)
     if not steps.exists(SETTINGS_PATH):
-        steps.write(SETTINGS_PATH, SETTINGS, mode=0o640)
+        # Tokens are to be kept beside it.
+        steps.write(SETTINGS_PATH, template(), mode=0o640, directory_mode=0o750)
     if is_new_unit and steps.is_live:
         steps.systemctl("daemon-reload")
     steps.systemctl("enable", UNIT)
@@ -112,7 +111,7 @@ class _Steps:
     def exists(self, path: Path) -> bool:
         return (self._root / path).exists()
 
-    def write(self, path: Path, text: str, *, mode: int) -> bool:
+    def write(self, path: Path, text: str, *, mode: int, directory_mode: int = 0o755) -> bool:
         """Write a file whole or not at all; False if it is as it should be."""
         target = self._root / path
         if target.exists() and target.read_text() == text:
@@ -120,7 +119,7 @@ class _Steps:
             return False
         click.echo(f"write /{path}")
         if not self.is_dry:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(mode=directory_mode, parents=True, exist_ok=True)
             unfinished = target.with_name(f".{target.name}.{os.getpid()}")
             unfinished.write_text(text)
             unfinished.chmod(mode)

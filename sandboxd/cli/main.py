@@ -19,9 +19,10 @@ from sandboxd.cli.install_service import install_service
 from sandboxd.cli.selfcheck import selfcheck
 from sandboxd.cli.settings import SettingsCommand, config_option, load_or_exit
 from sandboxd.cli.token import token
-from sandboxd.daemon import Daemon, StartRefused
-from sandboxd.daemon import serve as serve_daemon
+from sandboxd.daemon import Daemon
+from sandboxd.instance import StartRefused
 from sandboxd.service.server import AddressInUse
+from sandboxd.serving import serve as serve_daemon
 
 log = structlog.get_logger()
 

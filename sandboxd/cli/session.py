@@ -12,6 +12,7 @@ from sandboxd.cli.failure import call
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
 from sandboxd_client import SessionInfo
 from sandboxd_client.session import close_session
+from sandboxd_proto.v1.session_pb2 import SessionUsage
 
 STATES = ("active", "expired", "lost", "closed")
 HEADER = ("SESSION", "USER", "THREAD", "STATE", "RUN", "INC", "AGE", "EXPIRES")
@@ -184,6 +185,17 @@ def document(info: SessionInfo) -> Mapping[str, Any]:
             "default_exec_timeout_seconds": info.limits.default_exec_timeout.seconds,
             "max_exec_timeout_seconds": info.limits.max_exec_timeout.seconds,
         },
+        "usage": None if info.usage is None else _usage(info.usage),
+    }
+
+
+def _usage(usage: SessionUsage) -> Mapping[str, Any]:
+    return {
+        "memory_bytes": usage.memory_bytes,
+        "cpu_seconds": usage.cpu_time.seconds + usage.cpu_time.nanos / 1e9,
+        "processes": usage.processes,
+        "workspace_bytes": usage.workspace_bytes,
+        "workspace_files": usage.workspace_files,
     }
 
 
@@ -206,6 +218,11 @@ def _facts(info: SessionInfo) -> dict[str, str]:
             f"{limits.default_exec_timeout.seconds} s per command unless it asks for more"
         ),
     }
+    if info.usage is not None:
+        facts["uses"] = (
+            f"{table.size(info.usage.memory_bytes)} memory, {info.usage.processes} processes, "
+            f"{table.size(info.usage.workspace_bytes)} and {info.usage.workspace_files} files"
+        )
     if info.state == "active":
         facts["expires"] = f"{info.expires_at} (in {table.until(info.expires_at)})"
     if labels:

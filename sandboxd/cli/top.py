@@ -6,19 +6,23 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import click
 
 from sandboxd.cli import keyboard, table
 from sandboxd.cli.failure import call
-from sandboxd.cli.session import HEADER, row
 from sandboxd.cli.status import summary
 from sandboxd.cli.target import Target, target_options
 from sandboxd_client import AsyncSandboxClient, SessionInfo
 from sandboxd_proto.v1.admin_service_pb2 import GetStatusResponse
 
+HEADER = ("SESSION", "USER", "THREAD", "RUN", "CPU", "MEM", "PROCS", "DISK", "AGE", "EXPIRES")
+RATE_SECONDS = 0.5
+"""Between the two looks that a rate takes."""
 OTHER_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END_OF_LINE, TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -42,19 +46,22 @@ def command(once: bool, interval: float, target: Target) -> None:
 
 async def _watch(target: Target, interval: float, *, is_once: bool) -> None:
     async with target.client() as client:
+        view = View(client)
         if is_once:
-            click.echo("\n".join(await _look(client, table.width())))
+            await view.look()
+            await asyncio.sleep(RATE_SECONDS)
+            click.echo("\n".join(view.lines(await view.look(), table.width())))
             return
         with keyboard.single_keys() if keyboard.is_terminal() else nullcontext():
             sys.stdout.write(OTHER_SCREEN)
             try:
-                await _refresh(client, interval)
+                await _refresh(view, interval)
             finally:
                 sys.stdout.write(FIRST_SCREEN)
                 sys.stdout.flush()
 
 
-async def _refresh(client: AsyncSandboxClient, interval: float) -> None:
+async def _refresh(view: View, interval: float) -> None:
     loop = asyncio.get_running_loop()
     quits = asyncio.Event()
 
@@ -67,7 +74,7 @@ async def _refresh(client: AsyncSandboxClient, interval: float) -> None:
     try:
         while not quits.is_set():
             size = shutil.get_terminal_size()
-            lines = (await _look(client, size.columns))[: size.lines - 1]
+            lines = view.lines(await view.look(), size.columns)[: size.lines - 1]
             sys.stdout.write(HOME + "".join(f"{line}{TO_END_OF_LINE}\n" for line in lines) + TO_END)
             sys.stdout.flush()
             try:
@@ -79,17 +86,76 @@ async def _refresh(client: AsyncSandboxClient, interval: float) -> None:
         loop.remove_reader(keyboard.STDIN)
 
 
-async def _look(client: AsyncSandboxClient, columns: int | None) -> list[str]:
-    status, sessions = await asyncio.gather(
-        client.server_status(), client.list_sessions(state="active")
+class Look(NamedTuple):
+    """The daemon and its sessions at one moment."""
+
+    moment: float
+    status: GetStatusResponse
+    sessions: Sequence[SessionInfo]
+    rates: Mapping[str, float]
+    """By session: processor time per second since the look before; not for one that is new."""
+
+
+class View:
+    """Looks again and again, and reckons what happened in between."""
+
+    def __init__(self, client: AsyncSandboxClient) -> None:
+        self._client = client
+        self._before: Look | None = None
+
+    async def look(self) -> Look:
+        status, sessions = await asyncio.gather(
+            self._client.server_status(),
+            self._client.list_sessions(state="active", with_usage=True),
+        )
+        moment = time.monotonic()
+        look = Look(moment, status, sessions, self._rates(moment, sessions))
+        self._before = look
+        return look
+
+    def _rates(self, moment: float, sessions: Sequence[SessionInfo]) -> Mapping[str, float]:
+        before = self._before
+        if before is None:
+            return {}
+        known = {(one.session_id, one.incarnation): one for one in before.sessions}
+        rates = {}
+        for one in sessions:
+            earlier = known.get((one.session_id, one.incarnation))
+            if earlier is not None and earlier.usage is not None and one.usage is not None:
+                spent = _cpu_seconds(one) - _cpu_seconds(earlier)
+                rates[one.session_id] = max(0.0, spent) / max(moment - before.moment, 0.001)
+        return rates
+
+    @staticmethod
+    def lines(look: Look, columns: int | None) -> list[str]:
+        """The whole screen, the busiest sessions first."""
+
+        def order(one: SessionInfo) -> tuple[float, int, str]:
+            return -look.rates.get(one.session_id, 0.0), -one.running_execs, one.created_at
+
+        rows = [_row(one, look.rates) for one in sorted(look.sessions, key=order)]
+        head = [line if columns is None else line[:columns] for line in summary(look.status)]
+        return [*head, "", *table.lines(HEADER, rows, columns)]
+
+
+def _row(one: SessionInfo, rates: Mapping[str, float]) -> Sequence[object]:
+    used: tuple[object, ...] = ("-", "-", "-")
+    if one.usage is not None:
+        usage = one.usage
+        used = table.size(usage.memory_bytes), usage.processes, table.size(usage.workspace_bytes)
+    rate = rates.get(one.session_id)
+    return (
+        one.session_id,
+        one.user_id,
+        one.thread_id,
+        one.running_execs,
+        "-" if rate is None else f"{rate:.0%}",
+        *used,
+        table.since(one.created_at),
+        table.until(one.expires_at),
     )
-    return screen(status, sessions, columns)
 
 
-def screen(
-    status: GetStatusResponse, sessions: Sequence[SessionInfo], columns: int | None
-) -> list[str]:
-    """All lines of it."""
-    busiest = sorted(sessions, key=lambda one: (-one.running_execs, one.created_at))
-    head = [line if columns is None else line[:columns] for line in summary(status)]
-    return [*head, "", *table.lines(HEADER, map(row, busiest), columns)]
+def _cpu_seconds(one: SessionInfo) -> float:
+    assert one.usage is not None
+    return one.usage.cpu_time.seconds + one.usage.cpu_time.nanos / 1e9

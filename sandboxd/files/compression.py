@@ -14,7 +14,7 @@ from sandboxd.files.archive import Compression
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
-    from backports import zstd
+    import backports.zstd as zstd  # the other form is not always found by mypy
 
 PIECE = 1 << 20
 """However well something is packed, it is unpacked in pieces of this size."""

@@ -40,9 +40,9 @@ class FileDesk:
 
     async def arriving(self, messages: AsyncIterator[T]) -> AsyncIterator[T]:
         """What a caller sends, until the session ends."""
-        while True:
+        while not self._is_closed:
             try:
-                async with asyncio.timeout(0.0 if self._is_closed else None) as wait:
+                async with asyncio.timeout(None) as wait:
                     self._waits.add(wait)
                     try:
                         message = await anext(messages)
@@ -51,8 +51,9 @@ class FileDesk:
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                raise FileWorkInterrupted from None
+                break
             yield message
+        raise FileWorkInterrupted
 
     def close(self) -> None:
         """The session has ended."""

@@ -38,17 +38,14 @@ class Keyring:
         if config.is_on_network and self.certificates is None:
             log.warning("api.not_encrypted", host=config.host)
 
-    def reload(self) -> None:
-        """Read all files again; of those that cannot be used, what was read before holds."""
-        try:
-            if self.access is not None:
-                self.access.reload()
-                log.info("tokens.reloaded", count=len(self.access))
-        except TokensInvalid as error:
-            log.error("tokens.not_reloaded", file=str(self._tokens_file), error=str(error))
-        try:
-            if self.certificates is not None:
-                self.certificates.reload()
-                log.info("certificates.reloaded")
-        except CertificatesInvalid as error:
-            log.error("certificates.not_reloaded", error=str(error))
+    def reload_tokens(self) -> None:
+        """Read the file again; TokensInvalid if it cannot be used, and then what was read holds."""
+        if self.access is not None:
+            self.access.reload()
+            log.info("tokens.reloaded", count=len(self.access))
+
+    def reload_certificates(self) -> None:
+        """The same, or CertificatesInvalid."""
+        if self.certificates is not None:
+            self.certificates.reload()
+            log.info("certificates.reloaded")

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import inspect
 import os
 import re
 import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from sandboxd_client.integrations import BashTool, FilesInMemory
 from sandboxd_client.integrations.postgres_files import PostgresStore
 from tests.docker.daemon_process import DaemonProcess
 from tests.fakes.chat_model import ScriptedModel, calls, says
 from tests.integrations.postgres_cluster import running_cluster
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
+EXAMPLES = ROOT / "examples" / "agents"
 README = ROOT / "README.md"
 
 
@@ -92,3 +97,31 @@ def loaded(name: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses look there for their module
     spec.loader.exec_module(module)
     return module
+
+
+def examples_of_the_tool() -> Iterator[Any]:
+    """The class and each of its methods; every one has to have one."""
+    for name, member in {"BashTool": BashTool, **vars(BashTool)}.items():
+        if not name.startswith("_"):
+            _, _, example = (inspect.getdoc(member) or "").partition("Example:\n")
+            yield pytest.param(textwrap.dedent(example), id=name)
+
+
+@pytest.mark.parametrize("example", list(examples_of_the_tool()))
+def test_an_example_of_the_documentation_runs(
+    example: str,
+    shared_daemon: DaemonProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it stands there, in a conversation that has what it names."""
+    assert example.strip()
+    monkeypatch.setenv("SANDBOXD_URL", f"unix:{shared_daemon.socket}")
+    monkeypatch.chdir(tmp_path)
+    Path("report.csv").write_text("a,b\n")
+    with BashTool(files=FilesInMemory({"/logs/log.txt": "one\n"}), max_output_bytes=100) as bash:
+        result = bash.execute_bash_command(
+            "echo a,b > report.csv; seq 1000", user_id="ada", thread_id="42"
+        )
+        names = {"BashTool": BashTool, "FilesInMemory": FilesInMemory}
+        exec(compile(example, "example", "exec"), {**names, "bash": bash, "result": result})

@@ -238,12 +238,24 @@ async def test_names_from_a_sandbox_cannot_steer_the_terminal(
 
 
 async def test_top_is_live_on_a_terminal(sandboxd: CommandLine, session: str) -> None:
-    """It draws again by itself, q leaves it, and the screen is as before."""
+    """It draws again by itself with what each uses, q leaves it, and the screen is as before."""
     async with terminal(sandboxd, "top", "-d", "0.2", rows=40, columns=160) as screen:
-        await screen.shows(session)
-        exec_id = (await sandboxd("exec", "-d", session, "sleep 1000")).stdout.strip()
-        await screen.shows(f"{session}  cli   test_top_is_live_on_a_terminal  active  1")
+        await screen.shows(f"{session}  cli   test_top_is_live_on_a_terminal  0")
+        await sandboxd("exec", "-d", session, "while :; do :; done")
+        await screen.shows(f"{session}  cli   test_top_is_live_on_a_terminal  1")
+        await screen.shows("%")
         screen.type("q")
         await screen.shows("\x1b[?1049l")
         assert await screen.ends() == 0
-    assert exec_id
+
+    row = await busy_row(sandboxd, session)
+    assert row[4] not in ("-", "0%"), row
+    assert row[5].endswith(("K", "M"))
+    shown = (await sandboxd("session", "show", session, "--json")).document
+    assert shown["usage"]["processes"] >= 1
+    assert shown["usage"]["cpu_seconds"] > 0
+
+
+async def busy_row(sandboxd: CommandLine, session: str) -> list[str]:
+    told = (await sandboxd("top", "--once")).stdout.splitlines()
+    return next(line.split() for line in told if line.startswith(session))

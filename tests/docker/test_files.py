@@ -650,7 +650,8 @@ async def test_an_archive_is_much_faster_than_file_by_file(
     for number in range(20):
         await files.make_directory(f"d{number}")
     for number in range(ONE_BY_ONE):
-        await files.upload(f"d{number % 20}/f{number}", f"content {number}\n".encode())
+        content = f"content {number}\n".encode()
+        await files.upload(f"d{number % 20}/f{number}", content, size_bytes=len(content))
     for number in range(ONE_BY_ONE):
         await files.download(f"d{number % 20}/f{number}")
     one_by_one = (time.monotonic() - began) * SMALL_FILES / ONE_BY_ONE

@@ -96,7 +96,9 @@ class Machine:
 
     async def journal(self) -> str:
         """What the service has logged lately, and systemd about it."""
-        return (await self.attempt("journalctl", "-u", "sandboxd", "--no-pager", "-n", "500"))[1]
+        return (
+            await self.attempt("journalctl", "-u", "sandboxd", "-a", "--no-pager", "-n", "500")
+        )[1]
 
     async def service(self, name: str) -> str:
         """A property of the service."""
@@ -118,11 +120,12 @@ class Machine:
         namespaces = [os.readlink(f"{one}/ns/pid") for one in (process, f"/proc/{self.first_pid}")]
         return namespaces[0] == namespaces[1]
 
-    def write(self, path: str, text: str) -> None:
+    def write(self, path: str, text: str, *, mode: int = 0o644) -> None:
         """Write a file of the machine."""
         target = Path(f"/proc/{self.first_pid}/root{path}")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
+        target.chmod(mode)
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[Api]:

@@ -25,11 +25,13 @@ SETTINGS = f"""\
 CONTAINER_IMAGE={IMAGE}
 SANDBOXD_GUEST_RUNTIME={GUEST_RUNTIME}
 SANDBOXD_WORKSPACE_BACKEND=disk
+SANDBOXD_COMMAND_POLICY=open
 MAX_WORKSPACE_SIZE_MB=16
 POOL_SIZE=1
 MIN_POOL_SIZE=0
 HOST=
 """
+TOKENS = "/etc/sandboxd/tokens"
 WATCHDOG_SECONDS = 3
 SHELL = ["/bin/busybox", "sh", "-c"]
 COUNT = "i=0; until busybox test -e done; do echo $i; i=$((i + 1)); busybox sleep 0.02; done"
@@ -114,13 +116,56 @@ async def tells(machine: Machine, text: str) -> bool:
     return text in await machine.service("StatusText")
 
 
-async def test_reload_keeps_the_process_and_is_told(machine: Machine) -> None:
-    """`systemctl reload` ends when it is done, in the same process, and the log says what was."""
+async def test_reload_reads_a_new_token_in_the_same_process(machine: Machine) -> None:
+    """A token that was added is known after `systemctl reload`, without a restart; a file with a
+    mistake in it changes nothing."""
+    (first, first_line), (second, second_line) = [await new_token(machine) for _ in range(2)]
+    machine.write(TOKENS, f"{first_line}\n", mode=0o600)
+    needed = f"Environment=SANDBOXD_SOCKET_AUTH=token SANDBOXD_TOKENS_FILE={TOKENS}"
+    await set_unit(machine, needed)
+    await machine.run("systemctl", "restart", "sandboxd")
     before = await machine.service("MainPID")
-    await machine.run("systemctl", "reload", "sandboxd")
-    await eventually(lambda: is_service(machine, ActiveState="active", MainPID=before))
+    async with machine.api() as api:
+        await eventually(lambda: is_known(api, first))
+        assert not await is_known(api, second)
+        machine.write(TOKENS, f"{first_line}\n{second_line}\n", mode=0o600)
+        began = time.monotonic()
+        await machine.run("systemctl", "reload", "sandboxd")
+        await eventually(lambda: is_known(api, second))
+        print(f"reload: a new token known after {time.monotonic() - began:.2f} s")
+        await eventually(lambda: says(machine, "daemon.reloaded"))
+        machine.write(TOKENS, "this is no token\n", mode=0o600)
+        await machine.run("systemctl", "reload", "sandboxd")
+        await eventually(lambda: says(machine, "part.not_reloaded"))
+        assert await is_known(api, first)
+        assert await is_known(api, second)
+    assert await is_service(machine, ActiveState="active", MainPID=before)
+    await set_unit(machine, f"WatchdogSec={WATCHDOG_SECONDS}")
+    await machine.run("systemctl", "restart", "sandboxd")
 
-    assert "daemon.reloaded" in await machine.journal()
+
+async def new_token(machine: Machine) -> tuple[str, str]:
+    """A token, and the line that makes it known."""
+    said = (await machine.run(SANDBOXD, "token", "create", "--admin")).splitlines()
+    return next(line for line in said if line.startswith("sbx_")), said[-1]
+
+
+async def is_known(api: Api, token: str) -> bool:
+    try:
+        await api.admin.GetStatus(
+            admin_service_pb2.GetStatusRequest(),
+            metadata=[("authorization", f"Bearer {token}")],
+            timeout=10,
+        )
+    except grpc.aio.AioRpcError as error:
+        if error.code() not in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE):
+            raise
+        return False
+    return True
+
+
+async def says(machine: Machine, text: str) -> bool:
+    return text in await machine.journal()
 
 
 @pytest.mark.parametrize("how", ["stopped", "stalled"])

@@ -268,14 +268,18 @@ def test_a_command_that_comes_while_a_shell_is_moved_is_started(tmp_path: Path) 
     with guest(tmp_path, asks_to_place=True) as rig:
         rig.link.answers_place = False
         answered, second = rig.link.places, 0
-        first = rig.start("true")
+        first, has_new_shell = rig.start("true"), False
         while not second or not rig.channels[second].is_over:
             rig.link.read()
+            is_over = rig.channels[first].is_over
             if rig.link.places > answered:
                 answered = rig.link.places
-                if rig.channels[first].is_over and not second:
+                has_new_shell = not is_over
+                if is_over and not second:
                     second = rig.start("echo two")
                 rig.link.send(frames.encode(Kind.PLACED))
+            elif is_over and has_new_shell:  # the one that waits is still there
+                first, has_new_shell = rig.start("true"), False
 
         assert rig.channels[second].stdout == b"two\n"
 

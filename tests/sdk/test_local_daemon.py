@@ -80,6 +80,25 @@ async def test_deadline_is_kept(client: AsyncSandboxClient, transport: LocalTran
             await asyncio.sleep(0.01)
 
 
+async def test_closed_session_is_forgotten_before_the_daemon_has_ended(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """Nor is anything left to be deleted later."""
+    transport = LocalTransport(
+        lambda: running(config, engine=engine, maker=guests.maker, listen=False)
+    )
+    await transport.start()
+    client = AsyncSandboxClient(mode="local")
+    client._connection = Connection(transport, Timeouts())
+    await client.get_or_create_session("ada", "42")
+    await client.execute("echo hi")
+    await client.close_session()
+
+    await transport.aclose()
+
+    assert list((config.state_dir / "execs").iterdir()) == []
+
+
 async def test_what_has_ended_is_written_down_before_the_daemon_has(
     config: Config, engine: FakeEngine, guests: FakeGuests
 ) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from sandboxd.daemon import Daemon, StartRefused
+from sandboxd.daemon import Daemon
+from sandboxd.instance import StartRefused
 from sandboxd_proto.v1 import exec_pb2
 from tests.fakes.guest import FakeGuests
 from tests.service.client import Api, exec_request, refused

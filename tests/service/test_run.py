@@ -139,3 +139,16 @@ async def test_commands_at_once_are_limited(start_daemon: StartDaemon, guests: F
     assert "wait for one to end" in refusal.message
     assert len(guests.commands) == 2
     assert {answer.exit.reason for answer in answers} == {exec_pb2.EXIT_REASON_SESSION_CLOSED}
+
+
+@pytest.mark.parametrize("line", ["signal 25", "exit 153"])
+async def test_a_file_that_became_too_large_is_told(line: str, api: Api) -> None:
+    """A command that the kernel ended for that, or its shell's word for it, has a hint that says
+    what to do; other signals do not."""
+    told = (await api.run(await api.open_id(), line)).exit.hint
+    other = (await api.run(await api.open_id(), "signal 11")).exit.hint
+
+    assert "single file" in told
+    assert "smaller files" in told
+    assert "did not send" not in told
+    assert "did not send" in other

@@ -18,8 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from sandboxd.config import Config
-from sandboxd.daemon import Daemon, StartRefused, running
+from sandboxd.daemon import Daemon, running
 from sandboxd.guest.frames import Ending
+from sandboxd.instance import StartRefused
 from sandboxd.service.server import AddressInUse
 from sandboxd_proto.v1 import exec_pb2
 from tests.fakes.engine import FakeEngine

@@ -15,6 +15,7 @@ from sandboxd_proto.v1 import exec_pb2, exec_service_pb2, session_pb2
 from tests.docker.commands import close_session, exec_request, send_signal, start, wait
 from tests.docker.daemon_process import Api
 from tests.docker.test_lifecycle import get_session, open_session, reason
+from tests.service.file_client import FileClient
 
 T = TypeVar("T")
 
@@ -62,6 +63,7 @@ class Thread:
             (self._time_out, 1),
             (self._kill, 2),
             (self._several, 2),
+            (self._exchange, 4),
             (self._close, 2),
         ]
         actions, weights = zip(*choices, strict=True)
@@ -142,6 +144,17 @@ class Thread:
             if one is not None:
                 self._check(one.stdout.data == b"%d\n" % number, f"{one.stdout.data!r} of {number}")
 
+    async def _exchange(self, session_id: str) -> None:
+        """Upload a file and get it back."""
+        files, data = FileClient(self._api.files, session_id), self._chance.randbytes(200_000)
+        path = "outputs/exchanged"
+        try:
+            await self._patiently(lambda: files.upload(path, data))
+            found = await self._patiently(lambda: files.download(path))
+        except SandboxGone:
+            return
+        self._check(found == data, f"{len(found)} other bytes than were uploaded")
+
     async def _close(self, session_id: str) -> None:
         await self._patiently(lambda: close_session(self._api, session_id))
         state = (await self._patiently(lambda: get_session(self._api, session_id))).state
@@ -201,4 +214,4 @@ class SandboxGone(Exception):
 
 
 def _is_for_later(error: grpc.aio.AioRpcError) -> bool:
-    return error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and reason(error) == "POOL_EXHAUSTED"
+    return reason(error) in ("POOL_EXHAUSTED", "FILE_BUSY", "FILE_WORK_INTERRUPTED")

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from sandboxd_client.errors import (
     InvalidRequestError,
@@ -31,6 +31,7 @@ from sandboxd_client.integrations.tool_results import (
 )
 from sandboxd_client.integrations.virtual_files import (
     DigestedFiles,
+    FilesOf,
     VirtualFileError,
     VirtualFiles,
     name_in_workspace,
@@ -47,8 +48,6 @@ from sandboxd_client.results import (
 from sandboxd_client.sandbox import AsyncSandbox
 from sandboxd_client.settings import Mode, Timeouts
 
-FilesOf: TypeAlias = VirtualFiles | Callable[[Conversation], VirtualFiles]
-"""One file system for all, or the one of each conversation."""
 T = TypeVar("T")
 
 MAX_FILE_PATHS = 100
@@ -132,11 +131,20 @@ class AsyncBashTool:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Free the connection. Sessions stay open until they expire."""
+        """Free the connection. Sessions stay open until they expire.
+
+        Example:
+            bash = AsyncBashTool()
+            await bash.aclose()
+        """
         await self._sandboxes.aclose()
 
     def system_prompt(self) -> str:
-        """Text for the system prompt of an agent that has these tools."""
+        """Text for the system prompt of an agent that has these tools.
+
+        Example:
+            print(bash.system_prompt())
+        """
         return prompt.system_prompt(command_seconds=self._timeout)
 
     # --- what a model calls ---
@@ -191,8 +199,8 @@ class AsyncBashTool:
         """Copy a file of the sandbox to the virtual file system.
 
         Example:
-            await bash.download_sandbox_file(
-                "report.csv", "/data-exports/report.csv", user_id="ada", thread_id="42"
+            saved = await bash.download_sandbox_file(
+                "report.csv", "/data-exports/report-of-today.csv", user_id="ada", thread_id="42"
             )
         """
         conversation = Conversation(user_id, thread_id, runtime)
@@ -220,8 +228,8 @@ class AsyncBashTool:
         """A piece of the output of an earlier command, or its lines that match a pattern.
 
         Example:
-            page = await bash.read_command_output(
-                result["output_id"], pattern="error", user_id="ada", thread_id="42"
+            found = await bash.read_command_output(
+                result["output_id"], pattern="^[A-Z]*Error:", user_id="ada", thread_id="42"
             )
         """
         conversation = Conversation(user_id, thread_id, runtime)

@@ -14,7 +14,7 @@ class BashResult(Result):
     The keys up to `uploaded_files` are always there, the others when there is something to tell.
 
     Example:
-        result = await bash.execute_bash_command("seq 3", user_id="ada", thread_id="42")
+        result = bash.execute_bash_command("seq 3", user_id="ada", thread_id="42")
         print(result["exit_code"], result["stdout"])
     """
 

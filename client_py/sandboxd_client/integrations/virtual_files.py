@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from sandboxd_client.integrations.conversation import Conversation
+
 
 class VirtualFileError(Exception):
     """A file of the virtual file system cannot be had or written; the message is for a model."""
@@ -42,6 +44,10 @@ class DigestedFiles(VirtualFiles, Protocol):
 
     async def digest(self, path: str) -> str:
         """SHA-256 of a file in hexadecimal; FileNotFoundError if there is none."""
+
+
+FilesOf: TypeAlias = VirtualFiles | Callable[[Conversation], VirtualFiles]
+"""One file system for all, or the one of each conversation."""
 
 
 class FilesInMemory:

@@ -127,7 +127,9 @@ class UploadHeader(google.protobuf.message.Message):
     mode: builtins.int
     """Optional. Permission bits; 0 means 0644. Set-user-ID, set-group-ID and sticky bits are dropped."""
     size_bytes: builtins.int
-    """Optional. Size in bytes; with it a file that cannot fit is refused at once, and one of another size is not written."""
+    """Optional. Size in bytes; with it a file that cannot fit is refused at once, and one of another size is not written. An upload
+    with neither this nor `sha256` takes 50 ms longer, until it is certain that its stream was not broken off.
+    """
     sha256: builtins.bytes
     """Optional. SHA-256 of the content, 32 bytes; a file of other content is not written."""
     overwrite: global___OverwritePolicy.ValueType

@@ -1,7 +1,8 @@
 """A LangChain agent with a sandbox for each conversation, and its users' files in PostgreSQL.
 
 Needs `pip install 'sandboxd[langchain,postgres]'` and the package of a model's provider. Run it:
-    MODEL=provider:model DATABASE=postgresql:///agents python examples/langchain_agent.py "question"
+    export MODEL=provider:model DATABASE=postgresql:///agents
+    python examples/agents/langchain_agent.py "How much did I spend?"
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A bash tool for any agent: a virtual file system, commands on its files, a result that is kept.
 
-Run it against the daemon at SANDBOXD_URL or on the local socket: python examples/bash_tool.py
+Run it against the daemon at SANDBOXD_URL or on the local socket:
+    python examples/agents/bash_tool.py
 """
 
 from __future__ import annotations

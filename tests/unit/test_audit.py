@@ -21,11 +21,7 @@ from sandboxd.audit import log as log_module
 from sandboxd.audit.chain import GENESIS, Head
 from sandboxd.audit.check import check, entries
 from sandboxd.audit.files import audit_files
-<<<<<<< HEAD
 from sandboxd.cli.program import program
-=======
-from sandboxd.cli.main import main
->>>>>>> ops
 
 ODD_TEXT = 'a"b\\c\n\u2028\u00e9\U0001f600'
 

@@ -4,7 +4,7 @@ somebody had set the clock of the host. The clock that nobody can set goes on as
 import signal
 import time
 
-from sandboxd.cli import main
+from sandboxd.cli import run
 
 HOUR = 3600.0
 _real = time.time
@@ -24,4 +24,4 @@ if __name__ == "__main__":
     time.time = stepped
     signal.signal(signal.SIGUSR1, step)
     signal.signal(signal.SIGUSR2, step)
-    main()
+    run()

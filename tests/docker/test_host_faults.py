@@ -189,8 +189,8 @@ async def test_limit_of_open_files_is_told_before_it_is_reached() -> None:
     async with private_engine() as engine:
         daemon = prepared(engine)
         lowered = (
-            "import resource, sys; from sandboxd.cli import main; "
-            f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit})); main()"
+            "import resource, sys; from sandboxd.cli import run; "
+            f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit})); run()"
         )
         daemon.program = [sys.executable, "-c", lowered, "serve"]
         async with warm(daemon) as api:

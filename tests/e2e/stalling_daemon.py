@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 
-from sandboxd.cli import main
+from sandboxd.cli import run
 from sandboxd.daemon import Daemon
 
 
@@ -22,4 +22,4 @@ if __name__ == "__main__":
     import sandboxd.daemon
 
     sandboxd.daemon.Daemon = StallingDaemon  # type: ignore[misc]
-    main()
+    run()

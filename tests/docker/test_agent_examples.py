@@ -9,16 +9,17 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from sandboxd_client.integrations import BashTool, FilesInMemory
 from sandboxd_client.integrations.postgres_files import PostgresStore
-from tests.docker.daemon_process import DaemonProcess
+from tests.docker.daemon_process import DaemonProcess, running_daemon
 from tests.fakes.chat_model import ScriptedModel, calls, says
 from tests.integrations.postgres_cluster import running_cluster
 
@@ -27,12 +28,19 @@ EXAMPLES = ROOT / "examples" / "agents"
 README = ROOT / "README.md"
 
 
-async def test_the_bash_tool_example(shared_daemon: DaemonProcess) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def daemon() -> AsyncIterator[DaemonProcess]:
+    """As it is by default, with its strict policy."""
+    async with running_daemon(SANDBOXD_COMMAND_POLICY="strict") as daemon:
+        yield daemon
+
+
+async def test_the_bash_tool_example(daemon: DaemonProcess) -> None:
     """As a program of its own, with nothing but the address of a daemon."""
     program = await asyncio.create_subprocess_exec(
         sys.executable,
         EXAMPLES / "bash_tool.py",
-        env={**os.environ, "SANDBOXD_URL": f"unix:{shared_daemon.socket}"},
+        env={**os.environ, "SANDBOXD_URL": f"unix:{daemon.socket}"},
         stdout=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(60):
@@ -47,7 +55,7 @@ async def test_the_bash_tool_example(shared_daemon: DaemonProcess) -> None:
     ]
 
 
-async def test_the_bash_tool_of_the_readme(shared_daemon: DaemonProcess) -> None:
+async def test_the_bash_tool_of_the_readme(daemon: DaemonProcess) -> None:
     """The snippet runs unchanged, and prints what its comment promises."""
     match = re.search(
         r"<!-- snippet: bash tool -->\n```python\n(.*?)```", README.read_text(), re.DOTALL
@@ -57,7 +65,7 @@ async def test_the_bash_tool_of_the_readme(shared_daemon: DaemonProcess) -> None
         sys.executable,
         "-c",
         match[1],
-        env={**os.environ, "SANDBOXD_URL": f"unix:{shared_daemon.socket}"},
+        env={**os.environ, "SANDBOXD_URL": f"unix:{daemon.socket}"},
         stdout=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(60):
@@ -68,10 +76,10 @@ async def test_the_bash_tool_of_the_readme(shared_daemon: DaemonProcess) -> None
 
 
 async def test_the_langchain_example(
-    shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent of the example, with a model that follows a script."""
-    monkeypatch.setenv("SANDBOXD_URL", f"unix:{shared_daemon.socket}")
+    monkeypatch.setenv("SANDBOXD_URL", f"unix:{daemon.socket}")
     example = loaded("langchain_agent")
     model = ScriptedModel(
         steps=[
@@ -110,13 +118,13 @@ def examples_of_the_tool() -> Iterator[Any]:
 @pytest.mark.parametrize("example", list(examples_of_the_tool()))
 def test_an_example_of_the_documentation_runs(
     example: str,
-    shared_daemon: DaemonProcess,
+    daemon: DaemonProcess,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As it stands there, in a conversation that has what it names."""
     assert example.strip()
-    monkeypatch.setenv("SANDBOXD_URL", f"unix:{shared_daemon.socket}")
+    monkeypatch.setenv("SANDBOXD_URL", f"unix:{daemon.socket}")
     monkeypatch.chdir(tmp_path)
     Path("report.csv").write_text("a,b\n")
     with BashTool(files=FilesInMemory({"/logs/log.txt": "one\n"}), max_output_bytes=100) as bash:

@@ -49,8 +49,9 @@ async def test_a_shell_in_a_terminal(sandboxd: CommandLine, session: str) -> Non
         screen.resize(20, 70)
         await _size_becomes(screen, "20 70")
 
-        screen.type("sleep 1000\n")
-        await screen.shows("sleep 1000")
+        # Shown by what is to be interrupted: before it runs, Ctrl-C would be the shell's own.
+        screen.type("sh -c 'echo be\"\"gun; exec sleep 1000'\n")
+        await screen.shows("begun")
         screen.type("\x03")
         screen.type("echo code=$?\n")
         await screen.shows("code=130")

@@ -312,7 +312,7 @@ class FileNotPermitted(WrongState):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"The permissions of {quoted(path)}, or of a directory above it, forbid this; change "
-            "them with a command (chmod).",
+            "them with a command, or use another path.",
             path=path,
         )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError
+from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError, SandboxLost
 from sandboxd.histogram import Histogram
 from sandboxd.isolation.disks import DiskDamaged
 from sandboxd.link import LinkClosed
@@ -448,6 +448,11 @@ class WarmPool:
         except asyncio.CancelledError:
             self._starting -= 1
             raise
+        if sandbox.lost_because is not None:  # in one breath with its greeting
+            self._starting -= 1
+            self._destroy(sandbox)
+            self._on_failed_start(SandboxLost(sandbox.lost_because))
+            return
         seconds = time.monotonic() - began
         self._pace.on_started(seconds, at_once=self._starting)
         self._starts.observe(seconds)

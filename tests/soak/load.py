@@ -92,7 +92,8 @@ class Thread:
             self._check(session.session_id == before.session_id, "another session")
             if session.incarnation != before.incarnation:
                 self._check(answer.workspace_kept, "files of a lost sandbox are gone")
-                if not may_be_gone:
+                # It may have been ended before the call, or while it was under way.
+                if not (may_be_gone or self.sandbox_may_be_gone):
                     self._tally.lost += 1
                 self.sandbox_may_be_gone = False
         self._session = session
@@ -132,7 +133,8 @@ class Thread:
             ended = await self._patiently(lambda: wait(self._api, session_id, exec_id))
         except SandboxGone:
             return
-        self._check(ended.exit.signal == 9, f"not killed: {ended.exit}")
+        if not self._is_of_a_gone_sandbox(ended.exit):
+            self._check(ended.exit.signal == 9, f"not killed: {ended.exit}")
 
     async def _several(self, session_id: str) -> None:
         lines = [f"busybox sleep 0.0{number}; echo {number}" for number in range(4)]
@@ -175,9 +177,10 @@ class Thread:
             done = await self._patiently(lambda: self._api.execs.Run(request, timeout=60))
         except SandboxGone:
             return None
-        if done.exit.reason == exec_pb2.EXIT_REASON_SANDBOX_LOST and self.sandbox_may_be_gone:
-            return None
-        return done
+        return None if self._is_of_a_gone_sandbox(done.exit) else done
+
+    def _is_of_a_gone_sandbox(self, end: exec_pb2.ExitStatus) -> bool:
+        return end.reason == exec_pb2.EXIT_REASON_SANDBOX_LOST and self.sandbox_may_be_gone
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the daemon is away, as a client of a service does."""

@@ -150,6 +150,8 @@ async def test_mixed_load_loses_nothing_and_leaves_nothing() -> None:
             await soak.rest()
             growth.append((memory(daemon.pid), open_files(daemon.pid)))
         seconds = time.monotonic() - began
+        log = daemon.log.read_text().splitlines()
+        ends = [line for line in log if "session.ended" in line and '"lost"' in line]
 
     done = soak.tally.done
     (first, files_before), *_, (last, files_after) = growth

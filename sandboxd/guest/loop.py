@@ -407,6 +407,7 @@ class Guest:
     def _make_room(self) -> None:
         """No process is left for a command: end those that earlier commands have left behind."""
         running = {one.pid for one in self._running.values() if one.status is None}
+        self._shells.give_up()
         processes.end_leftovers(running | self._workers.pids, self._reap)
 
     def _refuse(self, channel: int, why: str) -> None:
@@ -469,6 +470,7 @@ class Guest:
         spared |= self._workers.pids
         execution.cause = Cause.KILLED
         if self._is_alone(execution):
+            self._shells.give_up()
             processes.sweep(self._reap)
             return
         swept_all = processes.end_command(
@@ -478,6 +480,7 @@ class Guest:
             reap=self._reap,
         )
         if swept_all:
+            self._shells.give_up()
             for one in others:
                 if one.pid in spared:
                     one.cause = Cause.SWEPT

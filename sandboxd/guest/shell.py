@@ -373,6 +373,12 @@ class Shells:
     def forget(self, pid: int) -> None:
         """The waiting shell ended without being used."""
         if self._waiting and self._waiting.pid == pid:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """The waiting shell is about to be killed with everything else. It may take a while to be
+        gone, and a command that it was given meanwhile would go with it."""
+        if self._waiting:
             self._waiting.close()
             self._waiting = None
 

@@ -345,3 +345,15 @@ def _wait_for_rest(rig: Rig) -> None:
         return len(seen) == 40 and len(set(seen)) == 1
 
     wait_until(is_at_rest)
+
+
+def test_command_right_after_a_kill_is_not_killed_with_it(tmp_path: Path) -> None:
+    """What waits for the next command goes with everything else, and is not given one any more."""
+    with guest(tmp_path) as rig:
+        for _ in range(40):
+            number = rig.start("sleep 100 & sleep 100")
+            rig.ping()
+            rig.say(Kind.KILL, number)
+            following = rig.start("echo ran")
+            assert rig.finish(number).exited is not None
+            assert rig.finish(following).stdout == b"ran\n"

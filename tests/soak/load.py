@@ -106,6 +106,9 @@ class Thread:
         if done is None:
             self._unsure += 1
             return
+        if not done.stdout.data:
+            self._check(False, f"nothing appended: {done}")
+            return
         said, least = int(done.stdout.data), self._lines + 1
         is_so = least <= said <= least + self._unsure
         self._check(is_so, f"{said} lines instead of {least} to {least + self._unsure}")

@@ -4,13 +4,13 @@ import errno
 import json
 import os
 import select
-import signal
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
 
 from . import frames, named_shell, processes
+from .child_news import ChildNews
 from .daemon_link import LINGER_SECONDS, DaemonLink
 from .ended import EndedExecs
 from .execution import Exec, Output
@@ -93,14 +93,9 @@ class Guest:
         self._is_lost = False
         """The link broke; dealt with at the end of the turn."""
         self._redial_at = self._end_at = float("inf")
-        self._woken, waker = socket.socketpair()
-        self._woken.setblocking(False)
-        waker.setblocking(False)
-        self._waker = waker
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._child_news = ChildNews()
         self._link.open(connection)
-        self._poll.register(self._woken.fileno(), select.EPOLLIN)
+        self._poll.register(self._child_news.descriptor, select.EPOLLIN)
         self._poll.register(self._pipes.fileno(), select.EPOLLIN)
 
     def serve(self) -> None:
@@ -116,8 +111,6 @@ class Guest:
     def _turn(self) -> bool:
         """One round of the loop; False once no daemon will come any more."""
         self._flush_if_due()
-        if not self._leftovers_known and not self._link.outgoing:
-            self._note_leftovers()
         self._watch_grown_up()
         events = self._poll.poll(self._patience())
         for descriptor, mask in events:
@@ -136,18 +129,23 @@ class Guest:
         return True
 
     def _on_event(self, descriptor: int, mask: int) -> None:
-        if descriptor == self._woken.fileno():
-            self._drain_wakeups()
+        if descriptor == self._link.descriptor:
+            if mask & ~select.EPOLLOUT:
+                self._receive()
+        elif descriptor == self._child_news.descriptor:
+            self._child_news.take()
             self._reap()
         elif descriptor == self._pipes.fileno():
             self._read_pipes()
-        elif descriptor == self._link.descriptor:
-            if mask & ~select.EPOLLOUT:
-                self._receive()
         else:
             self._interaction.on_event(descriptor)
 
     def _use_idle_time(self) -> None:
+        """What neither an answer nor a command should wait for. Whoever is sent something begins
+        to run when we go to sleep, not before: the kernel gives it our place on the processor."""
+        if not self._leftovers_known:
+            self._note_leftovers()
+        self._shells.clear_up()
         if self._interaction.next_look_at != float("inf"):
             return  # a command is about to end
         if self._shells.waiting_pid is None:
@@ -158,7 +156,7 @@ class Guest:
             self._settle_looks = 0 if self._shells.settle() else self._settle_looks - 1
 
     def _note_leftovers(self) -> None:
-        """After the answer and before the next command, so that neither waits for it."""
+        """After the answer, and before the next command at the latest."""
         self._leftovers_known = True
         self._shells.settle_states()
         there = processes.living() if processes.are_any() else ()
@@ -190,6 +188,8 @@ class Guest:
             due.append(max(now + IDLE_SECONDS, self._prepare_after, self._grown_up_at))
         elif self._settle_looks:
             due.append(now + SETTLE_SECONDS)
+        if not self._leftovers_known:
+            due.append(now + IDLE_SECONDS)
         if self._young:
             due.append(self._young[0].started_at + LINGER_SECONDS)
         due.append(self._redial_at)
@@ -369,6 +369,8 @@ class Guest:
             self._workers.end(number)
 
     def _start(self, channel: int, request: dict[str, object]) -> None:
+        if not self._leftovers_known:
+            self._note_leftovers()
         command = command_of(request, self._start_dir)
         self._spawner.patience = PATIENCE_SECONDS if self._by_pid else ALONE_SECONDS
         beginning = Beginning(processes.ticks_now(), self._leftovers)
@@ -402,7 +404,6 @@ class Guest:
         self._young.append(execution)
         if streams.stdin >= 0 or started.saving is not None:
             self._interaction.connect(execution, started)
-        started.shell.let_go()
 
     def _make_room(self) -> None:
         """No process is left for a command: end those that earlier commands have left behind."""
@@ -486,13 +487,6 @@ class Guest:
                     one.cause = Cause.SWEPT
 
     # --- from the commands ---
-
-    def _drain_wakeups(self) -> None:
-        try:
-            while len(self._woken.recv(4096)) == 4096:
-                pass
-        except BlockingIOError:
-            pass
 
     def _reap(self) -> None:
         while True:

@@ -78,6 +78,7 @@ _EXEC_STATES = {
     State.RUNNING: exec_pb2.EXEC_STATE_RUNNING,
     State.ENDED: exec_pb2.EXEC_STATE_ENDED,
 }
+_ON_DISCONNECT = frozenset(exec_service_pb2.OnDisconnect.values())
 _STREAMS = {
     Stream.STDOUT: exec_pb2.OUTPUT_STREAM_STDOUT,
     Stream.STDERR: exec_pb2.OUTPUT_STREAM_STDERR,
@@ -179,7 +180,7 @@ def exec_spec(
         raise InvalidRequest("command", "give `shell` or `argv`")
     longest = config.max_exec_seconds
     timeout = seconds(request, "timeout", low=0.001, high=longest)
-    if request.on_disconnect not in exec_service_pb2.OnDisconnect.values():
+    if request.on_disconnect not in _ON_DISCONNECT:
         raise InvalidRequest("on_disconnect", "it is no known policy")
     limit = config.max_run_output_bytes
     if request.max_output_bytes > limit:
@@ -191,9 +192,9 @@ def exec_spec(
     return ExecSpec(
         exec_id=request.exec_id or new_exec_id(),
         shell=request.shell if kind == "shell" else None,
-        argv=list(request.argv.args),
+        argv=list(request.argv.args) if kind == "argv" else (),
         cwd=request.cwd,
-        env=dict(request.env),
+        env=dict(request.env) if request.env else {},
         timeout_seconds=timeout or config.default_exec_seconds,
         no_output_seconds=seconds(request, "no_output_timeout", low=0.001, high=longest),
         has_stdin=request.stdin and not has_terminal,

@@ -277,10 +277,11 @@ def tar_chunk(data: bytes) -> pb.DownloadTarResponse:
 
 def fill_entry(message: files_pb2.FileEntry, one: Entry) -> None:
     # In place: of a thousand entries, each would be copied into the message around it.
-    path = one.path
-    message.path = text = text_of(path)
+    message.path = text = text_of(one.path)
     message.name = text.rpartition("/")[2]
-    if exact := exact_of(path):
+    # ASCII of the same length is what it was: whatever is escaped becomes longer.
+    is_exact = text.isascii() and len(text) == len(one.path)
+    if not is_exact and (exact := exact_of(one.path)):
         message.path_bytes = exact
     message.type = _TYPES[one.type]
     message.size_bytes = one.size

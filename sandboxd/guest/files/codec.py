@@ -183,9 +183,11 @@ def encode_changes(*, overflow: bool, changes: bytes) -> bytes:
 
 def decode_entries(payload: Payload) -> Iterator[Entry]:
     payload = bytes(payload)
-    position, end, head = 0, len(payload), _ENTRY.size
+    position, end, head, unpack = 0, len(payload), _ENTRY.size, _ENTRY.unpack_from
     while position < end:
-        kind, mode, size, modified_ns, path_size, target_size = _unpack(_ENTRY, payload, position)
+        if end - position < head:
+            raise Malformed("something is cut off")
+        kind, mode, size, modified_ns, path_size, target_size = unpack(payload, position)
         if not 1 <= kind <= 6 or mode > 0o7777 or path_size > MAX_PATH or target_size > MAX_PATH:
             raise Malformed("impossible entry")
         begin = position + head

@@ -82,6 +82,7 @@ class _Listing:
 
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
         directories = []
+        show, encoded = self.page.add, os.fsencode
         above = joined(self._prefix, path)
         lead = above + b"/" if above else b""
         self._look(1)
@@ -89,7 +90,7 @@ class _Listing:
             for count, one in enumerate(found, 1):
                 if count % _LOOK_EVERY == 0:
                     self._look(_LOOK_EVERY)
-                name = os.fsencode(one.name)
+                name = encoded(one.name)
                 try:
                     status = one.stat(follow_symlinks=False)
                 except OSError:
@@ -105,7 +106,7 @@ class _Listing:
                 if above is None or len(entry.path) > MAX_PATH:
                     self.shows_all = False
                 else:
-                    self.page.add(entry)
+                    show(entry)
         return directories
 
     def _look(self, count: int) -> None:

@@ -357,7 +357,7 @@ class AsyncSandboxClient:
         info = await open_session(await self._connected(), *thread, idle_seconds=idle_seconds)
         self._threads[thread] = info, idle_seconds
         assert self._connection is not None
-        return await work(sandbox_of(self._connection, info)), info
+        return await work(sandbox_of(self._connection.repeating(), info)), info
 
     async def _connected(self) -> Connection:
         if self._connection is None:

@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from weakref import WeakKeyDictionary
 
+from sandboxd_client.call_metadata import metadata_of
 from sandboxd_client.errors import (
     ConnectionLostError,
     DrainingError,
@@ -51,9 +52,15 @@ class BackOff:
 class Connection:
     """Calls with deadlines and safe repetitions, over one transport."""
 
-    def __init__(self, transport: Transport, timeouts: Timeouts) -> None:
+    def __init__(self, transport: Transport, timeouts: Timeouts, *, earlier_tries: int = 0) -> None:
+        """`earlier_tries`: how often all that is done over it was begun before."""
         self._transport = transport
         self.timeouts = timeouts
+        self._earlier_tries = earlier_tries
+
+    def repeating(self) -> Connection:
+        """The same for work that is done again, whose calls a daemon counts as repeated."""
+        return Connection(self._transport, self.timeouts, earlier_tries=self._earlier_tries + 1)
 
     @property
     def can_come_back(self) -> bool:
@@ -65,15 +72,19 @@ class Connection:
         request: Request,
         *,
         timeout: float | None = None,
+        earlier_tries: int = 0,
     ) -> Response:
         """One request, one response; repeated where that is safe."""
+        tries = self._earlier_tries + earlier_tries
         back_off = BackOff(self.timeouts.reconnect)
         may_have_begun = False
         while True:
             try:
                 await self._transport.ready(self.timeouts.reconnect)
+                metadata = metadata_of(tries)
+                tries += 1
                 return await self._transport.call(
-                    method, request, timeout=timeout or self.timeouts.call
+                    method, request, timeout=timeout or self.timeouts.call, metadata=metadata
                 )
             except SandboxError as error:
                 error.may_have_begun = may_have_begun
@@ -97,10 +108,12 @@ class Connection:
         request: Request,
         *,
         timeout: float | None = None,
+        earlier_tries: int = 0,
     ) -> AsyncGenerator[Response, None]:
         """One request, many responses, once. Closing it cancels the call."""
         await self._transport.ready(self.timeouts.reconnect)
-        responses = self._transport.stream(method, request, timeout=timeout)
+        metadata = metadata_of(self._earlier_tries + earlier_tries)
+        responses = self._transport.stream(method, request, timeout=timeout, metadata=metadata)
         try:
             async for response in responses:
                 yield response
@@ -112,7 +125,10 @@ class Connection:
     ) -> Response:
         """Many requests, one response, once."""
         await self._transport.ready(self.timeouts.reconnect)
-        return await self._transport.send(method, requests, timeout=self.timeouts.transfer)
+        metadata = metadata_of(self._earlier_tries)
+        return await self._transport.send(
+            method, requests, timeout=self.timeouts.transfer, metadata=metadata
+        )
 
 
 class _Shared:

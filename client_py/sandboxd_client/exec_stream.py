@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -53,10 +54,13 @@ class ExecStream:
         """What happens, up to and including the exit; otherwise it raises."""
         connection = self._hold.connection
         back_off = BackOff(connection.timeouts.reconnect)
-        while True:
+        for earlier_tries in itertools.count():
             try:
                 responses = connection.stream(
-                    methods.ATTACH_EXEC, self._request(), timeout=self._timeout
+                    methods.ATTACH_EXEC,
+                    self._request(),
+                    timeout=self._timeout,
+                    earlier_tries=earlier_tries,
                 )
                 async with aclosing(responses):
                     async for response in responses:
@@ -72,7 +76,7 @@ class ExecStream:
             except ExecNotFoundError:
                 if self._queued is None:
                     raise
-                await connection.call(methods.START_EXEC, self._queued)
+                await connection.call(methods.START_EXEC, self._queued, earlier_tries=1)
                 continue
             except _HEALED as cut_off:
                 error = cut_off

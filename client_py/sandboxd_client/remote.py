@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
+from sandboxd_client.call_metadata import Metadata
 from sandboxd_client.errors import ConnectionLostError, InvalidRequestError, SandboxError
 from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.settings import Settings
@@ -41,8 +42,8 @@ class RemoteTransport:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._metadata = (
-            (("authorization", f"Bearer {settings.token}"),) if settings.token else None
+        self._token: Metadata = (
+            (("authorization", f"Bearer {settings.token}"),) if settings.token else ()
         )
         self._was_reached = False
         self._callables: dict[str, Any] = {}
@@ -86,11 +87,16 @@ class RemoteTransport:
             ) from None
 
     async def call(
-        self, method: Method[Request, Response], request: Request, *, timeout: float
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float,
+        metadata: Metadata = (),
     ) -> Response:
         try:
             response: Response = await self._callable(method, "unary_unary")(
-                request, timeout=timeout, metadata=self._metadata
+                request, timeout=timeout, metadata=self._token + metadata
             )
         except aio.AioRpcError as error:
             raise self._translated(error) from None
@@ -98,10 +104,15 @@ class RemoteTransport:
         return response
 
     async def stream(
-        self, method: Method[Request, Response], request: Request, *, timeout: float | None
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
     ) -> AsyncGenerator[Response, None]:
         call = self._callable(method, "unary_stream")(
-            request, timeout=timeout, metadata=self._metadata
+            request, timeout=timeout, metadata=self._token + metadata
         )
         try:
             while (response := await call.read()) is not aio.EOF:
@@ -118,8 +129,11 @@ class RemoteTransport:
         requests: AsyncIterator[Request],
         *,
         timeout: float,
+        metadata: Metadata = (),
     ) -> Response:
-        call = self._callable(method, "stream_unary")(timeout=timeout, metadata=self._metadata)
+        call = self._callable(method, "stream_unary")(
+            timeout=timeout, metadata=self._token + metadata
+        )
         try:
             # A call that has ended takes no more requests; its own status says why.
             with suppress(aio.AioRpcError, asyncio.InvalidStateError):

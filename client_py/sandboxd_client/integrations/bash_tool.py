@@ -333,7 +333,7 @@ class AsyncBashTool:
         except _REOPENED as error:
             if error.may_have_begun:
                 raise
-        sandbox = await self._sandboxes.open(conversation)
+        sandbox = await self._sandboxes.open(conversation, is_repeated=True)
         return await work(sandbox, self._notice(sandbox.info) or notice)
 
     def _notice(self, session: SessionInfo) -> str:

@@ -37,8 +37,11 @@ class Conversation:
 class Sandboxes(Protocol):
     """Where the sandbox of a conversation comes from."""
 
-    async def open(self, conversation: Conversation) -> AsyncSandbox:
-        """The one there is, or a new one; its `info.status` tells which."""
+    async def open(self, conversation: Conversation, *, is_repeated: bool = False) -> AsyncSandbox:
+        """The one there is, or a new one; its `info.status` tells which.
+
+        `is_repeated`: for work that was begun before, which the daemon's statistics tell apart.
+        """
 
     async def aclose(self) -> None:
         """Free what is held. Sessions stay open until they expire."""
@@ -64,7 +67,7 @@ class DaemonSandboxes:
             WeakKeyDictionary()
         )
 
-    async def open(self, conversation: Conversation) -> AsyncSandbox:
+    async def open(self, conversation: Conversation, *, is_repeated: bool = False) -> AsyncSandbox:
         connection = await self._connection()
         info = await open_session(
             connection,
@@ -72,7 +75,7 @@ class DaemonSandboxes:
             conversation.thread_id,
             idle_seconds=self._idle_seconds,
         )
-        return sandbox_of(connection, info)
+        return sandbox_of(connection.repeating() if is_repeated else connection, info)
 
     async def aclose(self) -> None:
         if self._connections.pop(asyncio.get_running_loop(), None) is not None:

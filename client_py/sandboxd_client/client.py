@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 from sandboxd_client import methods
+from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import (
     NoSessionError,
@@ -55,6 +56,10 @@ class AsyncSandboxClient:
     `grpc://`, `host:port`), or SANDBOXD_URL, or the local socket; with `mode="local"` one in this
     process, whose settings are `local_settings` and the environment.
 
+    With `policy="strict"` commands that the policy of that name forbids are refused before they are
+    sent, with the PolicyError that the daemon would answer with; it has the last word on all
+    others. A function is given each command and may refuse it with a PolicyError.
+
     `async with` closes the sessions that it opened and frees the connection.
 
     Example:
@@ -70,10 +75,12 @@ class AsyncSandboxClient:
         server_url: str | None = None,
         *,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> None:
         self._settings = resolve(mode, server_url, token=token, local_settings=local_settings)
+        self._check = command_check(policy)
         self._timeouts = timeouts or Timeouts()
         self._connection: Connection | None = None
         self._number = next(_numbers)
@@ -121,7 +128,7 @@ class AsyncSandboxClient:
         """The session that is worked in, with all its commands, files, shells and terminals."""
         _, info = self._session()
         assert self._connection is not None
-        return sandbox_of(self._connection, info)
+        return sandbox_of(self._connection, info, check=self._check)
 
     async def __aenter__(self) -> AsyncSandboxClient:
         return self
@@ -357,7 +364,8 @@ class AsyncSandboxClient:
         info = await open_session(await self._connected(), *thread, idle_seconds=idle_seconds)
         self._threads[thread] = info, idle_seconds
         assert self._connection is not None
-        return await work(sandbox_of(self._connection.repeating(), info)), info
+        again = sandbox_of(self._connection.repeating(), info, check=self._check)
+        return await work(again), info
 
     async def _connected(self) -> Connection:
         if self._connection is None:

@@ -244,6 +244,9 @@ def exec_request(
     no_output_timeout: float | None = None,
     shell: str | None = None,
 ) -> pb.ExecRequest:
+    """PolicyError if the caller's own check refuses the command."""
+    if hold.check is not None:
+        hold.check(command)
     request = pb.ExecRequest(
         session_id=hold.id,
         incarnation=hold.incarnation,

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 from sandboxd_client.client import AsyncSandboxClient
 from sandboxd_client.command_handle import AsyncCommandHandle
+from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.files import AsyncFiles, AsyncFileWatch
@@ -784,13 +785,16 @@ class Sandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
         """A new sandbox of its own, which `with` ends.
 
         Which daemon: `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`), or
-        SANDBOXD_URL, or the local socket; with `mode="local"` one in this process.
+        SANDBOXD_URL, or the local socket; with `mode="local"` one in this process. With
+        `policy="strict"` commands that the policy of that name forbids are refused before they are
+        sent; a function is given each command and may refuse it with a PolicyError.
 
         Example:
             with Sandbox.create(env={"LANG": "C.UTF-8"}) as sandbox:
@@ -806,6 +810,7 @@ class Sandbox:
                     mode=mode,
                     server_url=server_url,
                     token=token,
+                    policy=policy,
                     timeouts=timeouts,
                     local_settings=local_settings,
                 )
@@ -824,6 +829,7 @@ class Sandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
@@ -844,6 +850,7 @@ class Sandbox:
                     mode=mode,
                     server_url=server_url,
                     token=token,
+                    policy=policy,
                     timeouts=timeouts,
                     local_settings=local_settings,
                 )
@@ -858,6 +865,7 @@ class Sandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
@@ -875,6 +883,7 @@ class Sandbox:
                     mode=mode,
                     server_url=server_url,
                     token=token,
+                    policy=policy,
                     timeouts=timeouts,
                     local_settings=local_settings,
                 )
@@ -987,6 +996,10 @@ class SandboxClient:
     `grpc://`, `host:port`), or SANDBOXD_URL, or the local socket; with `mode="local"` one in this
     process, whose settings are `local_settings` and the environment.
 
+    With `policy="strict"` commands that the policy of that name forbids are refused before they are
+    sent, with the PolicyError that the daemon would answer with; it has the last word on all
+    others. A function is given each command and may refuse it with a PolicyError.
+
     `with` closes the sessions that it opened and frees the connection.
 
     Example:
@@ -1002,11 +1015,17 @@ class SandboxClient:
         server_url: str | None = None,
         *,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> None:
         self._inner = AsyncSandboxClient(
-            mode, server_url, token=token, timeouts=timeouts, local_settings=local_settings
+            mode,
+            server_url,
+            token=token,
+            policy=policy,
+            timeouts=timeouts,
+            local_settings=local_settings,
         )
 
     @property

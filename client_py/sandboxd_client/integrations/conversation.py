@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import InvalidRequestError
 from sandboxd_client.sandbox import AsyncSandbox, sandbox_of
@@ -56,11 +57,13 @@ class DaemonSandboxes:
         server_url: str | None,
         *,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
         idle_minutes: float | None = None,
     ) -> None:
         self._settings = resolve(mode, server_url, token=token, local_settings=local_settings)
+        self._check = command_check(policy)
         self._timeouts = timeouts or Timeouts()
         self._idle_seconds = None if idle_minutes is None else idle_minutes * 60
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
@@ -75,7 +78,9 @@ class DaemonSandboxes:
             conversation.thread_id,
             idle_seconds=self._idle_seconds,
         )
-        return sandbox_of(connection.repeating() if is_repeated else connection, info)
+        if is_repeated:
+            connection = connection.repeating()
+        return sandbox_of(connection, info, check=self._check)
 
     async def aclose(self) -> None:
         if self._connections.pop(asyncio.get_running_loop(), None) is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from grpc import aio
 
 from sandboxd_client.call_metadata import Metadata
@@ -137,9 +138,7 @@ class RemoteTransport:
         try:
             # A call that has ended takes no more requests; its own status says why.
             with suppress(aio.AioRpcError, asyncio.InvalidStateError):
-                async for request in requests:
-                    await call.write(request)
-                await call.done_writing()
+                await _write_all(call, requests)
             response: Response = await call
         except aio.AioRpcError as error:
             raise self._translated(error) from None
@@ -173,3 +172,23 @@ class RemoteTransport:
                 "SANDBOXD_URL to where it is."
             )
         return found
+
+
+async def _write_all(call: Any, requests: AsyncIterator[Message]) -> None:
+    """All requests, up to the end of the call."""
+    writing: asyncio.Task[None] | None = None
+
+    def stop(_: object) -> None:
+        # Given up before it fails: a failed write replaces the status of a call that has ended
+        # with an internal error.
+        if writing is not None:
+            writing.cancel()
+
+    call.add_done_callback(stop)
+    async for request in requests:
+        writing = asyncio.create_task(call.write(request))
+        await asyncio.wait([writing])
+        if writing.cancelled():
+            return
+        writing.result()
+    await call.done_writing()

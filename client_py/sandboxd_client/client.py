@@ -203,7 +203,7 @@ class AsyncSandboxClient:
             await client.upload_file("report.csv", remote_name="input.csv")
         """
         info, _ = await self._in_session(
-            lambda sandbox: sandbox.files.upload(file_path, remote_name)
+            lambda sandbox: sandbox.files.upload(file_path, remote_name), is_repeatable=True
         )
         return UploadResult.of(self._session()[1], info)
 
@@ -213,7 +213,9 @@ class AsyncSandboxClient:
         Example:
             await client.upload_file_from_bytes("input.json", b"[1, 2, 3]")
         """
-        info, _ = await self._in_session(lambda sandbox: sandbox.files.write(filename, file_data))
+        info, _ = await self._in_session(
+            lambda sandbox: sandbox.files.write(filename, file_data), is_repeatable=True
+        )
         return UploadResult.of(self._session()[1], info)
 
     async def download_file(
@@ -348,17 +350,22 @@ class AsyncSandboxClient:
         await close_session(await self._connected(), info.session_id)
 
     async def _in_session(
-        self, work: Callable[[AsyncSandbox], Awaitable[T]], *, auto_retry: bool = True
+        self,
+        work: Callable[[AsyncSandbox], Awaitable[T]],
+        *,
+        auto_retry: bool = True,
+        is_repeatable: bool = False,
     ) -> tuple[T, SessionInfo | None]:
         """Do it in the session; in a reopened one if the session turned out to have ended before.
 
+        `is_repeatable`: done twice it is as once, so it does not matter if it had begun.
         The second part of the answer is the session where it was reopened.
         """
         thread, _ = self._session()
         try:
             return await work(self.sandbox), None
         except _REOPENED as error:
-            if not auto_retry or error.may_have_begun:
+            if not auto_retry or (error.may_have_begun and not is_repeatable):
                 raise
         idle_seconds = self._threads[thread][1]
         info = await open_session(await self._connected(), *thread, idle_seconds=idle_seconds)

@@ -62,10 +62,6 @@ class Connection:
         """The same for work that is done again, whose calls a daemon counts as repeated."""
         return Connection(self._transport, self.timeouts, earlier_tries=self._earlier_tries + 1)
 
-    @property
-    def can_come_back(self) -> bool:
-        return self._transport.can_come_back
-
     async def call(
         self,
         method: Method[Request, Response],
@@ -88,19 +84,20 @@ class Connection:
                 )
             except SandboxError as error:
                 error.may_have_begun = may_have_begun
-                if not self._may_repeat(method, error):
+                if not self.may_repeat(error, is_repeatable=method.is_repeatable):
                     raise
                 may_have_begun = may_have_begun or isinstance(error, ConnectionLostError)
                 await back_off.pause(error)
 
-    def _may_repeat(self, method: Method[Request, Response], error: SandboxError) -> bool:
+    def may_repeat(self, error: SandboxError, *, is_repeatable: bool) -> bool:
+        """Whether to try again after this; `is_repeatable`: done twice it is as once."""
         if isinstance(error, TooManyRequestsError):
             return True
         if not self._transport.can_come_back:
             return False
         if isinstance(error, DrainingError):
             return True
-        return isinstance(error, ConnectionLostError) and method.is_repeatable
+        return isinstance(error, ConnectionLostError) and is_repeatable
 
     async def stream(
         self,
@@ -111,7 +108,7 @@ class Connection:
         earlier_tries: int = 0,
     ) -> AsyncGenerator[Response, None]:
         """One request, many responses, once. Closing it cancels the call."""
-        await self._transport.ready(self.timeouts.reconnect)
+        await self._transport.ready(self._patience(timeout))
         metadata = metadata_of(self._earlier_tries + earlier_tries)
         responses = self._transport.stream(method, request, timeout=timeout, metadata=metadata)
         try:
@@ -121,14 +118,23 @@ class Connection:
             await responses.aclose()
 
     async def send(
-        self, method: Method[Request, Response], requests: AsyncIterator[Request]
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float | None = None,
+        earlier_tries: int = 0,
     ) -> Response:
         """Many requests, one response, once."""
-        await self._transport.ready(self.timeouts.reconnect)
-        metadata = metadata_of(self._earlier_tries)
-        return await self._transport.send(
-            method, requests, timeout=self.timeouts.transfer, metadata=metadata
-        )
+        seconds = self.timeouts.transfer if timeout is None else timeout
+        await self._transport.ready(self._patience(seconds))
+        metadata = metadata_of(self._earlier_tries + earlier_tries)
+        return await self._transport.send(method, requests, timeout=seconds, metadata=metadata)
+
+    def _patience(self, timeout: float | None) -> float:
+        """How long to wait for a daemon that went away."""
+        reconnect = self.timeouts.reconnect
+        return reconnect if timeout is None else min(reconnect, timeout)
 
 
 class _Shared:

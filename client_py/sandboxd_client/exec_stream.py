@@ -10,16 +10,13 @@ from sandboxd_client import methods
 from sandboxd_client.connection import BackOff
 from sandboxd_client.errors import (
     ConnectionLostError,
-    DrainingError,
     ExecNotFoundError,
     SandboxError,
-    TooManyRequestsError,
 )
 from sandboxd_client.results import StreamName
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 
-_HEALED = (ConnectionLostError, DrainingError, TooManyRequestsError)
 _NAMES: dict[int, StreamName] = {
     exec_pb2.OUTPUT_STREAM_UNSPECIFIED: "stdout",
     exec_pb2.OUTPUT_STREAM_STDOUT: "stdout",
@@ -78,9 +75,9 @@ class ExecStream:
                     raise
                 await connection.call(methods.START_EXEC, self._queued, earlier_tries=1)
                 continue
-            except _HEALED as cut_off:
+            except SandboxError as cut_off:
                 error = cut_off
-            if not connection.can_come_back:
+            if not connection.may_repeat(error, is_repeatable=True):
                 raise error
             await back_off.pause(error)
 

@@ -521,6 +521,10 @@ class Files:
     ) -> FileInfo:
         """Write a file, whole or not at all; directories above it are made.
 
+        If the connection breaks off, it is sent again. Without `overwrite` the file may then be
+        there because an earlier try came through unheard: FileExistsInSandboxError with
+        `may_have_begun`.
+
         Example:
             info = sandbox.files.write("src/main.py", "print('hi')")
             print(info.path, info.size_bytes)
@@ -659,6 +663,8 @@ class Files:
     ) -> FileInfo:
         """Send a file of this machine; without `path` under its own name.
 
+        If the connection breaks off, it is sent again, as by `write`.
+
         Example:
             sandbox.files.upload("report.csv", "data/report.csv")
         """
@@ -674,6 +680,9 @@ class Files:
         on_progress: ProgressCallback | None = None,
     ) -> str:
         """Fetch a file, whole or not at all; without `local_path` into the current directory.
+
+        If the connection breaks off, it goes on where it was, or from the beginning if size or time
+        of the file tell that it has changed.
 
         Example:
             sandbox.files.write("report.csv", "a,b")

@@ -20,6 +20,8 @@ class CuttingProxy:
     to_client: list[int] = field(default_factory=list)
     to_daemon: list[int] = field(default_factory=list)
     connections: int = 0
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    """While it is not set, a new connection leads nowhere yet."""
     _open: set[asyncio.Transport] = field(default_factory=set)
 
     @property
@@ -33,6 +35,7 @@ class CuttingProxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        await self.is_open.wait()
         from_daemon, towards_daemon = await asyncio.open_unix_connection(str(self.daemon))
         both = {writer.transport, towards_daemon.transport}
         self._open |= both
@@ -71,6 +74,7 @@ class CuttingProxy:
 async def cutting_proxy(directory: Path, daemon: Path) -> AsyncIterator[CuttingProxy]:
     """One in front of the daemon's socket."""
     proxy = CuttingProxy(directory / "proxy.sock", daemon)
+    proxy.is_open.set()
     server = await asyncio.start_unix_server(proxy.serve, str(proxy.path))
     try:
         yield proxy

@@ -73,12 +73,13 @@ class RemoteTransport:
         return self._was_reached
 
     async def ready(self, timeout: float) -> None:
-        if not self._was_reached:
-            return  # the first call finds out, and tells at once if nobody is there
+        # Unless it was reached, the first call finds out, and tells at once if nobody is there.
+        if not self._was_reached or self._is_ready():
+            return
         look_again = 0.001
         try:
             async with asyncio.timeout(timeout):
-                while self._channel.get_state(True) != grpc.ChannelConnectivity.READY:
+                while not self._is_ready():
                     await asyncio.sleep(look_again)
                     look_again = min(2 * look_again, _LONGEST_LOOK)
         except TimeoutError:
@@ -86,6 +87,9 @@ class RemoteTransport:
                 f"The daemon at {self._settings.target} went away and did not come back within "
                 f"{timeout:.0f} s; look whether it runs."
             ) from None
+
+    def _is_ready(self) -> bool:
+        return self._channel.get_state(True) is grpc.ChannelConnectivity.READY
 
     async def call(
         self,

@@ -33,13 +33,13 @@ INSTEAD: Mapping[str, str] = {
 """What is forbidden, and what to do; in the words of the daemon."""
 
 # No brackets, braces, backslashes, comments or here-documents: in those a `;` or a name may be
-# something else than it seems.
+# something else than it seems. Nothing is matched in two ways: a model's line may be of any kind.
 _TOKEN = re.compile(
     r"""
       (?P<blank>[ \t]+)
     | (?P<redirection>&>>?|[<>]&|>>|>\||<>|>|<(?!<))
     | (?P<separator>&&|\|\||\|&|[;|&\n])
-    | (?P<word>(?:[\w@%+=:,./~^*?!-]|\$[A-Za-z_]\w*|'[^']*'|"(?:[^"$`\\]|\$[A-Za-z_]\w*)*")+)
+    | (?P<word>(?:[\w@%+=:,./~^*?!-]|\$[A-Za-z_]\w*+|'[^']*+'|"(?:[^"$`\\]|\$[A-Za-z_]\w*+)*+")++)
     """,
     re.VERBOSE,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -97,6 +98,16 @@ def test_what_only_looks_forbidden_is_sent(command: str | Sequence[str]) -> None
 def test_what_the_daemon_allows_is_sent(command: str) -> None:
     """Each case of the daemon's own tests."""
     check_strictly(command)
+
+
+@pytest.mark.parametrize("piece", ["$aa", "'a'", "a", "'\"", '"$a', "a=", "; rm ", ">"])
+@pytest.mark.parametrize("start", ["", '"', "'"])
+def test_long_lines_take_no_longer_than_their_length(start: str, piece: str) -> None:
+    """Whatever comes from a model is decided at once."""
+    begin = time.process_time()
+    is_refused(start + piece * 20_000)
+
+    assert time.process_time() - begin < 2
 
 
 NAMES = ["rm", "mv", "'rm'", '"rm"', "/bin/rm", "x/rm", "echo", "cat", "do", "done", "if", "then"]

@@ -44,7 +44,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
-_EXPANDED = re.compile(r"[$*?~]")
+_EXPANDED = re.compile(r"[$*?~=]")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _BEFORE_COMMANDS = frozenset({"!", "do", "elif", "else", "if", "then", "until", "while"})
 
@@ -91,7 +91,7 @@ def _names(line: str) -> Sequence[str]:
 
 
 def _literal(word: str) -> list[str]:
-    """The word without its quotes, unless the shell makes something else of it."""
+    """The word without its quotes, unless it may be an assignment or stand for something else."""
     return [] if _EXPANDED.search(word) else [_QUOTED.sub(lambda part: part[0][1:-1], word)]
 
 

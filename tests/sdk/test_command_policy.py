@@ -57,6 +57,7 @@ ALLOWED_THERE = [
     "a=(x\nrm\n)",
     "grep rm | sort",
     "rm=1; echo $rm",
+    "0A=1/bin/rm",
     "",
     ["echo", "rm"],
     [],
@@ -111,7 +112,7 @@ def test_long_lines_take_no_longer_than_their_length(start: str, piece: str) -> 
 
 
 NAMES = ["rm", "mv", "'rm'", '"rm"', "/bin/rm", "x/rm", "echo", "cat", "do", "done", "if", "then"]
-PLAIN = [*NAMES, "for", "in", "while", "true", "!", "fi", "A=1", "A='x y'", "$A", '"$A"', "-x"]
+PLAIN = [*NAMES, "for", "in", "while", "true", "!", "fi", "A=1", "0", "A='x y'", "$A", '"$A"', "-x"]
 PLAIN += [" ", " ", " ", "\n", ";", "&", "&&", "|", "||", "|&", ">", ">>", ">&", "2>&1", "<", "&>"]
 
 

@@ -328,6 +328,8 @@ class AsyncFiles:
     ) -> TransferReport:
         """Send a directory with all that is in it, as one archive.
 
+        It is sent once: if the connection breaks off, some of it may be there.
+
         Example:
             report = await sandbox.files.upload_dir("project", "project")
             print(report.entries, report.refused)
@@ -358,6 +360,8 @@ class AsyncFiles:
         on_progress: ProgressCallback | None = None,
     ) -> TransferReport:
         """Fetch a directory with all that is in it. What would leave `local_path` is refused.
+
+        If the connection breaks off, it is fetched again, before anything is written.
 
         Example:
             await sandbox.commands.run("echo hello > outputs/result.txt")

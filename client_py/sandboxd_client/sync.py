@@ -699,6 +699,8 @@ class Files:
     ) -> TransferReport:
         """Send a directory with all that is in it, as one archive.
 
+        It is sent once: if the connection breaks off, some of it may be there.
+
         Example:
             report = sandbox.files.upload_dir("project", "project")
             print(report.entries, report.refused)
@@ -713,6 +715,8 @@ class Files:
         on_progress: ProgressCallback | None = None,
     ) -> TransferReport:
         """Fetch a directory with all that is in it. What would leave `local_path` is refused.
+
+        If the connection breaks off, it is fetched again, before anything is written.
 
         Example:
             sandbox.commands.run("echo hello > outputs/result.txt")

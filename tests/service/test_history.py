@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
@@ -15,10 +16,12 @@ from sandboxd.audit.check import check, entries
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, running
 from sandboxd_proto.v1 import exec_pb2, session_service_pb2
+from sandboxd_proto.v1 import file_service_pb2 as pb
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
 from tests.service.client import Api, events, exec_request, refused
+from tests.service.file_client import FileClient
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
 
@@ -215,6 +218,61 @@ async def test_caller_with_a_token_is_named(start_daemon: StartDaemon, short_dir
 
     (opened,) = await told(daemon, action="session.opened")
     assert (opened["who"], opened["user"]) == ("adas-laptop", "ada")
+
+
+@pytest.mark.parametrize("path", ["docs/\u00e4.txt", b"odd\xff"])
+async def test_failed_uploads_are_told_with_their_path(
+    path: str | bytes, api: Api, daemon: Daemon
+) -> None:
+    """Of an upload that fails, before or after its bytes came, the log has session and path."""
+    session_id = await api.open_id()
+    files = FileClient(api.files, session_id)
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"):
+        await files.upload(path, b"x", sha256=b"short")
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARCHIVE"):
+        await files.upload_tar(path, b"no archive")
+
+    refusals = await told(daemon, action="call.refused")
+    assert [one["method"] for one in refusals] == ["UploadFile", "UploadTar"]
+    for refusal in refusals:
+        assert (refusal["who"], refusal["session"]) == ("host", session_id)
+        assert refusal["path"] == (path if isinstance(path, str) else "odd\ufffd")
+
+
+@pytest.mark.parametrize("who", ["watcher", "unknown"])
+async def test_denied_calls_are_put_down_to_who_made_them(
+    who: str, start_daemon: StartDaemon, short_dir: Path
+) -> None:
+    """A call that is denied at the entrance is told with the name of the token, or as one of
+    somebody unknown, and an upload with the file that it was for."""
+    tokens, secret = short_dir / "tokens", new_token()
+    tokens.write_text(line(Caller(name="watcher", scope=Scope.READ_ONLY), hash_of(secret)))
+    tokens.chmod(0o600)
+    daemon = await start_daemon(tokens_file=tokens, socket_auth="token")
+    bearer = (("authorization", f"Bearer {secret if who == 'watcher' else new_token()}"),)
+    async with Api(daemon.config.api_socket) as api:
+        files = FileClient(api.files, "ses_one")
+        for call in (
+            api.execs.Run(exec_request("ses_one", "echo hi"), metadata=bearer),
+            api.files.UploadFile(iter_of(files.header("secret.txt")), metadata=bearer),
+            api.files.UploadTar(
+                iter_of(pb.UploadTarRequest(header=pb.UploadTarHeader(path="up"))), metadata=bearer
+            ),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call
+
+    refusals = {one["method"]: one for one in await told(daemon, action="call.refused")}
+    run, upload, tar = (refusals[method] for method in ("Run", "UploadFile", "UploadTar"))
+    assert {one["who"] for one in refusals.values()} == {who}
+    assert (run["session"], run["command"]) == ("ses_one", "echo hi")
+    assert (upload["session"], upload["path"]) == ("ses_one", "secret.txt")
+    assert tar["path"] == "up"
+
+
+async def iter_of(*messages: Message) -> AsyncIterator[Message]:
+    for message in messages:
+        yield message
 
 
 async def test_session_that_expires_is_ended_by_the_daemon(api: Api, daemon: Daemon) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,37 @@ async def test_statistics_count_what_happened(api: Api, daemon: Daemon) -> None:
     assert (statistics.active_sandboxes, statistics.running_execs) == (1, 0)
     assert 0 <= statistics.pool_hit_rate <= 1
     assert [pool.environment for pool in statistics.pools] == ["default"]
+
+
+async def test_statistics_say_since_when(api: Api) -> None:
+    """Counts come with the time from which on they count; the history is told only when asked."""
+    statistics = await api.statistics()
+    began = statistics.since.ToDatetime(UTC) + statistics.uptime.ToTimedelta()
+    assert abs(datetime.now(UTC) - began) < timedelta(seconds=5)
+    assert not statistics.HasField("history")
+
+
+async def test_statistics_of_the_history_outlive_the_daemon(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """What an earlier daemon ran is in the figures of the history and not in the counts."""
+    async with running(config, engine=engine, maker=guests.maker), Api(config.api_socket) as api:
+        session_id = await api.open_id()
+        empty = (await api.statistics(with_history=True)).history
+        assert (empty.total, empty.success_rate, empty.HasField("since")) == (0, 1, False)
+        await api.run(session_id, "echo kept")
+        await api.run(session_id, "exit 3")
+        await api.run(session_id, "sleep", timeout=0.05)
+    async with running(config, engine=engine, maker=guests.maker), Api(config.api_socket) as api:
+        statistics = await api.statistics(with_history=True)
+    history = statistics.history
+    assert (statistics.execs.total, history.total, history.succeeded) == (0, 3, 1)
+    assert dict(history.ends) == {"EXITED": 2, "TIMED_OUT": 1}
+    assert history.success_rate == pytest.approx(1 / 3)
+    assert history.durations.count == 3
+    assert history.durations.max.ToTimedelta() >= timedelta(seconds=0.05)
+    assert history.durations.p50.ToTimedelta() <= history.durations.p99.ToTimedelta()
+    assert history.since.ToDatetime() < statistics.since.ToDatetime()
 
 
 async def test_statistics_tell_the_head_of_the_audit_log(api: Api, daemon: Daemon) -> None:

@@ -64,30 +64,24 @@ class WaitingStart:
         return ExecState(None, 0, 0, self.label)
 
 
-class WaitingStarts:
-    """First come, first served; bounded."""
+class WaitingStarts(list[WaitingStart]):
+    """First come, first served; bounded. A list: on every turn it is asked whether it is empty."""
 
     def __init__(self) -> None:
-        self._queue: list[WaitingStart] = []
+        super().__init__()
         self._retry_at = 0.0
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def __iter__(self) -> Iterator[WaitingStart]:
-        return iter(self._queue)
 
     @property
     def next_try_at(self) -> float:
-        is_any = any(one.is_attached for one in self._queue)
+        is_any = any(one.is_attached for one in self)
         return self._retry_at if is_any else float("inf")
 
     @property
     def is_full(self) -> bool:
-        return len(self._queue) >= MAX_WAITING
+        return len(self) >= MAX_WAITING
 
     def get(self, channel: int) -> WaitingStart | None:
-        return next((one for one in self._queue if one.channel == channel), None)
+        return next((one for one in self if one.channel == channel), None)
 
     def keep(self, kind: int, channel: int, payload: bytes) -> bool:
         """Keep a frame for one that waits; False if it is for another."""
@@ -98,25 +92,25 @@ class WaitingStarts:
 
     def add(self, waited: WaitingStart) -> None:
         """Behind those that came before it, also when it was tried in vain."""
-        self._queue.append(waited)
-        self._queue.sort(key=lambda one: one.since)
+        self.append(waited)
+        self.sort(key=lambda one: one.since)
         self._retry_at = time.monotonic() + RETRY_SECONDS
 
     def take(self, channel: int) -> WaitingStart | None:
         waited = self.get(channel)
         if waited is not None:
-            self._queue.remove(waited)
+            self.remove(waited)
         return waited
 
     def take_due(self) -> WaitingStart | None:
         """The one to be tried now, if it is time."""
         if self.next_try_at > time.monotonic():
             return None
-        first = next(one for one in self._queue if one.is_attached)
-        self._queue.remove(first)
+        first = next(one for one in self if one.is_attached)
+        self.remove(first)
         return first
 
     def take_overdue(self) -> list[WaitingStart]:
-        overdue = [one for one in self._queue if one.is_overdue]
-        self._queue = [one for one in self._queue if one not in overdue]
+        overdue = [one for one in self if one.is_overdue]
+        self[:] = [one for one in self if one not in overdue]
         return overdue

@@ -6,7 +6,6 @@ import hmac
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from sandboxd.isolation.meter import Usage
 
 log = structlog.get_logger()
 
-_FIELDS = tuple(Facts.__dataclass_fields__)
+_FIELDS = Facts._fields
 _SEAL_CHARACTERS = 32
 _SUFFIX = ".end"
 _MAX_FILE = 64 * 1024
@@ -42,7 +41,7 @@ class Labels:
         return cls(path.read_bytes())
 
     def seal(self, facts: Facts, sandbox_id: str) -> str:
-        text = json.dumps([getattr(facts, name) for name in _FIELDS], separators=(",", ":"))
+        text = json.dumps(facts, separators=(",", ":"))
         if len(text) + _SEAL_CHARACTERS > MAX_LABEL:
             return self.seal(_shortened(facts), sandbox_id)
         return self._seal(text, sandbox_id) + text
@@ -65,7 +64,7 @@ class Labels:
 
 
 def _shortened(facts: Facts) -> Facts:
-    return Facts(**{**asdict(facts), "command": facts.command[: len(facts.command) // 2]})
+    return facts._replace(command=facts.command[: len(facts.command) // 2])
 
 
 class ExecRecords:
@@ -76,8 +75,12 @@ class ExecRecords:
 
     def save(self, key: str, facts: Facts, status: ExitStatus) -> None:
         record = {
-            "facts": asdict(facts),
-            "status": {**asdict(status), "reason": status.reason.name},
+            "facts": facts._asdict(),
+            "status": {
+                **status._asdict(),
+                "reason": status.reason.name,
+                "usage": status.usage._asdict() if status.usage else None,
+            },
         }
         path = self._path(key)
         unfinished = path.with_name(path.name + ".part")

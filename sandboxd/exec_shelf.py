@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -16,7 +16,7 @@ from sandboxd.errors import ExecConflict, ExecLimitReached, ExecNotFound, Sandbo
 from sandboxd.exec_records import ExecRecords, Labels
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec, ExitStatus, Facts, Ladder, Reason
-from sandboxd.guest.frames import ExecState, Stream
+from sandboxd.guest.frames import STREAMS, ExecState, Stream
 from sandboxd.journal import Journal
 from sandboxd.sandbox import Sandbox
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
@@ -168,12 +168,16 @@ class ExecShelf:
         # Before anything is made or waits: what is too large once encoded is refused here.
         request = spec.encode(self._house.labels.seal(facts, sandbox.id) if spec.is_kept else "")
         execution = self._make(facts, sandbox, spec)
-        if spec.shell_name:
-            self._enqueue(execution, request)
-        else:
-            execution.start(request)
         self.running[execution.id] = execution
         self._house.began(self._user_id)
+        try:
+            if spec.shell_name:
+                self._enqueue(execution, request)
+            else:
+                execution.start(request)
+        except BaseException:
+            self._leave(execution)
+            raise
         return execution, True
 
     def _make(self, facts: Facts, sandbox: Sandbox, spec: ExecSpec | None = None) -> Exec:
@@ -231,9 +235,12 @@ class ExecShelf:
 
     # --- ends ---
 
-    def _on_ended(self, execution: Exec) -> None:
+    def _leave(self, execution: Exec) -> None:
         if self.running.pop(execution.id, None) is not None:
             self._house.ended(self._user_id)
+
+    def _on_ended(self, execution: Exec) -> None:
+        self._leave(execution)
         self._tell_session(execution)
         if execution.is_kept:
             self._ended[execution.id] = (execution, time.monotonic())
@@ -275,7 +282,7 @@ class ExecShelf:
             return False
         assert execution.output is not None
         execution.output.let_go()
-        length = sum(execution.length(stream) for stream in Stream)
+        length = sum(execution.length(stream) for stream in STREAMS)
         is_written = execution.facts.is_chosen or length > LITTLE_BYTES
         if is_written:
             execution.output.spool.persist()
@@ -359,11 +366,11 @@ class ExecShelf:
         if facts.shell_name:
             queue = self._queues.setdefault(facts.shell_name, deque())
             queue.append(_Queued(execution, request=b""))  # it was started before
-        execution.adopt(number, state, {stream: spool.durable(stream) for stream in Stream})
+        execution.adopt(number, state, {stream: spool.durable(stream) for stream in STREAMS})
 
     def _disown(self, number: int, state: ExecState, sandbox: Sandbox) -> None:
         """Nobody can ask about it: its caller went with the earlier daemon, or it is settled."""
-        facts = replace(_UNKNOWN, exec_id=f"disowned-{number}", started_at=time.time())
+        facts = _UNKNOWN._replace(exec_id=f"disowned-{number}", started_at=time.time())
         execution = Exec(
             facts, sandbox, on_ended=Exec.release, ladder=self._house.ladder, spool=None
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +24,8 @@ MAX_SHOWN = 200
 """Characters of a command in lists."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_encode_json = json.JSONEncoder(ensure_ascii=False).encode
+"""Not escaped to ASCII: that could grow a request beyond the frame limit."""
 
 
 class TerminalSize(NamedTuple):
@@ -65,20 +67,20 @@ class ExecSpec:
             self._check_line(self.shell)
         else:
             self._check_words()
-        self._check_shell_name()
+        if self.shell_name:
+            self._check_shell_name()
         _no_nul("cwd", self.cwd)
-        if len(self.cwd.encode()) > 4096:
+        if _is_longer(self.cwd, 4096):
             raise RequestTooLarge("cwd", "a path has at most 4096 bytes")
-        check_env(self.env)
-        if self._size() > MAX_VECTOR_BYTES:
+        if self.env:
+            check_env(self.env)
+        if (self.argv or self.env or self.session_env) and self._size() > MAX_VECTOR_BYTES:
             raise RequestTooLarge(
                 "command",
                 f"with its environment it has over {MAX_VECTOR_BYTES} bytes; use a file for data",
             )
 
     def _check_shell_name(self) -> None:
-        if not self.shell_name:
-            return
         if not _NAME.fullmatch(self.shell_name):
             raise InvalidRequest("shell_name", "use 1 to 64 letters, digits, `_`, `-` or `.`")
         if self.shell is None:
@@ -90,7 +92,7 @@ class ExecSpec:
         if not line.strip():
             raise InvalidRequest("command", "the command is empty; give a command line or argv")
         _no_nul("command", line)
-        if len(line.encode()) > MAX_ARGUMENT_BYTES:
+        if _is_longer(line, MAX_ARGUMENT_BYTES):
             raise RequestTooLarge(
                 "command",
                 f"a command line has at most {MAX_ARGUMENT_BYTES} bytes; put large data in a file",
@@ -103,7 +105,7 @@ class ExecSpec:
             raise RequestTooLarge("command", f"argv has at most {MAX_WORDS} words")
         for word in self.argv:
             _no_nul("command", word)
-            if len(word.encode()) > MAX_ARGUMENT_BYTES:
+            if _is_longer(word, MAX_ARGUMENT_BYTES):
                 raise RequestTooLarge(
                     "command", f"a word of argv has at most {MAX_ARGUMENT_BYTES} bytes"
                 )
@@ -152,15 +154,14 @@ class ExecSpec:
         request = self.content()
         if self.is_kept:
             request |= {"label": label, "keep": True}
-        # Not escaped to ASCII: that could grow a request beyond the frame limit.
-        data = json.dumps(request, ensure_ascii=False).encode()
+        data = _encode_json(request).encode()
         if len(data) > MAX_DAEMON_PAYLOAD:
             raise RequestTooLarge("command", "the request is too large once encoded")
         return data
 
 
 def new_exec_id() -> str:
-    return f"exe_{secrets.token_hex(8)}"
+    return f"exe_{os.urandom(8).hex()}"
 
 
 def check_env(env: Mapping[str, str]) -> None:
@@ -173,6 +174,11 @@ def check_env(env: Mapping[str, str]) -> None:
         _no_nul("env", name + value)
         if len(name.encode()) + len(value.encode()) >= MAX_ARGUMENT_BYTES:
             raise RequestTooLarge("env", f"variable {quoted(name)} is too large")
+
+
+def _is_longer(text: str, size: int) -> bool:
+    """Whether it has more bytes than that; most are so short that nothing has to be counted."""
+    return len(text) * 4 > size and len(text.encode()) > size
 
 
 def _no_nul(field: str, text: str) -> None:

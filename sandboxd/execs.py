@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 from signal import SIGXFSZ
+from typing import NamedTuple
 
 import structlog
 
@@ -76,25 +78,23 @@ class Ladder:
     by_engine: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExitStatus:
+class ExitStatus(NamedTuple):
     """How a command ended. Neither code nor signal when its end was not seen."""
 
     reason: Reason
-    code: int | None = None
-    signal: int | None = None
     duration_seconds: float
     stdout_bytes: int
     stderr_bytes: int
     hint: str
+    code: int | None = None
+    signal: int | None = None
     usage: Usage | None = None
     """What the host counted; absent where it could not look."""
     stdout_dropped: int = 0
     stderr_dropped: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(NamedTuple):
     """What has to be known of a command while it runs, in a form that outlives the daemon."""
 
     exec_id: str
@@ -141,8 +141,7 @@ class Facts:
         return min(max(0.0, elapsed), self.timeout_seconds)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(NamedTuple):
     """What happened since the last batch."""
 
     is_first: bool
@@ -230,13 +229,15 @@ class Exec:
         self._began = time.monotonic()
         if self._sandbox.meter is not None:
             self._reading = self._sandbox.meter.begin()
+        self._watch_time(self.facts.timeout_seconds)
         try:
+            # Last of all: the guest may get to run only once we wait.
             self.number = self._sandbox.link.start(request, self)
         except LinkClosed as error:
+            self._cancel_timers()
             if self.exit is None:
                 self._used()  # or what it began to count is never ended
             raise SandboxLost(str(error)) from None
-        self._watch_time(self.facts.timeout_seconds)
 
     def adopt(self, number: int, state: ExecState, have: Mapping[Stream, int]) -> None:
         """Take over a command that an earlier daemon started; `have` is what its spool holds."""
@@ -548,16 +549,7 @@ class Exec:
             duration_seconds=time.monotonic() - self._began,
             stdout_bytes=self._counts[Stream.STDOUT],
             stderr_bytes=self._counts[Stream.STDERR],
-            hint=" ".join(
-                filter(
-                    None,
-                    (
-                        self._hint(reason, signal),
-                        _file_limit(code, signal),
-                        _aside(reason, usage),
-                    ),
-                )
-            ),
+            hint=self._hints(reason, code, signal, usage),
             usage=usage,
             stdout_dropped=self._dropped(Stream.STDOUT),
             stderr_dropped=self._dropped(Stream.STDERR),
@@ -579,6 +571,12 @@ class Exec:
                 timer.cancel()
         self._deadline = self._silence = None
 
+    def _hints(
+        self, reason: Reason, code: int | None, signal: int | None, usage: Usage | None
+    ) -> str:
+        said = (self._hint(reason, signal), _file_limit(code, signal), _aside(reason, usage))
+        return " ".join(filter(None, said)) if any(said) else ""
+
     def _hint(self, reason: Reason, signal: int | None) -> str:
         """One line that tells a model what happened and what to do."""
         if self._refusal is not None:
@@ -588,6 +586,8 @@ class Exec:
             template = ""  # said better by itself
         if reason == Reason.OUT_OF_MEMORY and self._lost:
             template += " The sandbox was lost; open the session again."
+        if not template:
+            return ""
         return template.format(
             timeout=f"{self.facts.timeout_seconds:g}",
             silence=f"{self.facts.no_output_seconds or 0:g}",
@@ -613,12 +613,15 @@ class _Input:
     """How far the input of a command is."""
 
     def __init__(self) -> None:
-        self.lock = asyncio.Lock()
         self.sent = 0
         self.taken = 0
         self.is_closed = False
         self.is_known = True
         """False after a restart of the daemon, until the guest has told how much it took."""
+
+    @cached_property
+    def lock(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     def new_part(self, offset: int, data: bytes) -> bytes:
         """What of these bytes has not been sent yet."""
@@ -675,12 +678,13 @@ def _file_limit(code: int | None, signal: int | None) -> str:
 
 def _aside(reason: Reason, usage: Usage | None) -> str:
     """A limit that was reached although it is not why the command ended."""
-    reasons = (Reason.EXITED, Reason.TIMED_OUT, Reason.NO_OUTPUT, Reason.CANCELLED)
-    if usage is None or reason not in reasons:
+    if usage is None or not (usage.oom_kills or usage.refused_forks):
+        return ""
+    if reason not in (Reason.EXITED, Reason.TIMED_OUT, Reason.NO_OUTPUT, Reason.CANCELLED):
         return ""
     limits = []
     if usage.oom_kills:
         limits.append("its memory limit (the kernel killed processes)")
     if usage.refused_forks:
         limits.append("its process limit")
-    return f"It had reached {' and '.join(limits)}." if limits else ""
+    return f"It had reached {' and '.join(limits)}."

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, WINDOW, Ack, Stream
+from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, STREAMS, WINDOW, Ack, Stream
 from sandboxd.spool import Spool
 
 ACK_STEP = 128 * 1024
@@ -105,7 +105,7 @@ class Output:
         """Let the guest forget what it need not keep any more."""
         if self._debts.cost > PERSIST_AT:
             self.spool.persist()
-        safe = {stream: self.spool.releasable(stream) for stream in Stream}
+        safe = {stream: self.spool.releasable(stream) for stream in STREAMS}
         for follower in self._followers:
             for stream, cursor in follower.cursors.items():
                 safe[stream] = min(safe[stream], cursor)
@@ -146,17 +146,17 @@ class Follower:
 
     def __init__(self, output: Output, offsets: Mapping[Stream, int]) -> None:
         self._output = output
-        self.cursors = {stream: offsets.get(stream, 0) for stream in Stream}
+        self.cursors = {stream: offsets.get(stream, 0) for stream in STREAMS}
 
     @property
     def is_behind(self) -> bool:
-        return any(self.cursors[s] < self._output.spool.length(s) for s in Stream)
+        return any(self.cursors[s] < self._output.spool.length(s) for s in STREAMS)
 
     def take(self, max_bytes: int) -> list[Chunk | Gap]:
         """What comes next, about `max_bytes` of it; what is dropped is told as a gap."""
         taken: list[Chunk | Gap] = []
         left = max_bytes
-        for stream in Stream:
+        for stream in STREAMS:
             left -= self._catch_up(stream, left, taken)
         if left > 0:
             self._take_recent(left, taken)
@@ -201,8 +201,8 @@ class Capture:
 
     def __init__(self, acknowledge: Callable[[Ack], None], *, max_bytes: int) -> None:
         self._debts = Debts(acknowledge)
-        self._streams = {stream: CapturedStream(max_bytes) for stream in Stream}
-        self._ends = dict.fromkeys(Stream, 0)
+        self._streams = {stream: CapturedStream(max_bytes) for stream in STREAMS}
+        self._ends = dict.fromkeys(STREAMS, 0)
 
     def __getitem__(self, stream: Stream) -> CapturedStream:
         return self._streams[stream]

@@ -8,6 +8,8 @@ the process itself, which takes the install with the extra `daemon`.
 Over the network: SANDBOXD_TOKEN (or `token=`) is sent with every call; for `https://`,
 SANDBOXD_CA_FILE says whom to trust, SANDBOXD_CLIENT_CERT and SANDBOXD_CLIENT_KEY what to show.
 
+In a program with a current span of OpenTelemetry, calls belong to its trace.
+
 Example:
     from sandboxd_client import Sandbox
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 from sandboxd_client import methods
+from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import (
     NoSessionError,
@@ -55,6 +56,10 @@ class AsyncSandboxClient:
     `grpc://`, `host:port`), or SANDBOXD_URL, or the local socket; with `mode="local"` one in this
     process, whose settings are `local_settings` and the environment.
 
+    With `policy="strict"` commands that the policy of that name forbids are refused before they are
+    sent, with the PolicyError that the daemon would answer with; it has the last word on all
+    others. A function is given each command and may refuse it with a PolicyError.
+
     `async with` closes the sessions that it opened and frees the connection.
 
     Example:
@@ -70,10 +75,12 @@ class AsyncSandboxClient:
         server_url: str | None = None,
         *,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> None:
         self._settings = resolve(mode, server_url, token=token, local_settings=local_settings)
+        self._check = command_check(policy)
         self._timeouts = timeouts or Timeouts()
         self._connection: Connection | None = None
         self._number = next(_numbers)
@@ -121,7 +128,7 @@ class AsyncSandboxClient:
         """The session that is worked in, with all its commands, files, shells and terminals."""
         _, info = self._session()
         assert self._connection is not None
-        return sandbox_of(self._connection, info)
+        return sandbox_of(self._connection, info, check=self._check)
 
     async def __aenter__(self) -> AsyncSandboxClient:
         return self
@@ -196,7 +203,7 @@ class AsyncSandboxClient:
             await client.upload_file("report.csv", remote_name="input.csv")
         """
         info, _ = await self._in_session(
-            lambda sandbox: sandbox.files.upload(file_path, remote_name)
+            lambda sandbox: sandbox.files.upload(file_path, remote_name), is_repeatable=True
         )
         return UploadResult.of(self._session()[1], info)
 
@@ -206,7 +213,9 @@ class AsyncSandboxClient:
         Example:
             await client.upload_file_from_bytes("input.json", b"[1, 2, 3]")
         """
-        info, _ = await self._in_session(lambda sandbox: sandbox.files.write(filename, file_data))
+        info, _ = await self._in_session(
+            lambda sandbox: sandbox.files.write(filename, file_data), is_repeatable=True
+        )
         return UploadResult.of(self._session()[1], info)
 
     async def download_file(
@@ -341,23 +350,29 @@ class AsyncSandboxClient:
         await close_session(await self._connected(), info.session_id)
 
     async def _in_session(
-        self, work: Callable[[AsyncSandbox], Awaitable[T]], *, auto_retry: bool = True
+        self,
+        work: Callable[[AsyncSandbox], Awaitable[T]],
+        *,
+        auto_retry: bool = True,
+        is_repeatable: bool = False,
     ) -> tuple[T, SessionInfo | None]:
         """Do it in the session; in a reopened one if the session turned out to have ended before.
 
+        `is_repeatable`: done twice it is as once, so it does not matter if it had begun.
         The second part of the answer is the session where it was reopened.
         """
         thread, _ = self._session()
         try:
             return await work(self.sandbox), None
         except _REOPENED as error:
-            if not auto_retry or error.may_have_begun:
+            if not auto_retry or (error.may_have_begun and not is_repeatable):
                 raise
         idle_seconds = self._threads[thread][1]
         info = await open_session(await self._connected(), *thread, idle_seconds=idle_seconds)
         self._threads[thread] = info, idle_seconds
         assert self._connection is not None
-        return await work(sandbox_of(self._connection, info)), info
+        again = sandbox_of(self._connection.repeating(), info, check=self._check)
+        return await work(again), info
 
     async def _connected(self) -> Connection:
         if self._connection is None:

@@ -119,16 +119,23 @@ class AsyncCommands:
                 await handle.send_stdin(stdin)
             return handle
 
-        async def once() -> CommandResult:
+        async def once(earlier_tries: int) -> CommandResult:
             if stdin is None and on_stdout is None and on_stderr is None:
-                return await self._run(request)
-            handle = await start_exec(self._hold, request, on_stdout=on_stdout, on_stderr=on_stderr)
+                return await self._run(request, earlier_tries)
+            handle = await start_exec(
+                self._hold,
+                request,
+                on_stdout=on_stdout,
+                on_stderr=on_stderr,
+                earlier_tries=earlier_tries,
+            )
             return await _finished(handle, stdin)
 
         back_off = BackOff(self._hold.connection.timeouts.call)
+        earlier_tries = 0
         while True:
             try:
-                result = await once()
+                result = await once(earlier_tries)
                 return result.check() if check else result
             except CommandNotStartableError as error:
                 # There was no process for it just then. It never ran, so another one is safe.
@@ -136,6 +143,7 @@ class AsyncCommands:
                     raise
                 await back_off.pause(error)
                 request.exec_id = new_exec_id()
+                earlier_tries += 1
 
     async def list(self, *, running: bool = False) -> Sequence[CommandInfo]:
         """The commands of the session, newest first: those that run and those that ended lately.
@@ -185,12 +193,14 @@ class AsyncCommands:
         """
         return await send_signal(self._hold, exec_id, signals.SIGKILL)
 
-    async def _run(self, request: pb.ExecRequest) -> CommandResult:
+    async def _run(self, request: pb.ExecRequest, earlier_tries: int) -> CommandResult:
         connection = self._hold.connection
         seconds = _time_limit(self._hold, request) + connection.timeouts.call
         if request.shell_name:
             seconds += connection.timeouts.transfer  # others may be before it in the shell
-        done = await connection.call(methods.RUN, request, timeout=seconds)
+        done = await connection.call(
+            methods.RUN, request, timeout=seconds, earlier_tries=earlier_tries
+        )
         if done.exit.reason == exec_pb2.EXIT_REASON_CANCELLED:
             raise ConnectionLostError(
                 "The connection broke off, and with it the command was ended. Look at what it did "
@@ -205,8 +215,9 @@ async def start_exec(
     *,
     on_stdout: OutputCallback | None = None,
     on_stderr: OutputCallback | None = None,
+    earlier_tries: int = 0,
 ) -> AsyncCommandHandle:
-    started = await hold.connection.call(methods.START_EXEC, request)
+    started = await hold.connection.call(methods.START_EXEC, request, earlier_tries=earlier_tries)
     is_queued = started.exec.state == exec_pb2.EXEC_STATE_QUEUED
     return AsyncCommandHandle(
         hold,
@@ -233,6 +244,9 @@ def exec_request(
     no_output_timeout: float | None = None,
     shell: str | None = None,
 ) -> pb.ExecRequest:
+    """PolicyError if the caller's own check refuses the command."""
+    if hold.check is not None:
+        hold.check(command)
     request = pb.ExecRequest(
         session_id=hold.id,
         incarnation=hold.incarnation,

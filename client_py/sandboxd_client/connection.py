@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from weakref import WeakKeyDictionary
 
+from sandboxd_client.call_metadata import metadata_of
 from sandboxd_client.errors import (
     ConnectionLostError,
     DrainingError,
@@ -51,13 +52,15 @@ class BackOff:
 class Connection:
     """Calls with deadlines and safe repetitions, over one transport."""
 
-    def __init__(self, transport: Transport, timeouts: Timeouts) -> None:
+    def __init__(self, transport: Transport, timeouts: Timeouts, *, earlier_tries: int = 0) -> None:
+        """`earlier_tries`: how often all that is done over it was begun before."""
         self._transport = transport
         self.timeouts = timeouts
+        self._earlier_tries = earlier_tries
 
-    @property
-    def can_come_back(self) -> bool:
-        return self._transport.can_come_back
+    def repeating(self) -> Connection:
+        """The same for work that is done again, whose calls a daemon counts as repeated."""
+        return Connection(self._transport, self.timeouts, earlier_tries=self._earlier_tries + 1)
 
     async def call(
         self,
@@ -65,31 +68,36 @@ class Connection:
         request: Request,
         *,
         timeout: float | None = None,
+        earlier_tries: int = 0,
     ) -> Response:
         """One request, one response; repeated where that is safe."""
+        tries = self._earlier_tries + earlier_tries
         back_off = BackOff(self.timeouts.reconnect)
         may_have_begun = False
         while True:
             try:
                 await self._transport.ready(self.timeouts.reconnect)
+                metadata = metadata_of(tries)
+                tries += 1
                 return await self._transport.call(
-                    method, request, timeout=timeout or self.timeouts.call
+                    method, request, timeout=timeout or self.timeouts.call, metadata=metadata
                 )
             except SandboxError as error:
                 error.may_have_begun = may_have_begun
-                if not self._may_repeat(method, error):
+                if not self.may_repeat(error, is_repeatable=method.is_repeatable):
                     raise
                 may_have_begun = may_have_begun or isinstance(error, ConnectionLostError)
                 await back_off.pause(error)
 
-    def _may_repeat(self, method: Method[Request, Response], error: SandboxError) -> bool:
+    def may_repeat(self, error: SandboxError, *, is_repeatable: bool) -> bool:
+        """Whether to try again after this; `is_repeatable`: done twice it is as once."""
         if isinstance(error, TooManyRequestsError):
             return True
         if not self._transport.can_come_back:
             return False
         if isinstance(error, DrainingError):
             return True
-        return isinstance(error, ConnectionLostError) and method.is_repeatable
+        return isinstance(error, ConnectionLostError) and is_repeatable
 
     async def stream(
         self,
@@ -97,10 +105,12 @@ class Connection:
         request: Request,
         *,
         timeout: float | None = None,
+        earlier_tries: int = 0,
     ) -> AsyncGenerator[Response, None]:
         """One request, many responses, once. Closing it cancels the call."""
-        await self._transport.ready(self.timeouts.reconnect)
-        responses = self._transport.stream(method, request, timeout=timeout)
+        await self._transport.ready(self._patience(timeout))
+        metadata = metadata_of(self._earlier_tries + earlier_tries)
+        responses = self._transport.stream(method, request, timeout=timeout, metadata=metadata)
         try:
             async for response in responses:
                 yield response
@@ -108,11 +118,23 @@ class Connection:
             await responses.aclose()
 
     async def send(
-        self, method: Method[Request, Response], requests: AsyncIterator[Request]
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float | None = None,
+        earlier_tries: int = 0,
     ) -> Response:
         """Many requests, one response, once."""
-        await self._transport.ready(self.timeouts.reconnect)
-        return await self._transport.send(method, requests, timeout=self.timeouts.transfer)
+        seconds = self.timeouts.transfer if timeout is None else timeout
+        await self._transport.ready(self._patience(seconds))
+        metadata = metadata_of(self._earlier_tries + earlier_tries)
+        return await self._transport.send(method, requests, timeout=seconds, metadata=metadata)
+
+    def _patience(self, timeout: float | None) -> float:
+        """How long to wait for a daemon that went away."""
+        reconnect = self.timeouts.reconnect
+        return reconnect if timeout is None else min(reconnect, timeout)
 
 
 class _Shared:

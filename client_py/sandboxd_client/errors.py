@@ -185,7 +185,8 @@ class NoSessionError(InvalidRequestError):
 
 
 class PolicyError(InvalidRequestError):
-    """The command policy of the daemon does not allow it; the message names the rule."""
+    """The command policy of the daemon does not allow it, or `policy` of the client; the message
+    names the rule."""
 
     reason = "COMMAND_NOT_ALLOWED"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -9,16 +10,13 @@ from sandboxd_client import methods
 from sandboxd_client.connection import BackOff
 from sandboxd_client.errors import (
     ConnectionLostError,
-    DrainingError,
     ExecNotFoundError,
     SandboxError,
-    TooManyRequestsError,
 )
 from sandboxd_client.results import StreamName
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 
-_HEALED = (ConnectionLostError, DrainingError, TooManyRequestsError)
 _NAMES: dict[int, StreamName] = {
     exec_pb2.OUTPUT_STREAM_UNSPECIFIED: "stdout",
     exec_pb2.OUTPUT_STREAM_STDOUT: "stdout",
@@ -53,10 +51,13 @@ class ExecStream:
         """What happens, up to and including the exit; otherwise it raises."""
         connection = self._hold.connection
         back_off = BackOff(connection.timeouts.reconnect)
-        while True:
+        for earlier_tries in itertools.count():
             try:
                 responses = connection.stream(
-                    methods.ATTACH_EXEC, self._request(), timeout=self._timeout
+                    methods.ATTACH_EXEC,
+                    self._request(),
+                    timeout=self._timeout,
+                    earlier_tries=earlier_tries,
                 )
                 async with aclosing(responses):
                     async for response in responses:
@@ -72,11 +73,11 @@ class ExecStream:
             except ExecNotFoundError:
                 if self._queued is None:
                     raise
-                await connection.call(methods.START_EXEC, self._queued)
+                await connection.call(methods.START_EXEC, self._queued, earlier_tries=1)
                 continue
-            except _HEALED as cut_off:
+            except SandboxError as cut_off:
                 error = cut_off
-            if not connection.can_come_back:
+            if not connection.may_repeat(error, is_repeatable=True):
                 raise error
             await back_off.pause(error)
 

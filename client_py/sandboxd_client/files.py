@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import inspect
 import io
 import os
 import posixpath
 import tarfile
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, overload
 
 from sandboxd_client import methods
 from sandboxd_client.errors import (
-    ChecksumMismatchError,
     ConnectionLostError,
     InvalidRequestError,
     MissingFileError,
@@ -34,10 +30,10 @@ from sandboxd_client.results import (
     TransferReport,
 )
 from sandboxd_client.session import SessionHold
+from sandboxd_client.transfers import Progress, chunks, fetch_archive, fetch_file, send_file
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 
-CHUNK_BYTES = 1 << 20
 _KINDS = {
     pb.FILE_CHANGE_KIND_CREATED: "created",
     pb.FILE_CHANGE_KIND_MODIFIED: "modified",
@@ -71,7 +67,7 @@ class AsyncFiles:
             print(await sandbox.files.read("data.bin", format="bytes"))
         """
         content = io.BytesIO()
-        await self._fetch(path, content)
+        await fetch_file(self._hold, path, content, Progress(None))
         data = content.getvalue()
         return data.decode("utf-8", "replace") if format == "text" else data
 
@@ -100,14 +96,17 @@ class AsyncFiles:
     ) -> FileInfo:
         """Write a file, whole or not at all; directories above it are made.
 
+        If the connection breaks off, it is sent again. Without `overwrite` the file may then be
+        there because an earlier try came through unheard: FileExistsInSandboxError with
+        `may_have_begun`.
+
         Example:
             info = await sandbox.files.write("src/main.py", "print('hi')")
             print(info.path, info.size_bytes)
         """
         content = data.encode() if isinstance(data, str) else data
-        written = await self._send(
-            path, io.BytesIO(content), size=len(content), mode=mode, overwrite=overwrite
-        )
+        header = self._header(path, size=len(content), mode=mode, overwrite=overwrite)
+        written = await send_file(self._hold, header, io.BytesIO(content), Progress(None))
         return FileInfo.of(written.entry)
 
     async def list(self, path: str = "", *, recursive: bool = False) -> Sequence[FileInfo]:
@@ -277,19 +276,20 @@ class AsyncFiles:
     ) -> FileInfo:
         """Send a file of this machine; without `path` under its own name.
 
+        If the connection breaks off, it is sent again, as by `write`.
+
         Example:
             await sandbox.files.upload("report.csv", "data/report.csv")
         """
         with await asyncio.to_thread(open, local_path, "rb") as source:
             facts = os.fstat(source.fileno())
-            written = await self._send(
+            header = self._header(
                 path or Path(local_path).name,
-                source,
                 size=facts.st_size,
                 mode=facts.st_mode & 0o777,
                 overwrite=overwrite,
-                on_progress=on_progress,
             )
+            written = await send_file(self._hold, header, source, Progress(on_progress))
         return FileInfo.of(written.entry)
 
     async def download(
@@ -301,6 +301,9 @@ class AsyncFiles:
     ) -> str:
         """Fetch a file, whole or not at all; without `local_path` into the current directory.
 
+        If the connection breaks off, it goes on where it was, or from the beginning if size or time
+        of the file tell that it has changed.
+
         Example:
             await sandbox.files.write("report.csv", "a,b")
             print(await sandbox.files.download("report.csv", "report.csv"))
@@ -308,7 +311,7 @@ class AsyncFiles:
         target = await asyncio.to_thread(_target, path, local_path)
         with await asyncio.to_thread(_beside, target) as content:
             try:
-                await self._fetch(path, content, on_progress)
+                await fetch_file(self._hold, path, content, Progress(on_progress))
                 content.flush()
                 os.replace(content.name, target)
             except BaseException:
@@ -325,6 +328,8 @@ class AsyncFiles:
     ) -> TransferReport:
         """Send a directory with all that is in it, as one archive.
 
+        It is sent once: if the connection breaks off, some of it may be there.
+
         Example:
             report = await sandbox.files.upload_dir("project", "project")
             print(report.entries, report.refused)
@@ -338,9 +343,11 @@ class AsyncFiles:
 
             async def parts() -> AsyncIterator[pb.UploadTarRequest]:
                 yield pb.UploadTarRequest(header=header)
-                async for chunk in _chunks(archive):
+                progress, position = Progress(on_progress), 0
+                async for chunk in chunks(archive):
                     yield pb.UploadTarRequest(chunk=chunk)
-                    await _tell(on_progress, chunk)
+                    position += len(chunk)
+                    await progress.reached(position)
 
             done = await self._hold.connection.send(methods.UPLOAD_TAR, parts())
         return TransferReport(done.extracted, _refused(done.refused), done.refused_count)
@@ -354,91 +361,30 @@ class AsyncFiles:
     ) -> TransferReport:
         """Fetch a directory with all that is in it. What would leave `local_path` is refused.
 
+        If the connection breaks off, it is fetched again, before anything is written.
+
         Example:
             await sandbox.commands.run("echo hello > outputs/result.txt")
             print((await sandbox.files.download_dir("outputs", "results")).entries)
         """
-        request = pb.DownloadTarRequest(session_id=self._hold.id, path=path)
-        end: pb.DownloadTarEnd | None = None
         with tempfile.TemporaryFile() as archive:
-            responses = self._hold.connection.stream(
-                methods.DOWNLOAD_TAR, request, timeout=self._hold.connection.timeouts.transfer
-            )
-            async with aclosing(responses):
-                async for response in responses:
-                    if response.HasField("end"):
-                        end = response.end
-                    else:
-                        await asyncio.to_thread(archive.write, response.chunk)
-                        await _tell(on_progress, response.chunk)
-            if end is None:
-                raise ConnectionLostError("The archive broke off before its end; fetch it again.")
+            end = await fetch_archive(self._hold, path, archive, Progress(on_progress))
             archive.seek(0)
             refused = await asyncio.to_thread(_unpack, archive, Path(local_path))
         skipped = (*_refused(end.skipped), *refused)
         count = end.skipped_count + len(refused)
         return TransferReport(end.members - len(refused), skipped, count)
 
-    async def _send(
-        self,
-        path: str,
-        source: IO[bytes],
-        *,
-        size: int,
-        mode: int,
-        overwrite: bool,
-        on_progress: ProgressCallback | None = None,
-    ) -> pb.UploadFileResponse:
-        policy = pb.OVERWRITE_POLICY_REPLACE if overwrite else pb.OVERWRITE_POLICY_FAIL
-        header = pb.UploadHeader(
+    def _header(self, path: str, *, size: int, mode: int, overwrite: bool) -> pb.UploadHeader:
+        return pb.UploadHeader(
             session_id=self._hold.id,
             path=path,
             mode=mode,
             size_bytes=size,
-            overwrite=policy,
+            overwrite=pb.OVERWRITE_POLICY_REPLACE if overwrite else pb.OVERWRITE_POLICY_FAIL,
             make_parents=True,
             incarnation=self._hold.incarnation,
         )
-        digest = hashlib.sha256()
-
-        async def parts() -> AsyncIterator[pb.UploadFileRequest]:
-            yield pb.UploadFileRequest(header=header)
-            async for chunk in _chunks(source):
-                digest.update(chunk)
-                yield pb.UploadFileRequest(chunk=chunk)
-                await _tell(on_progress, chunk)
-
-        written = await self._hold.connection.send(methods.UPLOAD_FILE, parts())
-        if written.sha256 != digest.digest():
-            raise ChecksumMismatchError(f"{path} is not what was sent; send it again.")
-        return written
-
-    async def _fetch(
-        self, path: str, target: IO[bytes], on_progress: ProgressCallback | None = None
-    ) -> files_pb2.FileEntry:
-        request = pb.DownloadFileRequest(session_id=self._hold.id, path=path)
-        digest = hashlib.sha256()
-        entry: files_pb2.FileEntry | None = None
-        end: pb.DownloadEnd | None = None
-        responses = self._hold.connection.stream(
-            methods.DOWNLOAD_FILE, request, timeout=self._hold.connection.timeouts.transfer
-        )
-        async with aclosing(responses):
-            async for response in responses:
-                match response.WhichOneof("part"):
-                    case "entry":
-                        entry = response.entry
-                    case "chunk":
-                        digest.update(response.chunk)
-                        target.write(response.chunk)
-                        await _tell(on_progress, response.chunk)
-                    case "end":
-                        end = response.end
-        if end is None or entry is None:
-            raise ConnectionLostError("The file broke off before its end; fetch it again.")
-        if end.sha256 != digest.digest():
-            raise ChecksumMismatchError(f"{path} did not arrive as it was sent; fetch it again.")
-        return entry
 
 
 class AsyncFileWatch:
@@ -497,30 +443,11 @@ class AsyncFileWatch:
         raise ConnectionLostError("The watch broke off; list the directory and watch again.")
 
 
-async def _chunks(source: IO[bytes]) -> AsyncIterator[bytes]:
-    is_in_memory = isinstance(source, io.BytesIO)
-    while True:
-        if is_in_memory:
-            chunk = source.read(CHUNK_BYTES)
-        else:
-            chunk = await asyncio.to_thread(source.read, CHUNK_BYTES)
-        if not chunk:
-            return
-        yield chunk
-
-
 def _target(path: str, local_path: str | os.PathLike[str] | None) -> str:
     name = posixpath.basename(path)
     if local_path is None:
         return name
     return os.path.join(local_path, name) if os.path.isdir(local_path) else os.fspath(local_path)
-
-
-async def _tell(on_progress: ProgressCallback | None, chunk: bytes) -> None:
-    if on_progress is not None:
-        answer = on_progress(len(chunk))
-        if inspect.isawaitable(answer):
-            await answer
 
 
 def _beside(target: str) -> IO[bytes]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
+from sandboxd_client.call_metadata import Metadata
 from sandboxd_client.errors import (
     CallTimeoutError,
     InvalidRequestError,
@@ -73,17 +74,29 @@ class LocalTransport:
         pass
 
     async def call(
-        self, method: Method[Request, Response], request: Request, *, timeout: float
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float,
+        metadata: Metadata = (),
     ) -> Response:
         with _told():
             async with asyncio.timeout(timeout):
-                response: Response = await self._method(method).unary_unary(request, _Context())
+                response: Response = await self._method(method).unary_unary(
+                    request, _Context(metadata)
+                )
                 return response
 
     async def stream(
-        self, method: Method[Request, Response], request: Request, *, timeout: float | None
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
     ) -> AsyncGenerator[Response, None]:
-        responses = self._method(method).unary_stream(request, _Context())
+        responses = self._method(method).unary_stream(request, _Context(metadata))
         ends_at = None if timeout is None else asyncio.get_running_loop().time() + timeout
         try:
             while True:
@@ -105,10 +118,13 @@ class LocalTransport:
         requests: AsyncIterator[Request],
         *,
         timeout: float,
+        metadata: Metadata = (),
     ) -> Response:
         with _told():
             async with asyncio.timeout(timeout):
-                response: Response = await self._method(method).stream_unary(requests, _Context())
+                response: Response = await self._method(method).stream_unary(
+                    requests, _Context(metadata)
+                )
                 return response
 
     async def aclose(self) -> None:
@@ -201,8 +217,11 @@ class _Refused(Exception):
 class _Context:
     """What handlers see of a call that came over no wire."""
 
-    def invocation_metadata(self) -> Sequence[tuple[str, str]]:
-        return ()
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def invocation_metadata(self) -> Metadata:
+        return self._metadata
 
     def peer(self) -> str:
         return "local"

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from grpc import aio
 
+from sandboxd_client.call_metadata import Metadata
 from sandboxd_client.errors import ConnectionLostError, InvalidRequestError, SandboxError
 from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.settings import Settings
@@ -41,8 +43,8 @@ class RemoteTransport:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._metadata = (
-            (("authorization", f"Bearer {settings.token}"),) if settings.token else None
+        self._token: Metadata = (
+            (("authorization", f"Bearer {settings.token}"),) if settings.token else ()
         )
         self._was_reached = False
         self._callables: dict[str, Any] = {}
@@ -71,12 +73,13 @@ class RemoteTransport:
         return self._was_reached
 
     async def ready(self, timeout: float) -> None:
-        if not self._was_reached:
-            return  # the first call finds out, and tells at once if nobody is there
+        # Unless it was reached, the first call finds out, and tells at once if nobody is there.
+        if not self._was_reached or self._is_ready():
+            return
         look_again = 0.001
         try:
             async with asyncio.timeout(timeout):
-                while self._channel.get_state(True) != grpc.ChannelConnectivity.READY:
+                while not self._is_ready():
                     await asyncio.sleep(look_again)
                     look_again = min(2 * look_again, _LONGEST_LOOK)
         except TimeoutError:
@@ -85,12 +88,20 @@ class RemoteTransport:
                 f"{timeout:.0f} s; look whether it runs."
             ) from None
 
+    def _is_ready(self) -> bool:
+        return self._channel.get_state(True) is grpc.ChannelConnectivity.READY
+
     async def call(
-        self, method: Method[Request, Response], request: Request, *, timeout: float
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float,
+        metadata: Metadata = (),
     ) -> Response:
         try:
             response: Response = await self._callable(method, "unary_unary")(
-                request, timeout=timeout, metadata=self._metadata
+                request, timeout=timeout, metadata=self._token + metadata
             )
         except aio.AioRpcError as error:
             raise self._translated(error) from None
@@ -98,10 +109,15 @@ class RemoteTransport:
         return response
 
     async def stream(
-        self, method: Method[Request, Response], request: Request, *, timeout: float | None
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
     ) -> AsyncGenerator[Response, None]:
         call = self._callable(method, "unary_stream")(
-            request, timeout=timeout, metadata=self._metadata
+            request, timeout=timeout, metadata=self._token + metadata
         )
         try:
             while (response := await call.read()) is not aio.EOF:
@@ -118,14 +134,15 @@ class RemoteTransport:
         requests: AsyncIterator[Request],
         *,
         timeout: float,
+        metadata: Metadata = (),
     ) -> Response:
-        call = self._callable(method, "stream_unary")(timeout=timeout, metadata=self._metadata)
+        call = self._callable(method, "stream_unary")(
+            timeout=timeout, metadata=self._token + metadata
+        )
         try:
             # A call that has ended takes no more requests; its own status says why.
             with suppress(aio.AioRpcError, asyncio.InvalidStateError):
-                async for request in requests:
-                    await call.write(request)
-                await call.done_writing()
+                await _write_all(call, requests)
             response: Response = await call
         except aio.AioRpcError as error:
             raise self._translated(error) from None
@@ -159,3 +176,23 @@ class RemoteTransport:
                 "SANDBOXD_URL to where it is."
             )
         return found
+
+
+async def _write_all(call: Any, requests: AsyncIterator[Message]) -> None:
+    """All requests, up to the end of the call."""
+    writing: asyncio.Task[None] | None = None
+
+    def stop(_: object) -> None:
+        # Given up before it fails: a failed write replaces the status of a call that has ended
+        # with an internal error.
+        if writing is not None:
+            writing.cancel()
+
+    call.add_done_callback(stop)
+    async for request in requests:
+        writing = asyncio.create_task(call.write(request))
+        await asyncio.wait([writing])
+        if writing.cancelled():
+            return
+        writing.result()
+    await call.done_writing()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 
 from sandboxd_client import methods
+from sandboxd_client.command_policy import CommandCheck, CommandPolicy, command_check
 from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.files import AsyncFiles
@@ -55,13 +56,16 @@ class AsyncSandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> AsyncSandbox:
         """A new sandbox of its own, which `async with` ends.
 
         Which daemon: `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`), or
-        SANDBOXD_URL, or the local socket; with `mode="local"` one in this process.
+        SANDBOXD_URL, or the local socket; with `mode="local"` one in this process. With
+        `policy="strict"` commands that the policy of that name forbids are refused before they are
+        sent; a function is given each command and may refuse it with a PolicyError.
 
         Example:
             async with await AsyncSandbox.create(env={"LANG": "C.UTF-8"}) as sandbox:
@@ -76,6 +80,7 @@ class AsyncSandbox:
             mode=mode,
             server_url=server_url,
             token=token,
+            policy=policy,
             timeouts=timeouts,
             local_settings=local_settings,
         )
@@ -94,6 +99,7 @@ class AsyncSandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> AsyncSandbox:
@@ -103,6 +109,7 @@ class AsyncSandbox:
             async with await AsyncSandbox.open("ada", "conversation-42") as sandbox:
                 print(sandbox.info.status)
         """
+        check = command_check(policy)
         settings = resolve(mode, server_url, token=token, local_settings=local_settings)
         connection = await acquire(settings, timeouts or Timeouts())
         try:
@@ -117,7 +124,7 @@ class AsyncSandbox:
         except BaseException:
             await release(settings)
             raise
-        return cls(SessionHold(connection, info), settings=settings)
+        return cls(SessionHold(connection, info, check=check), settings=settings)
 
     @classmethod
     async def connect(
@@ -127,6 +134,7 @@ class AsyncSandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> AsyncSandbox:
@@ -137,6 +145,7 @@ class AsyncSandbox:
             print((await again.commands.run("ls")).stdout)
             await again.aclose()
         """
+        check = command_check(policy)
         settings = resolve(mode, server_url, token=token, local_settings=local_settings)
         connection = await acquire(settings, timeouts or Timeouts())
         try:
@@ -146,7 +155,8 @@ class AsyncSandbox:
         except BaseException:
             await release(settings)
             raise
-        return cls(SessionHold(connection, SessionInfo.of(touched.session)), settings=settings)
+        info = SessionInfo.of(touched.session)
+        return cls(SessionHold(connection, info, check=check), settings=settings)
 
     async def __aenter__(self) -> AsyncSandbox:
         return self
@@ -266,6 +276,8 @@ class AsyncSandbox:
             await release(settings)
 
 
-def sandbox_of(connection: Connection, info: SessionInfo) -> AsyncSandbox:
+def sandbox_of(
+    connection: Connection, info: SessionInfo, *, check: CommandCheck | None = None
+) -> AsyncSandbox:
     """One that shares the connection of whoever made it."""
-    return AsyncSandbox(SessionHold(connection, info))
+    return AsyncSandbox(SessionHold(connection, info, check=check))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from google.protobuf.duration_pb2 import Duration
 
 from sandboxd_client import methods
+from sandboxd_client.command_policy import CommandCheck
 from sandboxd_client.connection import Connection
 from sandboxd_client.results import SessionInfo
 from sandboxd_proto.v1 import session_service_pb2 as pb
@@ -24,9 +25,13 @@ class SessionHold:
     Calls name its incarnation, so that a workspace is never swapped for another unnoticed.
     """
 
-    def __init__(self, connection: Connection, info: SessionInfo) -> None:
+    def __init__(
+        self, connection: Connection, info: SessionInfo, *, check: CommandCheck | None = None
+    ) -> None:
+        """`check`: what commands have to pass before they are sent."""
         self.connection = connection
         self.info = info
+        self.check = check
 
     @property
     def id(self) -> str:

@@ -29,7 +29,7 @@ class Timeouts:
     open: float = 90.0
     """For a session, which may have to wait for a sandbox."""
     transfer: float = 600.0
-    """For a file or an archive."""
+    """For a file or an archive, with all tries."""
     reconnect: float = 60.0
     """For a daemon that was there and went away, as when it is restarted."""
 

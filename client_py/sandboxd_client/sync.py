@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 from sandboxd_client.client import AsyncSandboxClient
 from sandboxd_client.command_handle import AsyncCommandHandle
+from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.files import AsyncFiles, AsyncFileWatch
@@ -520,6 +521,10 @@ class Files:
     ) -> FileInfo:
         """Write a file, whole or not at all; directories above it are made.
 
+        If the connection breaks off, it is sent again. Without `overwrite` the file may then be
+        there because an earlier try came through unheard: FileExistsInSandboxError with
+        `may_have_begun`.
+
         Example:
             info = sandbox.files.write("src/main.py", "print('hi')")
             print(info.path, info.size_bytes)
@@ -658,6 +663,8 @@ class Files:
     ) -> FileInfo:
         """Send a file of this machine; without `path` under its own name.
 
+        If the connection breaks off, it is sent again, as by `write`.
+
         Example:
             sandbox.files.upload("report.csv", "data/report.csv")
         """
@@ -674,6 +681,9 @@ class Files:
     ) -> str:
         """Fetch a file, whole or not at all; without `local_path` into the current directory.
 
+        If the connection breaks off, it goes on where it was, or from the beginning if size or time
+        of the file tell that it has changed.
+
         Example:
             sandbox.files.write("report.csv", "a,b")
             print(sandbox.files.download("report.csv", "report.csv"))
@@ -689,6 +699,8 @@ class Files:
     ) -> TransferReport:
         """Send a directory with all that is in it, as one archive.
 
+        It is sent once: if the connection breaks off, some of it may be there.
+
         Example:
             report = sandbox.files.upload_dir("project", "project")
             print(report.entries, report.refused)
@@ -703,6 +715,8 @@ class Files:
         on_progress: ProgressCallback | None = None,
     ) -> TransferReport:
         """Fetch a directory with all that is in it. What would leave `local_path` is refused.
+
+        If the connection breaks off, it is fetched again, before anything is written.
 
         Example:
             sandbox.commands.run("echo hello > outputs/result.txt")
@@ -784,13 +798,16 @@ class Sandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
         """A new sandbox of its own, which `with` ends.
 
         Which daemon: `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`), or
-        SANDBOXD_URL, or the local socket; with `mode="local"` one in this process.
+        SANDBOXD_URL, or the local socket; with `mode="local"` one in this process. With
+        `policy="strict"` commands that the policy of that name forbids are refused before they are
+        sent; a function is given each command and may refuse it with a PolicyError.
 
         Example:
             with Sandbox.create(env={"LANG": "C.UTF-8"}) as sandbox:
@@ -806,6 +823,7 @@ class Sandbox:
                     mode=mode,
                     server_url=server_url,
                     token=token,
+                    policy=policy,
                     timeouts=timeouts,
                     local_settings=local_settings,
                 )
@@ -824,6 +842,7 @@ class Sandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
@@ -844,6 +863,7 @@ class Sandbox:
                     mode=mode,
                     server_url=server_url,
                     token=token,
+                    policy=policy,
                     timeouts=timeouts,
                     local_settings=local_settings,
                 )
@@ -858,6 +878,7 @@ class Sandbox:
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
@@ -875,6 +896,7 @@ class Sandbox:
                     mode=mode,
                     server_url=server_url,
                     token=token,
+                    policy=policy,
                     timeouts=timeouts,
                     local_settings=local_settings,
                 )
@@ -987,6 +1009,10 @@ class SandboxClient:
     `grpc://`, `host:port`), or SANDBOXD_URL, or the local socket; with `mode="local"` one in this
     process, whose settings are `local_settings` and the environment.
 
+    With `policy="strict"` commands that the policy of that name forbids are refused before they are
+    sent, with the PolicyError that the daemon would answer with; it has the last word on all
+    others. A function is given each command and may refuse it with a PolicyError.
+
     `with` closes the sessions that it opened and frees the connection.
 
     Example:
@@ -1002,11 +1028,17 @@ class SandboxClient:
         server_url: str | None = None,
         *,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> None:
         self._inner = AsyncSandboxClient(
-            mode, server_url, token=token, timeouts=timeouts, local_settings=local_settings
+            mode,
+            server_url,
+            token=token,
+            policy=policy,
+            timeouts=timeouts,
+            local_settings=local_settings,
         )
 
     @property

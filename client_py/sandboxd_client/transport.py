@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
+from sandboxd_client.call_metadata import Metadata
 from sandboxd_client.methods import Method, Request, Response
 
 
@@ -22,12 +23,22 @@ class Transport(Protocol):
         """Wait until the daemon can be reached, if it could be before."""
 
     async def call(
-        self, method: Method[Request, Response], request: Request, *, timeout: float
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float,
+        metadata: Metadata = (),
     ) -> Response:
         """One request, one response."""
 
     def stream(
-        self, method: Method[Request, Response], request: Request, *, timeout: float | None
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
     ) -> AsyncGenerator[Response, None]:
         """One request, many responses. Closing it cancels the call."""
 
@@ -37,6 +48,7 @@ class Transport(Protocol):
         requests: AsyncIterator[Request],
         *,
         timeout: float,
+        metadata: Metadata = (),
     ) -> Response:
         """Many requests, one response."""
 

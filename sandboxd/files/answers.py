@@ -10,19 +10,16 @@ from sandboxd.guest.files import codec
 from sandboxd.guest.files.codec import Kind
 
 MAX_SIGNS_OF_LIFE = 10_000
-_TYPES = (None, *FileType)
-
-
-def _entry_of(told: codec.Entry) -> Entry:
-    path, kind, mode, size, modified_ns, target = told
-    file_type = _TYPES[kind]
-    assert file_type is not None
-    return Entry(path, file_type, size, modified_ns, mode, target)
+_TYPES = (FileType.OTHER, *FileType)
+"""By number; there is none with 0."""
 
 
 def decoded_entries(payload: bytes) -> list[Entry]:
     with believed():
-        return [_entry_of(told) for told in codec.decode_entries(payload)]
+        return [
+            Entry(path, _TYPES[kind], size, modified_ns, mode, target)
+            for path, kind, mode, size, modified_ns, target in codec.decode_entries(payload)
+        ]
 
 
 async def one_entry(worker: Worker) -> Entry:

@@ -59,9 +59,13 @@ class Entry(NamedTuple):
     @property
     def modified(self) -> str:
         """ISO 8601 in UTC, to the microsecond; the nearest that can be written."""
-        seconds, fraction = divmod(self.modified_ns, 1_000_000_000)
-        moment = _second(seconds)
-        return f"{moment}.{fraction // 1000:06}Z" if len(moment) == _TO_SECONDS else moment
+        return in_words(*divmod(self.modified_ns, 1_000_000_000))
+
+
+def in_words(seconds: int, nanoseconds: int) -> str:
+    """A time since 1970 in ISO 8601 in UTC, to the microsecond; the nearest that can be written."""
+    moment = _second(seconds)
+    return f"{moment}.{nanoseconds // 1000:06}Z" if len(moment) == _TO_SECONDS else moment
 
 
 # Of a thousand files many are of one second, and nearly all have the same permissions.

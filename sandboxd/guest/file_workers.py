@@ -73,7 +73,6 @@ def _work(descriptor: int, workspace: str) -> None:
 
 def _let_go_of_everything_but(descriptor: int) -> None:
     """Above all of the link, and of the pipes of commands, which would not end."""
-    signal.set_wakeup_fd(-1)
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.closerange(3, descriptor)
     os.closerange(descriptor + 1, limit)

@@ -91,6 +91,10 @@ class Stream(IntEnum):
     STDERR = 2
 
 
+STREAMS = tuple(Stream)
+"""Quicker to go through than the enumeration."""
+
+
 class Ending(IntEnum):
     """What the first process of a command did."""
 
@@ -104,6 +108,10 @@ class Cause(IntEnum):
     ITSELF = 0
     KILLED = 1  # by a KILL for it
     SWEPT = 2  # by a KILL for another exec that took everything in the sandbox along
+
+
+_ENDINGS, _CAUSES = tuple(Ending), tuple(Cause)
+"""By value."""
 
 
 class Target(IntEnum):
@@ -219,7 +227,7 @@ def decode_output(payload: Payload) -> Output:
     stream, offset = _OUTPUT.unpack_from(payload)
     if stream not in (1, 2):
         raise ProtocolError(f"output on unknown stream {stream}")
-    return Output(Stream(stream), offset, bytes(payload[_OUTPUT.size :]))
+    return Output(STREAMS[stream - 1], offset, bytes(payload[_OUTPUT.size :]))
 
 
 def decode_exited(payload: Payload) -> Exited:
@@ -232,7 +240,7 @@ def _exited(ending: int, cause: int, value: int, stdout_bytes: int, stderr_bytes
     low, high = (0, 255) if ending == Ending.CODE else (1, 64)
     if not low <= value <= high:
         raise ProtocolError(f"impossible exit value {value}")
-    return Exited(Ending(ending), Cause(cause), value, stdout_bytes, stderr_bytes)
+    return Exited(_ENDINGS[ending], _CAUSES[cause], value, stdout_bytes, stderr_bytes)
 
 
 def decode_ack(payload: Payload) -> Ack:

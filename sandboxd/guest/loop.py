@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from . import frames, named_shell, processes
+from .child_news import ChildNews
 from .daemon_link import LINGER_SECONDS, DaemonLink
 from .ended import EndedExecs
 from .execution import Exec, Output
@@ -95,14 +96,9 @@ class Guest:
         self._is_lost = False
         """The link broke; dealt with at the end of the turn."""
         self._redial_at = self._end_at = float("inf")
-        self._woken, waker = socket.socketpair()
-        self._woken.setblocking(False)
-        waker.setblocking(False)
-        self._waker = waker
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._child_news = ChildNews()
         self._link.open(connection)
-        self._poll.register(self._woken.fileno(), select.EPOLLIN)
+        self._poll.register(self._child_news.descriptor, select.EPOLLIN)
         self._poll.register(self._pipes.fileno(), select.EPOLLIN)
 
     def serve(self) -> None:
@@ -118,8 +114,6 @@ class Guest:
     def _turn(self) -> bool:
         """One round of the loop; False once no daemon will come any more."""
         self._flush_if_due()
-        if not self._leftovers_known and not self._link.outgoing:
-            self._note_leftovers()
         self._watch_grown_up()
         events = self._poll.poll(self._patience())
         for descriptor, mask in events:
@@ -140,18 +134,23 @@ class Guest:
         return True
 
     def _on_event(self, descriptor: int, mask: int) -> None:
-        if descriptor == self._woken.fileno():
-            self._drain_wakeups()
+        if descriptor == self._link.descriptor:
+            if mask & ~select.EPOLLOUT:
+                self._receive()
+        elif descriptor == self._child_news.descriptor:
+            self._child_news.take()
             self._reap()
         elif descriptor == self._pipes.fileno():
             self._read_pipes()
-        elif descriptor == self._link.descriptor:
-            if mask & ~select.EPOLLOUT:
-                self._receive()
         else:
             self._interaction.on_event(descriptor)
 
     def _use_idle_time(self) -> None:
+        """What neither an answer nor a command should wait for. Whoever is sent something begins
+        to run when we go to sleep, not before: the kernel gives it our place on the processor."""
+        if not self._leftovers_known:
+            self._note_leftovers()
+        self._shells.clear_up()
         if self._interaction.next_look_at != float("inf"):
             return  # a command is about to end
         if self._waiting_starts:
@@ -164,7 +163,7 @@ class Guest:
             self._settle_looks = 0 if self._shells.settle() else self._settle_looks - 1
 
     def _note_leftovers(self) -> None:
-        """After the answer and before the next command, so that neither waits for it."""
+        """After the answer, and before the next command at the latest."""
         self._leftovers_known = True
         self._shells.settle_states()
         there = processes.living() if processes.are_any() else ()
@@ -198,6 +197,8 @@ class Guest:
             due.append(now + SETTLE_SECONDS)
         if self._waiting_starts:
             due.append(self._waiting_starts.next_try_at)
+        if not self._leftovers_known:
+            due.append(now + IDLE_SECONDS)
         if self._young:
             due.append(self._young[0].started_at + LINGER_SECONDS)
         due.append(self._redial_at)
@@ -393,6 +394,8 @@ class Guest:
         if waited is None and self._waiting_starts:
             self._put_off(WaitingStart(channel, request), "others wait for one")
             return
+        if not self._leftovers_known:
+            self._note_leftovers()
         command = command_of(request, self._start_dir)
         self._spawner.patience = PATIENCE_SECONDS if waited is None else 0.0
         beginning = Beginning(processes.ticks_now(), self._leftovers)
@@ -428,9 +431,6 @@ class Guest:
         self._young.append(execution)
         if streams.stdin >= 0 or started.saving is not None:
             self._interaction.connect(execution, started)
-        started.shell.let_go()
-        if waited is not None:
-            self._catch_up(execution, waited)
 
     def _catch_up(self, execution: Exec, waited: WaitingStart) -> None:
         """Do what was asked of a command while it waited."""
@@ -453,6 +453,8 @@ class Guest:
         if waited is None:
             return
         self._start(waited.channel, waited.request, waited)
+        if (execution := self._running.get(waited.channel)) is not None:
+            self._catch_up(execution, waited)
         for waited in self._waiting_starts.take_overdue():
             self._put_off(waited, "others wait for one")
         # Whoever waited for a shell to be moved has read what else came meanwhile.
@@ -563,13 +565,6 @@ class Guest:
         self._tell_end(execution)
 
     # --- from the commands ---
-
-    def _drain_wakeups(self) -> None:
-        try:
-            while len(self._woken.recv(4096)) == 4096:
-                pass
-        except BlockingIOError:
-            pass
 
     def _reap(self) -> None:
         while True:

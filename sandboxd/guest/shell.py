@@ -28,7 +28,8 @@ from .spawner import Spawner
 from .standard_input import Feed
 from .terminal import Size
 
-IMAGE_BASHES = ("/bin/bash", "/usr/bin/bash")
+IMAGE_BASHES = ("/usr/libexec/sandboxd/bash", "/bin/bash", "/usr/bin/bash")
+"""The first is where an image has a quicker one for us, such as a static one."""
 OWN_BASH = "/.sandboxd/bin/bash"
 GATE = 9
 """Descriptor of the pipe in the waiting shell."""
@@ -214,6 +215,8 @@ class Waiting:
             os.pwrite(self._memory, _TITLE + os.fsencode(command) + b"\0", self._arguments)
         lines = os.fsencode(set_up)
         first = lines[:GATE_BYTES]
+        # A command may have stopped it while it waited.
+        os.kill(self.pid, signal.SIGCONT)
         try:
             # It fits the pipe, unless a command has put something there.
             is_whole = os.write(self._gate, first) == len(first)
@@ -229,8 +232,6 @@ class Waiting:
         else:
             # At once: bash reads up to the end, and should find it there when it wakes up.
             os.close(gate)
-        # A command may have stopped it while it waited.
-        os.kill(self.pid, signal.SIGCONT)
         return feed
 
     def discard(self) -> None:
@@ -331,6 +332,8 @@ class Shells:
         self._first_lines = set_up
         self._image_bash = next((path for path in IMAGE_BASHES if _is_program(path)), None)
         self._waiting: Waiting | None = None
+        self._spent: list[Waiting] = []
+        """Those that run commands and have something to give up."""
         self._named = NamedShells()
 
     @property
@@ -369,6 +372,11 @@ class Shells:
     def settle(self) -> bool:
         """See whether the waiting shell is ready, so that the next command need not."""
         return self._waiting is not None and self._waiting.make_ready()
+
+    def clear_up(self) -> None:
+        """Give up what shells with a command have no use for."""
+        while self._spent:
+            self._spent.pop().let_go()
 
     def forget(self, pid: int) -> None:
         """The waiting shell ended without being used."""
@@ -452,7 +460,7 @@ class Shells:
             # Someone killed the waiting shell, or wrote to it; nothing of the command has run.
             shell.discard()
             return None
-        return Started(shell, gate, _saving(shell, command))
+        return self._started(shell, gate, command)
 
     def _release_new(self, arguments: Sequence[str], rest: str, command: Command) -> Started:
         environment = {**self._environment, **command.env}
@@ -481,7 +489,15 @@ class Shells:
         except OSError:
             shell.discard()
             raise
-        return Started(shell, gate, _saving(shell, command))
+        return self._started(shell, gate, command)
+
+    def _started(self, shell: Waiting, gate: Feed | None, command: Command) -> Started:
+        saving = None
+        if command.shell_name is not None:
+            saving = Saving(command.shell_name, shell.take_state(), command.env)
+        self.clear_up()
+        self._spent.append(shell)
+        return Started(shell, gate, saving)
 
     def _named_lines(self, command: Command) -> str:
         if command.shell_name is None:
@@ -532,12 +548,6 @@ class Shells:
             shell.discard()  # it must not run its command where it does not belong
             raise
         return shell
-
-
-def _saving(shell: Waiting, command: Command) -> Saving | None:
-    if command.shell_name is None:
-        return None
-    return Saving(command.shell_name, shell.take_state(), command.env)
 
 
 def _set_up(cwd: str | None, env: Mapping[str, str], *, is_named: bool) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sandboxd.isolation.cgroups import CgroupLost, CommandGroup, Counters
 from sandboxd.isolation.quota import Quota
@@ -15,8 +16,7 @@ FULL_BYTES = 64 * 1024
 """A workspace with less than this left counts as full: a write of an ordinary size fails."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Usage:
+class Usage(NamedTuple):
     """What was used between two moments, as the kernel counted it."""
 
     peak_memory_bytes: int

@@ -400,15 +400,15 @@ class GuestLink(asyncio.Protocol):
         told = (exited.stdout_bytes, exited.stderr_bytes)
         if told != (account.received[Stream.STDOUT], account.received[Stream.STDERR]):
             raise ProtocolError("it counts other output than it sent")
-        may_be = {
-            Cause.ITSELF: True,
-            Cause.KILLED: account.is_killed,
-            Cause.SWEPT: self._has_killed,
-        }
-        if not may_be[exited.cause]:
+        if not self._may_be(exited.cause, account):
             raise ProtocolError("it killed what it was not asked to kill")
         del self._open[frame.channel]
         account.channel.on_exited(exited)
+
+    def _may_be(self, cause: Cause, account: _Open) -> bool:
+        if cause == Cause.ITSELF:
+            return True
+        return account.is_killed if cause == Cause.KILLED else self._has_killed
 
     def _on_refused(self, frame: Frame) -> None:
         account = self._account(frame.channel)

@@ -33,6 +33,7 @@ _CONTINUATION = re.compile(rb"\\\n")
 _ODD_CHARACTER = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f\x85\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]"
 )
+_VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(\[|\Z)")
 _WORD_ENDS = b" \t\n;&|"
 """Certainly. In `a=(1)# x` the bracket is part of a word, and so is the rest."""
 _BEFORE_COMMENTS = b" \t\n;&|()<>`"
@@ -136,6 +137,8 @@ class _Verification:
                 self._one_line(node)
             elif node.type in _TIGHT and not (above and above.node.type == _C_FOR):
                 self._tight(node)
+                if node.type == "variable_assignment":
+                    self._assigned(node)
             if not node.child_count:
                 self._leaf(node)
         self._gap(len(self._source))
@@ -199,6 +202,12 @@ class _Verification:
         for one, other in itertools.pairwise(parts):
             if one.end_byte != other.start_byte:
                 raise _unclear("where its words end")
+
+    def _assigned(self, node: Node) -> None:
+        """To bash, `0A=1/bin/x` is the name of a program."""
+        name = node.child_by_field_name("name")
+        if name is None or not _VARIABLE.match(name.text or b""):
+            raise _unclear("whether it assigns a variable or runs a program")
 
     def _gap(self, end: int, before: str = "") -> None:
         gap = self._source[self._end : end]

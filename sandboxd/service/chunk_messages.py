@@ -6,10 +6,25 @@ rest that happens to them here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sandboxd_proto.v1 import exec_pb2
+
 _LENGTH_DELIMITED = 2
 _CHUNK_FIELD = 2
 """Of the messages that callers stream."""
 _LONGEST_VARINT = 5
+_OFFSET_FIELD = exec_pb2.OutputChunk.OFFSET_FIELD_NUMBER
+_DATA_FIELD = exec_pb2.OutputChunk.DATA_FIELD_NUMBER
+
+
+class OutputPiece(NamedTuple):
+    """A chunk of output, and which field of an event it is."""
+
+    field: int
+    offset: int
+    data: bytes
 
 
 def chunk_in(data: bytes) -> memoryview | None:
@@ -29,10 +44,30 @@ def chunk_in(data: bytes) -> memoryview | None:
 
 def with_chunk(field: int, data: bytes) -> bytes:
     """A message with this field and no other."""
-    head = bytearray([field << 3 | _LENGTH_DELIMITED])
-    length = len(data)
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return b"".join((head, data))
+    return b"".join((_head(field, len(data)), data))
+
+
+def with_output(event_field: int, pieces: Iterable[OutputPiece]) -> bytes:
+    """A message with these pieces of output, an event each, and nothing else."""
+    parts: list[bytes] = []
+    for piece in pieces:
+        before = _varint(_OFFSET_FIELD << 3) + _varint(piece.offset) if piece.offset else b""
+        before += _head(_DATA_FIELD, len(piece.data))
+        chunk = _head(piece.field, len(before) + len(piece.data))
+        event = _head(event_field, len(chunk) + len(before) + len(piece.data))
+        parts += (event + chunk + before, piece.data)
+    return b"".join(parts)
+
+
+def _head(field: int, length: int) -> bytes:
+    """What goes before so many bytes to make them the value of a field."""
+    return _varint(field << 3 | _LENGTH_DELIMITED) + _varint(length)
+
+
+def _varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)

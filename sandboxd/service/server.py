@@ -65,8 +65,9 @@ class ApiServer:
             traces=journal.traces,
         )
         self.handlers = (
-            guard.handler(_SESSIONS, sessions),
+            # Asked in this order; the one that is asked most comes first.
             guard.handler(_EXECS, execs),
+            guard.handler(_SESSIONS, sessions),
             guard.handler(_FILES, files),
             guard.handler(_ADMIN, admin),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -18,8 +18,9 @@ from sandboxd.execs import Batch, Exec, ExitStatus, Reason, State
 from sandboxd.guest.frames import Stream, Target
 from sandboxd.isolation.meter import LiveUsage, Usage
 from sandboxd.journal import NOT_STARTED
-from sandboxd.output import CapturedStream, Gap
+from sandboxd.output import CapturedStream, Chunk, Gap
 from sandboxd.registry.contract import ExecutionRecord, SessionState
+from sandboxd.service.chunk_messages import OutputPiece, with_output
 from sandboxd.sessions import Outcome, Session, SessionFilter
 from sandboxd.spool import SearchQuery, SearchResult, Spool
 from sandboxd_proto.v1 import (
@@ -43,6 +44,8 @@ MAX_PLACE_DIGITS = 18
 MAX_TERMINAL = 1000
 MAX_INPUT_BYTES = 1 << 20
 MAX_OUTPUT_BYTES = 1 << 20
+MUCH_OUTPUT = 16 << 10
+"""What is worth to be kept from being copied."""
 DEFAULT_READ = 64 << 10
 DEFAULT_PREVIEW = 16 << 10
 DEFAULT_MATCHES = 100
@@ -77,6 +80,11 @@ _EXEC_STATES = {
     State.QUEUED: exec_pb2.EXEC_STATE_QUEUED,
     State.RUNNING: exec_pb2.EXEC_STATE_RUNNING,
     State.ENDED: exec_pb2.EXEC_STATE_ENDED,
+}
+_ON_DISCONNECT = frozenset(exec_service_pb2.OnDisconnect.values())
+_OUTPUT_FIELDS = {
+    Stream.STDOUT: exec_pb2.ExecEvent.STDOUT_FIELD_NUMBER,
+    Stream.STDERR: exec_pb2.ExecEvent.STDERR_FIELD_NUMBER,
 }
 _STREAMS = {
     Stream.STDOUT: exec_pb2.OUTPUT_STREAM_STDOUT,
@@ -179,7 +187,7 @@ def exec_spec(
         raise InvalidRequest("command", "give `shell` or `argv`")
     longest = config.max_exec_seconds
     timeout = seconds(request, "timeout", low=0.001, high=longest)
-    if request.on_disconnect not in exec_service_pb2.OnDisconnect.values():
+    if request.on_disconnect not in _ON_DISCONNECT:
         raise InvalidRequest("on_disconnect", "it is no known policy")
     limit = config.max_run_output_bytes
     if request.max_output_bytes > limit:
@@ -191,9 +199,9 @@ def exec_spec(
     return ExecSpec(
         exec_id=request.exec_id or new_exec_id(),
         shell=request.shell if kind == "shell" else None,
-        argv=list(request.argv.args),
+        argv=list(request.argv.args) if kind == "argv" else (),
         cwd=request.cwd,
-        env=dict(request.env),
+        env=dict(request.env) if request.env else {},
         timeout_seconds=timeout or config.default_exec_seconds,
         no_output_seconds=seconds(request, "no_output_timeout", low=0.001, high=longest),
         has_stdin=request.stdin and not has_terminal,
@@ -392,6 +400,15 @@ def _fill_usage(message: exec_pb2.ExecUsage, usage: Usage) -> None:
 
 
 def exec_response(batch: Batch, exec_id: str) -> exec_service_pb2.ExecResponse:
+    """Much output and nothing else is given as it goes over the wire."""
+    if not batch.is_first and batch.exit is None and _is_much(batch.chunks):
+        pieces = (
+            OutputPiece(_OUTPUT_FIELDS[one.stream], one.offset, one.data)
+            for one in batch.chunks
+            if isinstance(one, Chunk)
+        )
+        written = with_output(exec_service_pb2.ExecResponse.EVENTS_FIELD_NUMBER, pieces)
+        return cast(exec_service_pb2.ExecResponse, written)
     # Filled in place: a message given to the constructor of another is copied, with all its bytes.
     response = exec_service_pb2.ExecResponse()
     if batch.is_first:
@@ -409,6 +426,15 @@ def exec_response(batch: Batch, exec_id: str) -> exec_service_pb2.ExecResponse:
     if batch.exit is not None:
         _fill_exit(response.events.add().exited, batch.exit)
     return response
+
+
+def _is_much(chunks: Sequence[Chunk | Gap]) -> bool:
+    size = 0
+    for one in chunks:
+        if isinstance(one, Gap):
+            return False
+        size += len(one.data)
+    return size >= MUCH_OUTPUT
 
 
 def run_response(

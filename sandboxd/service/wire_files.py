@@ -8,8 +8,6 @@ import binascii
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, TypeVar, cast
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from sandboxd.config import Config
 from sandboxd.errors import InvalidRequest
 from sandboxd.files import (
@@ -34,6 +32,7 @@ from sandboxd.files import (
     exact_of,
     text_of,
 )
+from sandboxd.files.entries import in_words
 from sandboxd.files.requests import MAX_PATTERN, MAX_TEXT
 from sandboxd.isolation.layout import AGENT_WORKSPACE, OUTPUTS, PROJECT_FILES, Layout
 from sandboxd.service import wire
@@ -277,27 +276,24 @@ def tar_chunk(data: bytes) -> pb.DownloadTarResponse:
 
 def fill_entry(message: files_pb2.FileEntry, one: Entry) -> None:
     # In place: of a thousand entries, each would be copied into the message around it.
-    path = one.path
-    message.path = text = text_of(path)
+    message.path = text = text_of(one.path)
     message.name = text.rpartition("/")[2]
-    if exact := exact_of(path):
+    # ASCII of the same length is what it was: whatever is escaped becomes longer.
+    is_exact = text.isascii() and len(text) == len(one.path)
+    if not is_exact and (exact := exact_of(one.path)):
         message.path_bytes = exact
     message.type = _TYPES[one.type]
     message.size_bytes = one.size
-    _fill_time(message.modify_time, one.modified_ns)
-    message.modified = one.modified
+    seconds, nanoseconds = divmod(one.modified_ns, 1_000_000_000)
+    message.modified = in_words(seconds, nanoseconds)
+    time = message.modify_time
+    time.nanos = nanoseconds
+    time.seconds = min(max(seconds, _FIRST_SECOND), _LAST_SECOND)
     message.mode = one.mode
     message.permissions = one.permissions
     if one.link_target:
         message.link_target = text_of(one.link_target)
         message.link_target_bytes = exact_of(one.link_target)
-
-
-def _fill_time(message: Timestamp, nanoseconds: int) -> None:
-    seconds, message.nanos = divmod(nanoseconds, 1_000_000_000)
-    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
-        seconds = _FIRST_SECOND if seconds < 0 else _LAST_SECOND
-    message.seconds = seconds
 
 
 def entry(one: Entry) -> files_pb2.FileEntry:

@@ -23,8 +23,10 @@ class FakeWorkspaces:
     def __init__(self) -> None:
         self.of: dict[Conversation, FakeWorkspace] = {}
         self.is_closed = False
+        self.repeated = 0
 
-    async def open(self, conversation: Conversation) -> Any:
+    async def open(self, conversation: Conversation, *, is_repeated: bool = False) -> Any:
+        self.repeated += is_repeated
         workspace = self.of.get(conversation)
         if workspace is None:
             workspace = self.of[conversation] = FakeWorkspace(conversation)

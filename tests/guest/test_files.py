@@ -749,7 +749,7 @@ def test_a_page_holds_no_more_than_it_tells(monkeypatch: pytest.MonkeyPatch) -> 
     while has_more:
         page = listing.Page(seen[-1] if seen else b"", 10)
         for name in reversed(names):
-            page.add(listing.Entry(name, 1, 0, 0, 0, b""))
+            page.add([listing.Entry(name, 1, 0, 0, 0, b"")])
         entries, has_more = page.finish()
         assert 0 < len(entries) < 10
         seen += [entry.path for entry in entries]

@@ -194,7 +194,8 @@ def test_what_is_asked_of_a_command_that_waits_is_done_later(how: str, tmp_path:
         rig.close_gate(how)
         reader = start_in_vain(rig, "cat")
         signalled = start_anew(rig, "exec sleep 1000")
-        sized = rig.start("stty size", terminal={"rows": 24, "columns": 80})
+        until = 'until [[ $(stty size) == "31 100" ]]; do sleep 0.01; done'
+        sized = rig.start(until, terminal={"rows": 24, "columns": 80})
         rig.input(reader, 0, b"one ")
         rig.input(reader, 4, b"two")
         rig.say(Kind.INPUT_END, reader)
@@ -208,7 +209,7 @@ def test_what_is_asked_of_a_command_that_waits_is_done_later(how: str, tmp_path:
         ended = rig.finish(signalled).exited
         assert ended is not None
         assert (ended.ending, ended.value, ended.cause) == (Ending.SIGNAL, 15, Cause.ITSELF)
-        assert rig.finish(sized).stdout.split() == [b"31", b"100"]
+        assert rig.finish(sized).exited is not None
 
 
 @pytest.mark.parametrize("how", HOWS)

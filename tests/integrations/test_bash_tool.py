@@ -144,6 +144,7 @@ async def test_a_session_that_ends_on_the_way_is_opened_again_with_its_files(
 
     assert result.stdout == "[1, 2]"
     assert "gone" in result.notice
+    assert workspaces.repeated == 1
 
 
 async def test_a_command_that_may_have_run_is_not_run_again(

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sandboxd_client.call_metadata import RETRY, Metadata
 from sandboxd_client.connection import Connection
 from sandboxd_client.errors import SandboxError
 from sandboxd_client.methods import Method
@@ -26,6 +27,8 @@ class Scripted:
     answers: dict[str, list[Answer]]
     can_come_back: bool = True
     asked: list[tuple[str, Any]] = field(default_factory=list)
+    metadata: list[tuple[str, Metadata]] = field(default_factory=list)
+    """What came along with the calls, by method."""
     left: int = 0
     """Streams that were left before their end."""
 
@@ -35,16 +38,28 @@ class Scripted:
     async def ready(self, timeout: float) -> None:
         pass
 
-    async def call(self, method: Method[Any, Any], request: Any, *, timeout: float) -> Any:
-        answer = self._next(method, request)
+    async def call(
+        self,
+        method: Method[Any, Any],
+        request: Any,
+        *,
+        timeout: float,
+        metadata: Metadata = (),
+    ) -> Any:
+        answer = self._next(method, request, metadata)
         if isinstance(answer, SandboxError):
             raise answer
         return answer
 
     async def stream(
-        self, method: Method[Any, Any], request: Any, *, timeout: float | None
+        self,
+        method: Method[Any, Any],
+        request: Any,
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
     ) -> AsyncGenerator[Any, None]:
-        for answer in self._next(method, request):
+        for answer in self._next(method, request, metadata):
             if isinstance(answer, SandboxError):
                 raise answer
             try:
@@ -54,10 +69,15 @@ class Scripted:
                 raise
 
     async def send(
-        self, method: Method[Any, Any], requests: AsyncIterator[Any], *, timeout: float
+        self,
+        method: Method[Any, Any],
+        requests: AsyncIterator[Any],
+        *,
+        timeout: float,
+        metadata: Metadata = (),
     ) -> Any:
         sent = [request async for request in requests]
-        answer = self._next(method, sent)
+        answer = self._next(method, sent, metadata)
         if isinstance(answer, SandboxError):
             raise answer
         return answer(sent) if isinstance(answer, Callable) else answer  # type: ignore[arg-type]
@@ -68,7 +88,11 @@ class Scripted:
     def requests(self, method: Method[Any, Any]) -> list[Any]:
         return [request for name, request in self.asked if name == method.name]
 
-    def _next(self, method: Method[Any, Any], request: Any) -> Answer:
+    def tries(self, method: Method[Any, Any]) -> list[str]:
+        """Which try each call said to be; empty for a first one."""
+        return [dict(told).get(RETRY, "") for name, told in self.metadata if name == method.name]
+
+    def _next(self, method: Method[Any, Any], request: Any, metadata: Metadata) -> Answer:
         # A copy: a caller may change it for another try.
         copied = (
             type(request).FromString(request.SerializeToString())
@@ -76,6 +100,7 @@ class Scripted:
             else request
         )
         self.asked.append((method.name, copied))
+        self.metadata.append((method.name, metadata))
         answers = self.answers[method.name]
         return answers.pop(0) if len(answers) > 1 else answers[0]
 

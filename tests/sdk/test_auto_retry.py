@@ -64,6 +64,8 @@ async def test_command_is_run_in_the_reopened_session(error: type[SessionError])
     assert [one.incarnation for one in transport.requests(methods.RUN)] == [1, 2]
     first, again = transport.requests(methods.OPEN_SESSION)
     assert first == again
+    assert transport.tries(methods.RUN) == ["", "1"]
+    assert transport.tries(methods.OPEN_SESSION) == ["", ""]
 
 
 async def test_second_end_is_an_error() -> None:

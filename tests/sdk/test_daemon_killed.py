@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sandboxd_client import AsyncSandbox, ConnectionLostError, OutputChunk, Sandbox, Timeouts
 from tests.docker.daemon_process import DaemonProcess, running_daemon
 
 LINES = 30
+FILE_BYTES = 40 << 20
+"""More than is on its way at any time."""
 COUNTING = f"for i in $(seq {LINES}); do echo line $i; echo e$i >&2; sleep 0.1; done; exit 7"
 EXPECTED = "".join(f"line {i}\n" for i in range(1, LINES + 1))
 
@@ -91,6 +96,31 @@ async def test_command_is_run_once_and_its_caller_gets_the_answer() -> None:
             assert (await running).stdout == "done\n"
             assert (await sandbox.commands.run("cat runs")).stdout == "run\n"
             await sandbox.kill()
+
+
+async def test_files_go_on(tmp_path: Path) -> None:
+    """A file that is on its way up or down arrives whole, and is told to have moved once."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(random.Random(7).randbytes(FILE_BYTES))
+    async with running_daemon(POOL_SIZE="1") as daemon:
+        url = f"unix:{daemon.socket}"
+        async with await AsyncSandbox.open("ada", "files", server_url=url) as sandbox:
+            for move in (
+                partial(sandbox.files.upload, source, "x"),
+                partial(sandbox.files.download, "x", target),
+            ):
+                moved: list[int] = []
+
+                async def kill_once(count: int, moved: list[int] = moved) -> None:
+                    moved.append(count)
+                    if len(moved) == 3:
+                        await kill_and_start_again(daemon)
+
+                await move(on_progress=kill_once)
+                assert sum(moved) == FILE_BYTES
+            await sandbox.kill()
+
+    assert target.read_bytes() == source.read_bytes()
 
 
 async def test_daemon_that_stays_away_is_an_error_in_time() -> None:

@@ -64,6 +64,7 @@ async def test_cut_off_stream_goes_on_at_the_next_byte() -> None:
     assert (result.stdout, result.stderr, result.exit_code) == ("one two three", "err", 7)
     attached = transport.requests(methods.ATTACH_EXEC)
     assert offsets(attached) == [(0, 0), (4, 0), (8, 3), (8, 3)]
+    assert transport.tries(methods.ATTACH_EXEC) == ["", "1", "2", "3"]
     assert len(transport.requests(methods.START_EXEC)) == 1
 
 
@@ -158,6 +159,7 @@ async def test_queued_command_is_started_again_after_a_restart() -> None:
 
     first, second = transport.requests(methods.START_EXEC)
     assert first == second
+    assert transport.tries(methods.START_EXEC) == ["", "1"]
     assert result.stdout == "a"
 
 
@@ -220,6 +222,7 @@ async def test_run_is_repeated_under_its_id() -> None:
     assert requests[0] == requests[1] == requests[2]
     assert requests[0].exec_id
     assert requests[0].incarnation == 3
+    assert transport.tries(methods.RUN) == ["", "1", "2"]
 
 
 async def test_command_that_ended_with_its_connection_is_an_error() -> None:
@@ -242,6 +245,7 @@ async def test_command_without_a_process_is_tried_again_as_a_new_one() -> None:
 
     first, second = transport.requests(methods.RUN)
     assert first.exec_id != second.exec_id
+    assert transport.tries(methods.RUN) == ["", "1"]
     with pytest.raises(CommandNotStartableError):
         await AsyncCommands(hold_on(Scripted({"Run": [not_now]}))).run("x", exec_id="mine")
     with pytest.raises(CommandNotStartableError):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.service.chunk_messages import chunk_in, with_chunk
+from sandboxd.service.chunk_messages import OutputPiece, chunk_in, with_chunk, with_output
+from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 from sandboxd_proto.v1 import file_service_pb2 as pb
 
 SIZES = [0, 1, 127, 128, 16383, 16384, 1 << 20, (4 << 20) + 1]
@@ -43,3 +44,31 @@ def test_more_than_a_chunk_is_left_to_protobuf(chunks: list[bytes]) -> None:
     assert chunk_in(header + parts[0]) is None
     assert chunk_in(parts[0] + header) is None
     assert chunk_in(parts[0][:-1]) is None
+
+
+@given(
+    st.lists(
+        st.builds(
+            OutputPiece,
+            st.sampled_from(
+                [exec_pb2.ExecEvent.STDOUT_FIELD_NUMBER, exec_pb2.ExecEvent.STDERR_FIELD_NUMBER]
+            ),
+            st.integers(0, (1 << 64) - 1),
+            st.binary(min_size=1, max_size=40) | st.sampled_from([b"x" * n for n in SIZES if n]),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_output_is_written_as_protobuf_writes_it(pieces: list[OutputPiece]) -> None:
+    """To the byte, whichever stream, offset and size."""
+    response = exec_service_pb2.ExecResponse()
+    for field, offset, data in pieces:
+        event = response.events.add()
+        is_stdout = field == exec_pb2.ExecEvent.STDOUT_FIELD_NUMBER
+        chunk = event.stdout if is_stdout else event.stderr
+        chunk.offset, chunk.data = offset, data
+
+    written = with_output(exec_service_pb2.ExecResponse.EVENTS_FIELD_NUMBER, pieces)
+
+    assert written == response.SerializeToString()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.spool.line_index import MAX_MARKS, LineIndex
+from sandboxd.spool.line_index import LONG_LINE, MAX_MARKS, LineIndex, newlines_in
 from tests.unit.spool_rig import OUTPUT
 
 
@@ -50,3 +50,18 @@ def test_an_index_can_be_shifted() -> None:
     index.shift(newlines_before(512))
     assert index.at_or_after(3000) == (3072, newlines_before(3072))
     assert index.at_or_after(3841) is None
+
+
+@given(
+    lengths=st.lists(st.integers(0, 3 * LONG_LINE), max_size=30),
+    more=st.lists(st.integers(0, 20), max_size=200),
+    cut=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_lines_are_counted_however_long_they_are(
+    lengths: list[int], more: list[int], cut: tuple[float, float]
+) -> None:
+    """Long ones, short ones after them, and any part of it."""
+    data = b"".join(b"x" * length + b"\n" for length in (*lengths, *more))
+    start, end = sorted(int(one * len(data)) for one in cut)
+
+    assert newlines_in(data, start, end) == data.count(b"\n", start, end)

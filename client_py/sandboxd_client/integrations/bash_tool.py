@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.errors import (
     InvalidRequestError,
     MissingFileError,
@@ -77,10 +78,10 @@ class AsyncBashTool:
     is answered as a result with `error`, not raised.
 
     `files` is the agent's virtual file system, or a function that gives the one of a conversation.
-    Which daemon: as for AsyncSandboxClient. `timeout_minutes` is how long a session lives without
-    use, `timeout` how many seconds a command may run, `max_output_bytes` how much of each stream a
-    model is shown. Leaving the `async with` block frees the connection; sessions stay, so that the
-    next message of the conversation finds its files.
+    Which daemon, and `policy`: as for AsyncSandboxClient. `timeout_minutes` is how long a session
+    lives without use, `timeout` how many seconds a command may run, `max_output_bytes` how much of
+    each stream a model is shown. Leaving the `async with` block frees the connection; sessions
+    stay, so that the next message of the conversation finds its files.
 
     Example:
         async with AsyncBashTool(files=FilesInMemory({"/in.txt": b"3\\n1\\n2\\n"})) as bash:
@@ -97,6 +98,7 @@ class AsyncBashTool:
         *,
         files: FilesOf | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeout_minutes: float | None = None,
         timeout: float | None = None,
         max_output_bytes: int = 16 << 10,
@@ -109,6 +111,7 @@ class AsyncBashTool:
             mode,
             server_url,
             token=token,
+            policy=policy,
             timeouts=timeouts,
             local_settings=local_settings,
             idle_minutes=timeout_minutes,
@@ -333,7 +336,7 @@ class AsyncBashTool:
         except _REOPENED as error:
             if error.may_have_begun:
                 raise
-        sandbox = await self._sandboxes.open(conversation)
+        sandbox = await self._sandboxes.open(conversation, is_repeated=True)
         return await work(sandbox, self._notice(sandbox.info) or notice)
 
     def _notice(self, session: SessionInfo) -> str:

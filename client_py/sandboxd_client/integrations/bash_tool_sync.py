@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.integrations.bash_tool import AsyncBashTool
 from sandboxd_client.integrations.conversation import Sandboxes
 from sandboxd_client.integrations.tool_results import (
@@ -38,10 +39,10 @@ class BashTool:
     is answered as a result with `error`, not raised.
 
     `files` is the agent's virtual file system, or a function that gives the one of a conversation.
-    Which daemon: as for SandboxClient. `timeout_minutes` is how long a session lives without
-    use, `timeout` how many seconds a command may run, `max_output_bytes` how much of each stream a
-    model is shown. Leaving the `with` block frees the connection; sessions stay, so that the
-    next message of the conversation finds its files.
+    Which daemon, and `policy`: as for SandboxClient. `timeout_minutes` is how long a session
+    lives without use, `timeout` how many seconds a command may run, `max_output_bytes` how much of
+    each stream a model is shown. Leaving the `with` block frees the connection; sessions
+    stay, so that the next message of the conversation finds its files.
 
     Example:
         with BashTool(files=FilesInMemory({"/in.txt": b"3\\n1\\n2\\n"})) as bash:
@@ -58,6 +59,7 @@ class BashTool:
         *,
         files: FilesOf | None = None,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeout_minutes: float | None = None,
         timeout: float | None = None,
         max_output_bytes: int = 16 << 10,
@@ -71,6 +73,7 @@ class BashTool:
             server_url,
             files=files,
             token=token,
+            policy=policy,
             timeout_minutes=timeout_minutes,
             timeout=timeout,
             max_output_bytes=max_output_bytes,

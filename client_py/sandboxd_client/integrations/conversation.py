@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import InvalidRequestError
 from sandboxd_client.sandbox import AsyncSandbox, sandbox_of
@@ -37,8 +38,11 @@ class Conversation:
 class Sandboxes(Protocol):
     """Where the sandbox of a conversation comes from."""
 
-    async def open(self, conversation: Conversation) -> AsyncSandbox:
-        """The one there is, or a new one; its `info.status` tells which."""
+    async def open(self, conversation: Conversation, *, is_repeated: bool = False) -> AsyncSandbox:
+        """The one there is, or a new one; its `info.status` tells which.
+
+        `is_repeated`: for work that was begun before, which the daemon's statistics tell apart.
+        """
 
     async def aclose(self) -> None:
         """Free what is held. Sessions stay open until they expire."""
@@ -53,18 +57,20 @@ class DaemonSandboxes:
         server_url: str | None,
         *,
         token: str | None = None,
+        policy: CommandPolicy | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
         idle_minutes: float | None = None,
     ) -> None:
         self._settings = resolve(mode, server_url, token=token, local_settings=local_settings)
+        self._check = command_check(policy)
         self._timeouts = timeouts or Timeouts()
         self._idle_seconds = None if idle_minutes is None else idle_minutes * 60
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
             WeakKeyDictionary()
         )
 
-    async def open(self, conversation: Conversation) -> AsyncSandbox:
+    async def open(self, conversation: Conversation, *, is_repeated: bool = False) -> AsyncSandbox:
         connection = await self._connection()
         info = await open_session(
             connection,
@@ -72,7 +78,9 @@ class DaemonSandboxes:
             conversation.thread_id,
             idle_seconds=self._idle_seconds,
         )
-        return sandbox_of(connection, info)
+        if is_repeated:
+            connection = connection.repeating()
+        return sandbox_of(connection, info, check=self._check)
 
     async def aclose(self) -> None:
         if self._connections.pop(asyncio.get_running_loop(), None) is not None:

@@ -6,7 +6,7 @@ The worker answers in fixed binary forms: news, in the order of its operation, t
 The daemon ends an operation early by closing the socket.
 
 Each DATA of a worker is CHUNK bytes long, except the last: a stream costs the daemon no more than
-its bytes are worth.
+its bytes are worth. The first bytes of a file come in smaller ones, see `chunk_size`.
 """
 
 import struct
@@ -130,6 +130,12 @@ class Change(NamedTuple):
     old_path: bytes
 
 
+def chunk_size(sent: int) -> int:
+    """Of the next DATA of a file of which so much was sent: a short one is on its way through the
+    daemon while the rest of it is read."""
+    return CHUNK if sent >= CHUNK else CHUNK // 4
+
+
 def header(kind: Kind, size: int) -> bytes:
     return HEADER.pack(kind, size)
 
@@ -183,9 +189,11 @@ def encode_changes(*, overflow: bool, changes: bytes) -> bytes:
 
 def decode_entries(payload: Payload) -> Iterator[Entry]:
     payload = bytes(payload)
-    position, end, head = 0, len(payload), _ENTRY.size
+    position, end, head, unpack = 0, len(payload), _ENTRY.size, _ENTRY.unpack_from
     while position < end:
-        kind, mode, size, modified_ns, path_size, target_size = _unpack(_ENTRY, payload, position)
+        if end - position < head:
+            raise Malformed("something is cut off")
+        kind, mode, size, modified_ns, path_size, target_size = unpack(payload, position)
         if not 1 <= kind <= 6 or mode > 0o7777 or path_size > MAX_PATH or target_size > MAX_PATH:
             raise Malformed("impossible entry")
         begin = position + head

@@ -2,6 +2,7 @@
 
 import os
 import time
+from operator import itemgetter
 
 from .area import Area
 from .codec import MAX_PATH, Entry
@@ -15,6 +16,8 @@ MAX_PAGE_BYTES = 1 << 20
 """A page that would become larger ends earlier."""
 _ENTRY_BYTES = 64
 _LOOK_EVERY = 512
+_PATH = itemgetter(0)
+"""Of an entry."""
 
 
 def stat(area: Area, request: Request, daemon: DaemonEnd) -> None:
@@ -35,18 +38,20 @@ class Page:
         """What comes after it does not belong to this page."""
         self._is_cut = False
 
-    def add(self, entry: Entry) -> None:
-        if entry.path <= self._after:
-            return
-        if self._last is not None and entry.path > self._last:
-            return
-        self._entries.append(entry)
-        self._bytes += _size(entry)
+    def add(self, entries: list[Entry]) -> None:
+        """Take in a few; not so many that it matters when a page is cut."""
+        after, last = self._after, self._last
+        if after or last is not None:
+            entries = [
+                one for one in entries if one.path > after and (last is None or one.path <= last)
+            ]
+        self._entries += entries
+        self._bytes += sum(map(_size, entries))
         if len(self._entries) >= 2 * self._size + 64 or self._bytes > 4 * MAX_PAGE_BYTES:
             self._cut()
 
     def _cut(self) -> None:
-        self._entries.sort()
+        self._entries.sort(key=_PATH)
         self._bytes = count = 0
         for entry in self._entries[: self._size]:
             if count and self._bytes + _size(entry) > MAX_PAGE_BYTES:
@@ -82,6 +87,8 @@ class _Listing:
 
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
         directories = []
+        shown: list[Entry] = []
+        encoded = os.fsencode
         above = joined(self._prefix, path)
         lead = above + b"/" if above else b""
         self._look(1)
@@ -89,7 +96,9 @@ class _Listing:
             for count, one in enumerate(found, 1):
                 if count % _LOOK_EVERY == 0:
                     self._look(_LOOK_EVERY)
-                name = os.fsencode(one.name)
+                    self.page.add(shown)
+                    shown = []
+                name = encoded(one.name)
                 try:
                     status = one.stat(follow_symlinks=False)
                 except OSError:
@@ -105,7 +114,8 @@ class _Listing:
                 if above is None or len(entry.path) > MAX_PATH:
                     self.shows_all = False
                 else:
-                    self.page.add(entry)
+                    shown.append(entry)
+        self.page.add(shown)
         return directories
 
     def _look(self, count: int) -> None:

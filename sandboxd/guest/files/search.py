@@ -79,7 +79,7 @@ class _Glob:
             self.shows_all = False
             return
         try:
-            self.page.add(describe(descriptor, name, full))
+            self.page.add([describe(descriptor, name, full)])
         except FileNotFoundError:
             pass  # gone since
 

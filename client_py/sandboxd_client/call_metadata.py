@@ -1,0 +1,32 @@
+"""What goes along with a call besides its request: which try it is, and the trace it belongs to."""
+
+from __future__ import annotations
+
+import sys
+from typing import TypeAlias
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+
+RETRY = "sandboxd-retry"
+
+
+def metadata_of(earlier_tries: int) -> Metadata:
+    """For a call that was made so often before; a daemon counts those that are repeated."""
+    trace = _trace_context()
+    return ((RETRY, str(earlier_tries)), *trace) if earlier_tries else trace
+
+
+def _trace_context() -> Metadata:
+    """The caller's current span, in the form of W3C Trace Context."""
+    # Whoever has a current span has loaded this, so it need not be imported; and it may be half
+    # loaded, in another thread.
+    telemetry = sys.modules.get("opentelemetry.trace")
+    current_span = getattr(telemetry, "get_current_span", None)
+    if current_span is None:
+        return ()
+    context = current_span().get_span_context()
+    if not context.is_valid:
+        return ()
+    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    state = context.trace_state.to_header()
+    return (("traceparent", parent), *((("tracestate", state),) if state else ()))

@@ -1,0 +1,107 @@
+"""A courtesy: what the daemon's policy `strict` is certain to refuse need not be sent.
+
+The daemon decides. Only plain commands are looked at here, in which a word can be nothing but the
+name of a command; whatever is less plain goes to the daemon, which reads it with a grammar of bash.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from sandboxd_client.errors import InvalidRequestError, PolicyError
+
+CommandCheck: TypeAlias = Callable[[str | Sequence[str]], object]
+"""Is given each command before it is sent. What it raises, best a PolicyError, its caller gets."""
+CommandPolicy: TypeAlias = Literal["strict"] | CommandCheck
+
+_POLICY, _RULE = "strict", "forbidden-command"
+INSTEAD: Mapping[str, str] = {
+    "rm": "Leave the file, or empty it with `: > FILE`; the files API removes files, and all go "
+    "with the session.",
+    "mv": "Copy it with `cat OLD > NEW`; the files API moves files.",
+    "dd": "Use `head -c N` or `tail -c +N`.",
+    "curl": "There is no network; upload the data through the files API.",
+    "wget": "There is no network; upload the data through the files API.",
+    "ssh": "There is no network; everything runs in this sandbox.",
+    "sudo": "Run the command without it; nothing here needs another user.",
+    "chmod": "Run a script through its interpreter, as in `python3 SCRIPT`.",
+    "chown": "Files belong to you already.",
+}
+"""What is forbidden, and what to do; in the words of the daemon."""
+
+# No brackets, braces, backslashes, comments or here-documents: in those a `;` or a name may be
+# something else than it seems. Nothing is matched in two ways: a model's line may be of any kind.
+_TOKEN = re.compile(
+    r"""
+      (?P<blank>[ \t]+)
+    | (?P<redirection>&>>?|[<>]&|>>|>\||<>|>|<(?!<))
+    | (?P<separator>&&|\|\||\|&|[;|&\n])
+    | (?P<word>(?:[\w@%+=:,./~^*?!-]|\$[A-Za-z_]\w*+|'[^']*+'|"(?:[^"$`\\]|\$[A-Za-z_]\w*+)*+")++)
+    """,
+    re.VERBOSE,
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_EXPANDED = re.compile(r"[$*?~=]")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_BEFORE_COMMANDS = frozenset({"!", "do", "elif", "else", "if", "then", "until", "while"})
+
+
+def command_check(policy: CommandPolicy | None) -> CommandCheck | None:
+    """The check of a policy; InvalidRequestError if there is none of that name."""
+    if policy is None or callable(policy):
+        return policy
+    if policy == _POLICY:
+        return check_strictly
+    raise InvalidRequestError(f'policy: it is "strict", a function or None, not {policy!r}')
+
+
+def check_strictly(command: str | Sequence[str]) -> None:
+    """PolicyError, as the daemon's own, for a command that the policy `strict` forbids."""
+    names = _names(command) if isinstance(command, str) else command[:1]
+    for name in map(posixpath.basename, names):
+        if name in INSTEAD:
+            why = f"`{name}` is forbidden here. {INSTEAD[name]}"
+            raise PolicyError(
+                f"The policy `{_POLICY}` refuses this command (rule {_RULE}): {why}",
+                metadata={"policy": _POLICY, "rule": _RULE, "command": name},
+            )
+
+
+def _names(line: str) -> Sequence[str]:
+    """What a plain line runs; nothing for one that is not plain."""
+    names: list[str] = []
+    is_name_next, is_target_next = True, False
+    for kind, text in _tokens(line):
+        if kind == "separator":
+            is_name_next, is_target_next = True, False
+        elif kind == "redirection":
+            is_target_next = True
+        elif kind == "word" and is_target_next:
+            is_target_next = False
+        elif kind == "word" and is_name_next:
+            if text not in _BEFORE_COMMANDS and not _ASSIGNMENT.match(text):
+                names += _literal(text)
+                is_name_next = False
+        elif not kind:
+            return []
+    return names
+
+
+def _literal(word: str) -> list[str]:
+    """The word without its quotes, unless it may be an assignment or stand for something else."""
+    return [] if _EXPANDED.search(word) else [_QUOTED.sub(lambda part: part[0][1:-1], word)]
+
+
+def _tokens(line: str) -> Iterator[tuple[str, str]]:
+    """Kinds and texts; without a kind where something is not plain."""
+    position = 0
+    while position < len(line):
+        found = _TOKEN.match(line, position)
+        if found is None:
+            yield "", ""
+            return
+        yield found.lastgroup or "", found[0]
+        position = found.end()

@@ -1,0 +1,226 @@
+"""Files on their way, through dropped connections and restarts of the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import io
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import IO, TypeVar
+
+from sandboxd_client import methods
+from sandboxd_client.connection import BackOff, Connection
+from sandboxd_client.errors import ChecksumMismatchError, ConnectionLostError, SandboxError
+from sandboxd_client.results import ProgressCallback
+from sandboxd_client.session import SessionHold
+from sandboxd_proto.v1 import file_service_pb2 as pb
+from sandboxd_proto.v1 import files_pb2
+
+CHUNK_BYTES = 1 << 20
+T = TypeVar("T")
+
+
+class Tries:
+    """How often a transfer was begun, and the one deadline of all its tries."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._back_off = BackOff(connection.timeouts.reconnect)
+        self._ends_at = asyncio.get_running_loop().time() + connection.timeouts.transfer
+        self._may_have_begun = False
+        self.before = 0
+
+    @property
+    def seconds_left(self) -> float:
+        return self._ends_at - asyncio.get_running_loop().time()
+
+    def got_further(self) -> None:
+        """What was moved need not be moved again, so there is time anew for a daemon to return."""
+        self._back_off.begin()
+
+    async def after(self, error: SandboxError) -> None:
+        """Wait for the next try, or raise the error where there is to be none."""
+        error.may_have_begun = self._may_have_begun
+        if not self._connection.may_repeat(error, is_repeatable=True):
+            raise error
+        self._may_have_begun = self._may_have_begun or isinstance(error, ConnectionLostError)
+        self.before += 1
+        try:
+            async with asyncio.timeout_at(self._ends_at):
+                await self._back_off.pause(error)
+        except TimeoutError:
+            raise error from None
+
+
+async def until_through(connection: Connection, once: Callable[[Tries], Awaitable[T]]) -> T:
+    """Do it again for as long as only the connection is to blame, and there is time."""
+    tries = Tries(connection)
+    while True:
+        try:
+            return await once(tries)
+        except SandboxError as error:
+            await tries.after(error)
+
+
+class Progress:
+    """Tells a caller of each byte once, however often it is moved."""
+
+    def __init__(self, callback: ProgressCallback | None) -> None:
+        self._callback = callback
+        self._told = 0
+
+    async def reached(self, position: int) -> None:
+        fresh = position - self._told
+        if self._callback is None or fresh <= 0:
+            return
+        self._told = position
+        answer = self._callback(fresh)
+        if inspect.isawaitable(answer):
+            await answer
+
+
+async def send_file(
+    hold: SessionHold, header: pb.UploadHeader, source: IO[bytes], progress: Progress
+) -> pb.UploadFileResponse:
+    """Write a file, from its beginning at each try: it appears whole or not at all."""
+
+    async def once(tries: Tries) -> pb.UploadFileResponse:
+        digest = hashlib.sha256()
+
+        async def parts() -> AsyncGenerator[pb.UploadFileRequest, None]:
+            yield pb.UploadFileRequest(header=header)
+            position = 0
+            async for chunk in chunks(source):
+                digest.update(chunk)
+                yield pb.UploadFileRequest(chunk=chunk)
+                position += len(chunk)
+                await progress.reached(position)
+
+        if tries.before:
+            source.seek(0)
+        async with aclosing(parts()) as requests:
+            written = await hold.connection.send(
+                methods.UPLOAD_FILE,
+                requests,
+                timeout=tries.seconds_left,
+                earlier_tries=tries.before,
+            )
+        if written.sha256 != digest.digest():
+            raise ChecksumMismatchError(f"{header.path} is not what was sent; send it again.")
+        return written
+
+    return await until_through(hold.connection, once)
+
+
+async def fetch_file(hold: SessionHold, path: str, target: IO[bytes], progress: Progress) -> None:
+    """Read a file. What broke off goes on where it was, if the file is still the same."""
+    download = _Download(hold, path, target, progress)
+    await until_through(hold.connection, download.go_on)
+
+
+class _Download:
+    """A file that arrives, in one piece or several."""
+
+    def __init__(self, hold: SessionHold, path: str, target: IO[bytes], progress: Progress) -> None:
+        self._hold = hold
+        self._path = path
+        self._target = target
+        self._progress = progress
+        self._entry = files_pb2.FileEntry()
+        self._received = 0
+
+    async def go_on(self, tries: Tries) -> None:
+        while not await self._is_received(tries):
+            self._begin_anew()
+
+    async def _is_received(self, tries: Tries) -> bool:
+        """False where the file is no longer the one whose beginning is here."""
+        digest = hashlib.sha256()
+        end: pb.DownloadEnd | None = None
+        request = pb.DownloadFileRequest(
+            session_id=self._hold.id, path=self._path, offset=self._received
+        )
+        responses = self._hold.connection.stream(
+            methods.DOWNLOAD_FILE,
+            request,
+            timeout=tries.seconds_left,
+            earlier_tries=tries.before,
+        )
+        async with aclosing(responses):
+            async for response in responses:
+                match response.WhichOneof("part"):
+                    case "entry":
+                        if self._received and not _is_same(self._entry, response.entry):
+                            return False
+                        self._entry = response.entry
+                    case "chunk":
+                        digest.update(response.chunk)
+                        self._target.write(response.chunk)
+                        self._received += len(response.chunk)
+                        tries.got_further()
+                        await self._progress.reached(self._received)
+                    case "end":
+                        end = response.end
+        if end is None:
+            raise ConnectionLostError("The file broke off before its end; fetch it again.")
+        if end.sha256 != digest.digest():
+            raise ChecksumMismatchError(
+                f"{self._path} did not arrive as it was sent; fetch it again."
+            )
+        return True
+
+    def _begin_anew(self) -> None:
+        self._received = 0
+        self._target.seek(0)
+        self._target.truncate()
+
+
+async def fetch_archive(
+    hold: SessionHold, path: str, target: IO[bytes], progress: Progress
+) -> pb.DownloadTarEnd:
+    """Read a directory as an archive, from its beginning at each try: no two need be the same."""
+    request = pb.DownloadTarRequest(session_id=hold.id, path=path)
+
+    async def once(tries: Tries) -> pb.DownloadTarEnd:
+        target.seek(0)
+        target.truncate()
+        end: pb.DownloadTarEnd | None = None
+        received = 0
+        responses = hold.connection.stream(
+            methods.DOWNLOAD_TAR,
+            request,
+            timeout=tries.seconds_left,
+            earlier_tries=tries.before,
+        )
+        async with aclosing(responses):
+            async for response in responses:
+                if response.HasField("end"):
+                    end = response.end
+                else:
+                    await asyncio.to_thread(target.write, response.chunk)
+                    received += len(response.chunk)
+                    await progress.reached(received)
+        if end is None:
+            raise ConnectionLostError("The archive broke off before its end; fetch it again.")
+        return end
+
+    return await until_through(hold.connection, once)
+
+
+def _is_same(before: files_pb2.FileEntry, now: files_pb2.FileEntry) -> bool:
+    """Whether the content is that of before, as far as size and time of the last change tell."""
+    return (before.size_bytes, before.modify_time) == (now.size_bytes, now.modify_time)
+
+
+async def chunks(source: IO[bytes]) -> AsyncGenerator[bytes, None]:
+    is_in_memory = isinstance(source, io.BytesIO)
+    while True:
+        if is_in_memory:
+            chunk = source.read(CHUNK_BYTES)
+        else:
+            chunk = await asyncio.to_thread(source.read, CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk

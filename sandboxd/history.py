@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
-from sandboxd.registry.contract import ExecutionRecord, Registry
+from sandboxd.registry.contract import ExecutionFigures, ExecutionRecord, Registry
 
 log = structlog.get_logger()
 
@@ -48,6 +48,11 @@ class History:
         # Shielded: a caller that goes away would have it written twice.
         await asyncio.shield(self.flush())
         return await self._registry.executions(session_id, size=size, before=before)
+
+    async def figures(self, quantiles: Sequence[float]) -> ExecutionFigures:
+        """All that are kept, in numbers."""
+        await asyncio.shield(self.flush())
+        return await self._registry.execution_figures(quantiles)
 
     def _flush_soon(self) -> None:
         self._timer = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,12 @@ from sandboxd.errors import SandboxdError
 from sandboxd.exec_spec import ExecSpec
 from sandboxd.execs import Exec, Reason
 from sandboxd.history import History
-from sandboxd.registry.contract import ExecutionRecord, SessionRecord, SessionState
+from sandboxd.registry.contract import (
+    ExecutionFigures,
+    ExecutionRecord,
+    SessionRecord,
+    SessionState,
+)
 from sandboxd.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -139,6 +144,11 @@ class KeptJournal(Journal):
         """Commands of a session that ended, newest first, those before a place."""
         self.settle()
         return await self.history.page(session_id, size=size, before=before)
+
+    async def execution_figures(self, quantiles: Sequence[float]) -> ExecutionFigures:
+        """Commands that the history has, in numbers."""
+        self.settle()
+        return await self.history.figures(quantiles)
 
     def on_opened(self, record: SessionRecord, outcome: str, seconds: float) -> None:
         self.settle()

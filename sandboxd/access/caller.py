@@ -41,6 +41,8 @@ class Caller:
 
 HOST = Caller(name="host", scope=Scope.ADMIN)
 """Whoever reaches a listener that asks for no token."""
+UNKNOWN = Caller(name="unknown", scope=Scope.READ_ONLY, user_id="")
+"""Whoever has shown nothing that is known; may do nothing, and no session is of this user."""
 
 # A variable of the call's task and not a parameter: no look-up on the way can forget to pass it on.
 _current: ContextVar[Caller] = ContextVar("caller", default=HOST)

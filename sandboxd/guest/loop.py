@@ -4,10 +4,11 @@ import errno
 import json
 import os
 import select
+import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from . import frames, named_shell, processes
 from .child_news import ChildNews
@@ -21,7 +22,8 @@ from .processes import Beginning
 from .request import command_of, label_of
 from .settings import Settings, environment_of, start_dir_of
 from .shell import Refusal, Shells
-from .spawner import ALONE_SECONDS, PATIENCE_SECONDS, Spawner
+from .spawner import PATIENCE_SECONDS, Late, Spawner
+from .waiting_starts import WaitingStart, WaitingStarts
 
 OUTGOING_HIGH = 512 * 1024
 """Above this no output is read from commands: the daemon is behind."""
@@ -74,6 +76,7 @@ class Guest:
         self._ended = EndedExecs()
         self._by_pid: dict[int, Exec] = {}
         self._by_fd: dict[int, tuple[Exec, Output]] = {}
+        self._waiting_starts = WaitingStarts()
         self._young: deque[Exec] = deque()
         """Commands whose pipes are not watched yet, oldest first."""
         self._settle_looks = 0
@@ -117,6 +120,8 @@ class Guest:
             self._on_event(descriptor, mask)
         self._finish_execs()
         self._interaction.read_states()
+        if self._waiting_starts and not self._is_lost:
+            self._retry_starts()
         self._interaction.tell_taken(self._link)
         if self._is_lost:
             return self._lose_daemon()
@@ -148,6 +153,8 @@ class Guest:
         self._shells.clear_up()
         if self._interaction.next_look_at != float("inf"):
             return  # a command is about to end
+        if self._waiting_starts:
+            return  # the next process is theirs
         if self._shells.waiting_pid is None:
             if self._grown_up_at <= time.monotonic():
                 self._prepare_quietly()
@@ -184,10 +191,12 @@ class Guest:
             due.append(self._link.linger_until)
         elif self._interaction.next_look_at != float("inf"):
             due.append(self._interaction.next_look_at)
-        elif self._shells.waiting_pid is None:
+        elif self._shells.waiting_pid is None and not self._waiting_starts:
             due.append(max(now + IDLE_SECONDS, self._prepare_after, self._grown_up_at))
         elif self._settle_looks:
             due.append(now + SETTLE_SECONDS)
+        if self._waiting_starts:
+            due.append(self._waiting_starts.next_try_at)
         if not self._leftovers_known:
             due.append(now + IDLE_SECONDS)
         if self._young:
@@ -219,6 +228,8 @@ class Guest:
         self._watch_pipes(True)
         for execution in (*self._running.values(), *self._ended.all()):
             execution.is_attached = execution.is_told = False
+        for waited in self._waiting_starts:
+            waited.is_attached = False
         return now < self._end_at
 
     def _redial(self) -> bool:
@@ -253,11 +264,15 @@ class Guest:
         for execution in self._running.values():
             state = execution.state(has_ended=False)
             self._link.send(frames.encode_state(execution.channel, state))
+        for waited in self._waiting_starts:
+            self._link.send(frames.encode_state(waited.channel, waited.state()))
         self._link.send(frames.encode(Kind.READY))
 
     def _resume(self, channel: int, stdout_bytes: int, stderr_bytes: int) -> None:
         execution = self._running.get(channel) or self._ended.get(channel)
         if execution is None:
+            if (waited := self._waiting_starts.get(channel)) is not None:
+                waited.resume()
             return
         execution.stdout.rewind(stdout_bytes)
         execution.stderr.rewind(stderr_bytes)
@@ -360,6 +375,10 @@ class Guest:
         elif kind in (Kind.FILES, Kind.FILES_END):
             self._have_worked(kind, channel)
         else:
+            self._interact(kind, channel, payload)
+
+    def _interact(self, kind: int, channel: int, payload: bytes) -> None:
+        if not self._waiting_starts.keep(kind, channel, payload):
             self._interaction.handle(kind, self._running.get(channel), payload)
 
     def _have_worked(self, kind: int, number: int) -> None:
@@ -368,23 +387,31 @@ class Guest:
         else:
             self._workers.end(number)
 
-    def _start(self, channel: int, request: dict[str, object]) -> None:
+    def _start(
+        self, channel: int, request: Mapping[str, object], waited: WaitingStart | None = None
+    ) -> None:
+        """Start a command, `waited` if it is not the first try; if it cannot be, it waits."""
+        if waited is None and self._waiting_starts:
+            self._put_off(WaitingStart(channel, request), "others wait for one")
+            return
         if not self._leftovers_known:
             self._note_leftovers()
         command = command_of(request, self._start_dir)
-        self._spawner.patience = PATIENCE_SECONDS if self._by_pid else ALONE_SECONDS
+        self._spawner.patience = PATIENCE_SECONDS if waited is None else 0.0
         beginning = Beginning(processes.ticks_now(), self._leftovers)
         try:
             try:
                 started = self._shells.start(command)
-            except BlockingIOError:
+            except BlockingIOError as error:
+                if not self._should_make_room(error, waited):
+                    raise
                 self._make_room()
                 started = self._shells.start(command)
         except Refusal as refusal:
             self._refuse(channel, str(refusal))
             return
         except OSError as error:
-            self._refuse(channel, f"{frames.NO_PROCESS} ({error.strerror})")
+            self._put_off(waited or WaitingStart(channel, request), error.strerror)
             return
         streams = started.shell.streams
         execution = Exec(
@@ -404,6 +431,39 @@ class Guest:
         self._young.append(execution)
         if streams.stdin >= 0 or started.saving is not None:
             self._interaction.connect(execution, started)
+
+    def _catch_up(self, execution: Exec, waited: WaitingStart) -> None:
+        """Do what was asked of a command while it waited."""
+        execution.is_attached = waited.is_attached
+        if waited.is_resumed:
+            self._interaction.resume(execution)
+        for kind, payload in waited.kept():
+            self._interaction.handle(kind, execution, payload)
+
+    def _put_off(self, waited: WaitingStart, why: str | None) -> None:
+        """Try again soon, unless it has taken too long or too many wait."""
+        if waited.is_overdue or self._waiting_starts.is_full:
+            self._refuse(waited.channel, f"{frames.NO_PROCESS} ({why})")
+        else:
+            self._waiting_starts.add(waited)
+
+    def _retry_starts(self) -> None:
+        """Give the first that waits another try, which takes no time: what is late stays late."""
+        waited = self._waiting_starts.take_due()
+        if waited is None:
+            return
+        self._start(waited.channel, waited.request, waited)
+        if (execution := self._running.get(waited.channel)) is not None:
+            self._catch_up(execution, waited)
+        for waited in self._waiting_starts.take_overdue():
+            self._put_off(waited, "others wait for one")
+        # Whoever waited for a shell to be moved has read what else came meanwhile.
+        self._handle_received()
+
+    def _should_make_room(self, error: BlockingIOError, waited: WaitingStart | None) -> bool:
+        """A process that only takes its time is waited for first: on a host that is overloaded,
+        what earlier commands have left behind is not to blame."""
+        return waited.needs_room() if waited is not None else not isinstance(error, Late)
 
     def _make_room(self) -> None:
         """No process is left for a command: end those that earlier commands have left behind."""
@@ -462,8 +522,12 @@ class Guest:
 
     def _kill(self, channel: int) -> None:
         execution = self._running.get(channel)
-        if execution is None or execution.status is not None:
+        if execution is None:
+            self._cancel_start(channel)
             return
+        if execution.status is not None:
+            return
+        self._spawner.disown()
         others = [one for one in self._running.values() if one is not execution]
         spared = {one.pid for one in others if one.status is None}
         if self._shells.waiting_pid is not None:
@@ -485,6 +549,20 @@ class Guest:
             for one in others:
                 if one.pid in spared:
                     one.cause = Cause.SWEPT
+
+    def _cancel_start(self, channel: int) -> None:
+        """A command that waits ends as one that was killed."""
+        waited = self._waiting_starts.take(channel)
+        if waited is None:
+            return
+        beginning = Beginning(processes.ticks_now(), self._leftovers)
+        execution = Exec(channel, pid=0, beginning=beginning, stdout=-1, stderr=-1)
+        execution.label = waited.label
+        execution.is_kept = waited.request.get("keep") is True
+        execution.is_attached = waited.is_attached
+        execution.status, execution.cause = int(signal.SIGKILL), Cause.KILLED
+        self._ended.add(execution)
+        self._tell_end(execution)
 
     # --- from the commands ---
 

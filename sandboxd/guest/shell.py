@@ -344,7 +344,7 @@ class Shells:
         """Have a shell waiting; costs a process start, so not while someone waits for an answer."""
         if self._waiting is None:
             blanks = ["-c", " " * BLANKS]
-            shell = self._start(blanks, self._environment, self._workspace, Streams())
+            shell = self._start(blanks, self._environment, self._workspace)
             try:
                 shell.open_for_any_command()
             except OSError:
@@ -389,6 +389,7 @@ class Shells:
         if self._waiting:
             self._waiting.close()
             self._waiting = None
+        self._spawner.disown()
 
     def start(self, command: Command) -> Started:
         """Start a command; Refusal if its directory, program or shell is not there."""
@@ -468,10 +469,15 @@ class Shells:
         is_named = command.shell_name is not None
         cwd = self._workspace if is_named else command.cwd
         try:
-            streams = Streams(has_stdin=command.has_stdin, terminal_size=command.terminal)
-            shell = self._start(arguments, environment, cwd, streams)
+            shell = self._start(
+                arguments,
+                environment,
+                cwd,
+                has_stdin=command.has_stdin,
+                terminal_size=command.terminal,
+            )
         except BlockingIOError:
-            raise  # no process is left; the caller may make room
+            raise  # no process is left; the caller may make room, or wait
         except OSError as error:
             raise Refusal(error.strerror or "it cannot be started") from None
         restored = {name: environment[name] for name in _PROMPTS if name in environment}
@@ -524,12 +530,18 @@ class Shells:
         arguments: Sequence[str],
         environment: Mapping[str, str],
         cwd: str,
-        streams: Streams,
+        *,
+        has_stdin: bool = False,
+        terminal_size: Size | None = None,
     ) -> Waiting:
         bash = self._image_bash or OWN_BASH
-        shell = self._spawner.run(
-            lambda: Waiting(bash, arguments, environment, cwd, streams), undo=Waiting.discard
-        )
+
+        def start() -> Waiting:
+            streams = Streams(has_stdin=has_stdin, terminal_size=terminal_size)
+            return Waiting(bash, arguments, environment, cwd, streams)
+
+        purpose = (tuple(arguments), environment, cwd, has_stdin, terminal_size)
+        shell = self._spawner.run(start, undo=Waiting.discard, purpose=purpose)
         try:
             self._place()
         except OSError:

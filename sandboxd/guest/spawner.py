@@ -19,17 +19,27 @@ T = TypeVar("T")
 
 STACK_BYTES = 256 * 1024
 PATIENCE_SECONDS = 0.1
-"""While commands run: less than what the daemon waits for a guest to end one."""
-ALONE_SECONDS = 5.0
-"""While none runs: on a host that is overloaded it may well take so long."""
+"""Less than what the daemon waits for a guest to end a command."""
+FIRST_SECONDS = 5.0
+"""Before there is anything else to serve: on a host that is overloaded it may well take so long."""
+
+
+class Late(BlockingIOError):
+    """It has not ended yet. Whoever asks for the same again gets what comes of it."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EAGAIN, "processes cannot be started in time")
 
 
 class _Call(Generic[T]):
     """A call on its way through the thread."""
 
-    def __init__(self, function: Callable[[], T], undo: Callable[[T], object]) -> None:
+    def __init__(
+        self, function: Callable[[], T], undo: Callable[[T], object], purpose: object
+    ) -> None:
         self._function = function
         self._undo = undo
+        self.purpose = purpose
         self._result: list[T] = []
         self._error: BaseException | None = None
         self._done = threading.Lock()
@@ -43,9 +53,8 @@ class _Call(Generic[T]):
         self._done.release()
 
     def result(self, seconds: float) -> T:
-        if not self._done.acquire(timeout=seconds):
-            raise BlockingIOError(errno.EAGAIN, "processes cannot be started in time")
-        self._done.release()
+        if not self.has_ended(seconds):
+            raise Late
         if self._error is not None:
             raise self._error
         return self._result[0]
@@ -67,7 +76,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[_Call[object]] = SimpleQueue()
-        self.patience = ALONE_SECONDS
+        self.patience = FIRST_SECONDS
         self._late: _Call[object] | None = None
         """A call that nobody waits for any more."""
         before = threading.stack_size(STACK_BYTES)
@@ -79,25 +88,28 @@ class Spawner:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             threading.stack_size(before)
 
-    def run(self, function: Callable[[], T], undo: Callable[[T], object]) -> T:
-        """What the function returns; BlockingIOError if it takes too long, and then it is undone
-        when it has ended."""
-        self._settle()
-        call = _Call(function, undo)
+    def run(self, function: Callable[[], T], undo: Callable[[T], object], *, purpose: object) -> T:
+        """What the function returns; Late if that takes too long. It goes on then: the next call
+        of the same purpose gets its result, before any other it is undone."""
+        if self._late is not None:
+            if not self._late.has_ended(self.patience):
+                raise Late
+            late, self._late = self._late, None
+            if late.purpose == purpose:
+                return late.result(0.0)  # type: ignore[return-value]  # as its purpose says
+            late.undo()
+        call = _Call(function, undo, purpose)
         self._calls.put(call)  # type: ignore[arg-type]  # a queue of calls of any type
         try:
             return call.result(self.patience)
-        except BlockingIOError:
-            if not call.has_ended(0.0):
-                self._late = call  # type: ignore[assignment]
+        except Late:
+            self._late = call  # type: ignore[assignment]
             raise
 
-    def _settle(self) -> None:
+    def disown(self) -> None:
+        """Everything is about to be killed, and what a late call makes may be: nobody wants it."""
         if self._late is not None:
-            if not self._late.has_ended(self.patience):
-                raise BlockingIOError(errno.EAGAIN, "processes cannot be started in time")
-            self._late.undo()
-            self._late = None
+            self._late.purpose = object()
 
     def _serve(self) -> None:
         while True:

@@ -76,6 +76,30 @@ class ExecutionRecord(NamedTuple):
     """Its number in the registry; 0 until it is there."""
 
 
+class ExecutionFigures(NamedTuple):
+    """The commands of the history, in numbers."""
+
+    first_started_at: float | None
+    """Seconds since the epoch; absent if there are none, as all that follows is 0 then."""
+    ends: Mapping[str, int]
+    """By the name of the reason."""
+    succeeded: int
+    """Returned 0."""
+    mean_seconds: float
+    longest_seconds: float
+    quantiles: Mapping[float, float]
+    """What these parts of all did not exceed, in seconds."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.ends.values())
+
+    @property
+    def success_rate(self) -> float:
+        """1 if there were none."""
+        return self.succeeded / self.total if self.total else 1.0
+
+
 class Registry(Protocol):
     """Keeps session records. An answered save survives the process."""
 
@@ -95,6 +119,10 @@ class Registry(Protocol):
         self, session_id: str, *, size: int, before: int | None
     ) -> list[ExecutionRecord]:
         """Newest first, those whose place is before this one."""
+        ...
+
+    async def execution_figures(self, quantiles: Sequence[float]) -> ExecutionFigures:
+        """Of all that are kept."""
         ...
 
     async def ping(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Collection, Sequence
@@ -13,7 +14,12 @@ import aiosqlite
 import structlog
 
 from sandboxd.errors import StateNotSaved
-from sandboxd.registry.contract import ExecutionRecord, SessionRecord, SessionState
+from sandboxd.registry.contract import (
+    ExecutionFigures,
+    ExecutionRecord,
+    SessionRecord,
+    SessionState,
+)
 from sandboxd.registry.copies import RecordCopies
 
 log = structlog.get_logger()
@@ -83,6 +89,15 @@ _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
 _SAVE = f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})"
 _EXECUTION_FIELDS = ExecutionRecord._fields[:-1]
 """All but the place, which the database gives."""
+_ENDS = "SELECT ending, count(*) FROM executions GROUP BY ending"
+_TOTALS = (
+    "SELECT min(started_at), coalesce(sum(ending = 'EXITED' AND code = 0), 0), "
+    "coalesce(avg(duration_seconds), 0), coalesce(max(duration_seconds), 0) FROM executions"
+)
+_RANKED = (
+    "SELECT rank, duration_seconds FROM (SELECT duration_seconds, "
+    "row_number() OVER (ORDER BY duration_seconds) AS rank FROM executions)"
+)
 LOCKED_SECONDS = 2.0
 """How long a write waits for someone else who has the file locked."""
 QUEUE_SECONDS = 2 * LOCKED_SECONDS
@@ -205,6 +220,28 @@ class SqliteRegistry:
         last = before if before is not None else 1 << 62
         async with self._connection.execute(query, (session_id, last, size)) as rows:
             return [ExecutionRecord(*row) async for row in rows]
+
+    async def execution_figures(self, quantiles: Sequence[float]) -> ExecutionFigures:
+        # Through a connection of its own: it reads everything, and no save has to wait for it.
+        async with aiosqlite.connect(self._path, timeout=LOCKED_SECONDS) as connection:
+            await connection.execute("BEGIN")  # what follows sees one moment
+            ends = {row[0]: row[1] for row in await connection.execute_fetchall(_ENDS)}
+            count = sum(ends.values())
+            ranks = {part: max(1, math.ceil(part * count)) for part in quantiles}
+            marks = ", ".join("?" * len(ranks))
+            ranked = await connection.execute_fetchall(
+                f"{_RANKED} WHERE rank IN ({marks})", tuple(ranks.values())
+            )
+            seconds = {row[0]: float(row[1]) for row in ranked}
+            ((first, succeeded, mean, longest),) = await connection.execute_fetchall(_TOTALS)
+        return ExecutionFigures(
+            first_started_at=first,
+            ends=ends,
+            succeeded=succeeded,
+            mean_seconds=mean,
+            longest_seconds=longest,
+            quantiles={part: seconds.get(rank, 0.0) for part, rank in ranks.items()},
+        )
 
     async def ping(self) -> None:
         try:

@@ -25,6 +25,7 @@ _STATES = {
     State.WEAKER: pb.PROTECTION_STATE_WEAKER,
     State.MISSING: pb.PROTECTION_STATE_MISSING,
 }
+PERCENTILES = (0.5, 0.95, 0.99)
 ENGINE_SECONDS = 3.0
 """How long the status waits for the engine to describe itself; it matters most when that hangs."""
 
@@ -49,6 +50,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         self._protections = protections
         self._journal = journal
         self._started_at = time.monotonic()
+        self._since = time.time()
 
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
@@ -82,6 +84,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         self._journal.settle()
         statistics, audit = self._journal.statistics, self._journal.audit
         figures = [pool.figures for pool in self._pools.values()]
+        history = await self._history() if request.with_history else None
         hits, misses = sum(one.hits for one in figures), sum(one.misses for one in figures)
         return pb.GetStatisticsResponse(
             uptime=wire.duration(time.monotonic() - self._started_at),
@@ -119,6 +122,28 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
                 head_sequence=audit.head.sequence,
                 head_hash=audit.head.hash,
                 lost_entries=audit.gaps,
+            ),
+            since=wire.timestamp(self._since),
+            history=history,
+        )
+
+    async def _history(self) -> pb.HistoryStatistics:
+        figures = await self._journal.execution_figures(PERCENTILES)
+        p50, p95, p99 = (wire.duration(figures.quantiles[part]) for part in PERCENTILES)
+        first = figures.first_started_at
+        return pb.HistoryStatistics(
+            since=wire.timestamp(first) if first is not None else None,
+            ends=figures.ends,
+            total=figures.total,
+            succeeded=figures.succeeded,
+            success_rate=figures.success_rate,
+            durations=pb.DurationFigures(
+                count=figures.total,
+                mean=wire.duration(figures.mean_seconds),
+                p50=p50,
+                p95=p95,
+                p99=p99,
+                max=wire.duration(figures.longest_seconds),
             ),
         )
 
@@ -174,7 +199,7 @@ def _pool_status(figures: PoolFigures) -> pb.PoolStatus:
 
 
 def _duration_figures(histogram: Histogram) -> pb.DurationFigures:
-    p50, p95, p99 = (wire.duration(histogram.quantile(part)) for part in (0.5, 0.95, 0.99))
+    p50, p95, p99 = (wire.duration(histogram.quantile(part)) for part in PERCENTILES)
     return pb.DurationFigures(
         count=histogram.count,
         mean=wire.duration(histogram.mean_seconds),

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor
 from structlog.contextvars import bind_contextvars
 
-from sandboxd.access import HOST, Access, Caller, RateLimit, act_as
+from sandboxd.access import HOST, UNKNOWN, Access, Caller, RateLimit, act_as
 from sandboxd.errors import CallNotPermitted, Unauthenticated
 from sandboxd.service.rules import RULES
 from sandboxd.service.wire import Context
@@ -43,7 +43,12 @@ class Entrance:
         access = self._access
 
         def enter(request: Any, context: Context) -> Any:
-            caller = self._caller(access, context)
+            try:
+                caller = self._caller(access, context)
+            except Unauthenticated:
+                act_as(UNKNOWN)
+                raise
+            act_as(caller)  # before the checks: refusals are put down to whom they met
             if caller is not HOST:
                 bind_contextvars(caller=caller.name)  # for every line that is logged meanwhile
             if caller.scope not in allowed:
@@ -53,7 +58,6 @@ class Entrance:
                 )
             if self._rate is not None:
                 self._rate.take(caller)
-            act_as(caller)
             return behaviour(request, context)
 
         return enter

@@ -125,32 +125,20 @@ class CallGuard:
     def _upload(self, behaviour: Any, method: str) -> Any:
         async def serve(requests: AsyncIterator[Any], context: Context) -> Any:
             call = self._begin(None, context, method)
+            upload = _Upload(requests, idle_seconds=self._idle_seconds)
             try:
                 self._check_room()
-                response = await behaviour(self._arriving(requests), context)
+                response = await behaviour(upload.messages(), context)
                 self._statistics.retries_succeeded += call.is_retry
                 return response
             except Exception as error:
                 if not isinstance(error, UploadStalled):
-                    await _hear_out(requests)
-                await self._fail(error, context, call)
+                    await upload.hear_out()
+                await self._fail(error, context, call, upload.header)
             finally:
                 self._end(call)
 
         return serve
-
-    async def _arriving(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The messages of a caller that does not pause for too long."""
-        while True:
-            try:
-                async with asyncio.timeout(self._idle_seconds):
-                    request = await anext(requests)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise UploadStalled(self._idle_seconds) from None
-            _check_readable(request)
-            yield request
 
     def _begin(self, request: Any, context: Context, method: str) -> Call:
         """Note the call, for logs, figures and traces."""
@@ -206,13 +194,43 @@ class CallGuard:
         raise AssertionError("abort returned")
 
 
-async def _hear_out(requests: AsyncIterator[Any]) -> None:
-    """Let a caller finish what it is sending, for a while: to one that has an answer before that,
-    grpc.aio tells of an internal error and not what the answer was."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(HEAR_OUT_SECONDS):
-            async for _ in requests:
-                pass
+class _Upload:
+    """What a caller streams, and what its first message said that it is."""
+
+    def __init__(self, requests: AsyncIterator[Any], *, idle_seconds: float) -> None:
+        self._requests = requests
+        self._idle_seconds = idle_seconds
+        self.header: Any = None
+        """None until there was one."""
+
+    async def messages(self) -> AsyncIterator[Any]:
+        """Those of a caller that does not pause for too long."""
+        is_first = True
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_seconds):
+                    request = await anext(self._requests)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise UploadStalled(self._idle_seconds) from None
+            _check_readable(request)
+            if is_first:
+                is_first = False
+                self.header = getattr(request, "header", None)
+            yield request
+
+    async def hear_out(self) -> None:
+        """Let a caller finish what it is sending, for a while: to one that has an answer before
+        that, grpc.aio tells of an internal error and not what the answer was.
+
+        Of one that was refused before its first message, that one is read here.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEAR_OUT_SECONDS):
+                async for request in self._requests:
+                    if self.header is None:
+                        self.header = getattr(request, "header", None)
 
 
 def _check_readable(request: Any) -> None:
@@ -225,6 +243,7 @@ def _check_readable(request: Any) -> None:
 def _asked(request: Any) -> dict[str, Any]:
     """What a request was about, in the words of the audit log."""
     named = {word: getattr(request, field, "") for word, field in _ASKED.items()}
+    named["path"] = named["path"] or getattr(request, "path_bytes", b"").decode(errors="replace")
     if words := getattr(getattr(request, "argv", None), "args", ()):
         named["command"] = shlex.join(words)
     return {word: value[:MAX_COMMAND] for word, value in named.items() if value}

@@ -21,7 +21,7 @@ from sandboxd.isolation.cgroups import CgroupsV1
 from sandboxd.isolation.host import Host
 from sandboxd.sandbox import Sandbox, SandboxMaker
 from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, exec_service_pb2, session_service_pb2
-from tests.docker.commands import run
+from tests.docker.commands import Streamed, exec_request, run, start
 from tests.docker.daemon_process import RUNTIME, Api, DaemonProcess, running_daemon, served
 
 WHERE = "grep -E ':(memory|pids|cpuacct):' /proc/self/cgroup | cut -d: -f3 | sort -u"
@@ -107,6 +107,36 @@ async def test_process_limit_is_told(api: Api, session_id: str) -> None:
     assert done.exit.reason == exec_pb2.EXIT_REASON_PROCESS_LIMIT
     assert done.exit.usage.peak_processes == 128
     assert done.exit.usage.refused_forks >= 1
+
+
+CROWD = """
+import subprocess
+crowd = []
+try:
+    while True:
+        crowd.append(subprocess.Popen(["sleep", "1.5"]))
+except BlockingIOError:
+    print("full", flush=True)
+for one in crowd:
+    one.wait()
+"""
+
+
+async def test_command_waits_for_processes_that_others_have(api: Api, session_id: str) -> None:
+    """At the limit of processes a command is not refused as long as they come back soon."""
+    crowd = api.execs.Exec(exec_request(session_id, ["python3", "-c", CROWD]), timeout=60)
+    seen = Streamed()
+    while b"full" not in seen.stdout:
+        seen.add(await crowd.read())
+    # The shell that waits already has to go, and its place is taken.
+    await start(api, session_id, "exec sleep 30", env={"IFS": " "})
+    done = await run(api, session_id, "echo hi")
+
+    assert (done.exit.code, done.stdout.data) == (0, b"hi\n")
+    assert done.exit.duration.ToTimedelta().total_seconds() > 0.3
+    while not seen.exits:
+        seen.add(await crowd.read())
+    assert seen.exit.code == 0
 
 
 async def test_full_workspace_is_told_and_usable_afterwards(api: Api, session_id: str) -> None:

@@ -24,12 +24,15 @@ _BOOT = Path(__file__).with_name("boot_machine")
 class Machine:
     """Boots, runs commands inside, and is gone without a trace when it is ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, image: str = IMAGE) -> None:
+        self._image = image
         self.directory = Path(tempfile.mkdtemp(prefix="sbx-machine-", dir="/var/tmp"))
         self.console = self.directory / "console.log"
         self._process: asyncio.subprocess.Process | None = None
         self.first_pid = 0
         """Of its systemd, as it is seen from here."""
+        self.programs = self.directory / "kept" / "programs"
+        """Its /opt/sandboxd, as it is seen from here."""
 
     async def boot(self) -> None:
         kept = self.directory / "kept"
@@ -37,6 +40,7 @@ class Machine:
             RUNTIME.resolve(): GUEST_RUNTIME,
             kept / "docker": "/var/lib/docker",
             kept / "state": "/var/lib/sandboxd",
+            self.programs: "/opt/sandboxd",
         }
         with self.console.open("ab") as console:
             self._process = await asyncio.create_subprocess_exec(
@@ -57,7 +61,7 @@ class Machine:
         await self.run("rm", "/var/lib/sandboxd/image.tar")
 
     def _save_image(self, archive: Path) -> None:
-        subprocess.run(["docker", "save", "--output", archive, IMAGE], check=True, timeout=60)
+        subprocess.run(["docker", "save", "--output", archive, self._image], check=True, timeout=60)
 
     async def _is_up(self) -> bool:
         self.first_pid = self._find_first()
@@ -156,9 +160,9 @@ class Machine:
 
 
 @asynccontextmanager
-async def booted() -> AsyncIterator[Machine]:
+async def booted(image: str = IMAGE) -> AsyncIterator[Machine]:
     """A machine that is up and has an engine with an image."""
-    machine = Machine()
+    machine = Machine(image)
     try:
         await machine.boot()
         yield machine

@@ -32,6 +32,7 @@ MIN_POOL_SIZE=0
 HOST=
 """
 TOKENS = "/etc/sandboxd/tokens"
+GROUP = 4242
 WATCHDOG_SECONDS = 3
 SHELL = ["/bin/busybox", "sh", "-c"]
 COUNT = "i=0; until busybox test -e done; do echo $i; i=$((i + 1)); busybox sleep 0.02; done"
@@ -166,6 +167,30 @@ async def is_known(api: Api, token: str) -> bool:
 
 async def says(machine: Machine, text: str) -> bool:
     return text in await machine.journal()
+
+
+async def test_group_of_the_unit_may_open_the_socket(machine: Machine) -> None:
+    """Of the users of a host, those in the group of the service reach the API, and no others; what
+    the service does it does as before."""
+    await machine.run("groupadd", "--gid", str(GROUP), "sandboxd-users")
+    await set_unit(machine, f"WatchdogSec={WATCHDOG_SECONDS}", "Group=sandboxd-users")
+    await machine.run("systemctl", "restart", "sandboxd")
+    assert await may_open_socket(machine, group=GROUP)
+    assert not await may_open_socket(machine, group=GROUP + 1)
+    async with machine.api() as api:
+        session = (await open_session(api, "grouped")).session
+        said = await run(api, session.session_id, [*SHELL, "echo hi >f; busybox cat f"])
+        assert said.stdout.data == b"hi\n", said
+    await set_unit(machine, f"WatchdogSec={WATCHDOG_SECONDS}")
+    await machine.run("systemctl", "restart", "sandboxd")
+    assert not await may_open_socket(machine, group=GROUP)
+
+
+async def may_open_socket(machine: Machine, *, group: int) -> bool:
+    """Whether somebody who is nobody else may who is in this group."""
+    who = ("--reuid=65534", f"--regid={group}", "--clear-groups")
+    test = ("test", "-w", "/run/sandboxd/sandboxd.sock")
+    return (await machine.attempt("setpriv", *who, "--bounding-set=-all", *test))[0] == 0
 
 
 @pytest.mark.parametrize("how", ["stopped", "stalled"])

@@ -26,10 +26,28 @@ PATIENCE = 20.0
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from guest import pid1, shell
+from guest import pid1, shell, waiting_starts
 pid1.SOCKET = sys.argv[2]
 if sys.argv[3] == "no bash":
     shell.IMAGE_BASHES, shell.OWN_BASH = (), "/bin/bash"
+if sys.argv[3].startswith("gated"):
+    import errno, os, time
+    spawn = shell.posix_spawn
+    def pass_gate(name):
+        while os.path.exists(f"{sys.argv[2]}.{name}"):
+            time.sleep(0.002)
+    def gated_spawn(*arguments, **more):
+        pass_gate("late")
+        if os.path.exists(sys.argv[2] + ".refused"):
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        pid = spawn(*arguments, **more)
+        with open(sys.argv[2] + ".spawned", "a") as file:
+            print(pid, file=file)
+        pass_gate("late_after")
+        return pid
+    shell.posix_spawn = gated_spawn
+if sys.argv[3] == "gated, impatient":
+    waiting_starts.WAIT_SECONDS = 0.3
 try:
     pid1.main()
 except Exception:
@@ -255,6 +273,21 @@ class Rig:
 
     def acknowledge_nothing(self) -> None:
         self.acks = self.link.acks = False
+
+    # --- starting processes, in a gated guest ---
+
+    def close_gate(self, how: str) -> None:
+        """From here on a process is `refused`, comes `late`, or is told of late (`late_after`)."""
+        Path(f"{self._socket}.{how}").touch()
+
+    def open_gate(self, how: str) -> None:
+        Path(f"{self._socket}.{how}").unlink()
+
+    @property
+    def spawned(self) -> int:
+        """How many shells were started."""
+        path = Path(f"{self._socket}.spawned")
+        return len(path.read_text().splitlines()) if path.exists() else 0
 
     # --- execs ---
 

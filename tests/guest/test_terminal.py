@@ -8,7 +8,7 @@ from pathlib import Path
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Cause, Ending, Kind
 
-from .guest_rig import Rig, guest
+from .guest_rig import Rig, guest, wait_until
 
 SIZE = {"rows": 24, "columns": 80}
 CONTROL_C, CONTROL_D, CONTROL_Z = b"\x03", b"\x04", b"\x1a"
@@ -104,13 +104,13 @@ def test_job_control(tmp_path: Path) -> None:
         number, typist = interactive_bash(rig)
         typist.type(b"sleep 1000\n")
         typist.see(b"sleep 1000\r\n")
-        rig.link.until(lambda: _foreground(rig) == "sleep")
+        wait_until(lambda: _foreground(rig) == "sleep")
         typist.type(CONTROL_Z)
         typist.see(b"Stopped")
         typist.see(b"ready> ")
         typist.type(b"fg\n")
         typist.see(b"sleep 1000\r\n")
-        rig.link.until(lambda: _foreground(rig) == "sleep")
+        wait_until(lambda: _foreground(rig) == "sleep")
         typist.type(CONTROL_C)
         typist.see(b"ready> ")
         typist.type(b"echo code $?\n")
@@ -134,7 +134,7 @@ def test_a_signal_for_the_foreground(tmp_path: Path) -> None:
     with guest(tmp_path) as rig:
         number, typist = interactive_bash(rig)
         typist.type(b"sleep 1000\n")
-        rig.link.until(lambda: _foreground(rig) == "sleep")
+        wait_until(lambda: _foreground(rig) == "sleep")
         rig.signal(number, signal.SIGTERM)
         typist.see(b"Terminated")
         typist.see(b"ready> ")

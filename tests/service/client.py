@@ -184,8 +184,8 @@ class Api:
     async def status(self) -> admin_service_pb2.GetStatusResponse:
         return await self.admin.GetStatus(admin_service_pb2.GetStatusRequest())
 
-    async def statistics(self) -> admin_service_pb2.GetStatisticsResponse:
-        return await self.admin.GetStatistics(admin_service_pb2.GetStatisticsRequest())
+    async def statistics(self, **fields: Any) -> admin_service_pb2.GetStatisticsResponse:
+        return await self.admin.GetStatistics(admin_service_pb2.GetStatisticsRequest(**fields))
 
     async def executions(
         self, session_id: str, **fields: Any

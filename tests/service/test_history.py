@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
@@ -15,10 +17,12 @@ from sandboxd.audit.check import check, entries
 from sandboxd.config import Config
 from sandboxd.daemon import Daemon, running
 from sandboxd_proto.v1 import exec_pb2, session_service_pb2
+from sandboxd_proto.v1 import file_service_pb2 as pb
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
 from tests.service.client import Api, events, exec_request, refused
+from tests.service.file_client import FileClient
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
 
@@ -217,6 +221,61 @@ async def test_caller_with_a_token_is_named(start_daemon: StartDaemon, short_dir
     assert (opened["who"], opened["user"]) == ("adas-laptop", "ada")
 
 
+@pytest.mark.parametrize("path", ["docs/\u00e4.txt", b"odd\xff"])
+async def test_failed_uploads_are_told_with_their_path(
+    path: str | bytes, api: Api, daemon: Daemon
+) -> None:
+    """Of an upload that fails, before or after its bytes came, the log has session and path."""
+    session_id = await api.open_id()
+    files = FileClient(api.files, session_id)
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"):
+        await files.upload(path, b"x", sha256=b"short")
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARCHIVE"):
+        await files.upload_tar(path, b"no archive")
+
+    refusals = await told(daemon, action="call.refused")
+    assert [one["method"] for one in refusals] == ["UploadFile", "UploadTar"]
+    for refusal in refusals:
+        assert (refusal["who"], refusal["session"]) == ("host", session_id)
+        assert refusal["path"] == (path if isinstance(path, str) else "odd\ufffd")
+
+
+@pytest.mark.parametrize("who", ["watcher", "unknown"])
+async def test_denied_calls_are_put_down_to_who_made_them(
+    who: str, start_daemon: StartDaemon, short_dir: Path
+) -> None:
+    """A call that is denied at the entrance is told with the name of the token, or as one of
+    somebody unknown, and an upload with the file that it was for."""
+    tokens, secret = short_dir / "tokens", new_token()
+    tokens.write_text(line(Caller(name="watcher", scope=Scope.READ_ONLY), hash_of(secret)))
+    tokens.chmod(0o600)
+    daemon = await start_daemon(tokens_file=tokens, socket_auth="token")
+    bearer = (("authorization", f"Bearer {secret if who == 'watcher' else new_token()}"),)
+    async with Api(daemon.config.api_socket) as api:
+        files = FileClient(api.files, "ses_one")
+        for call in (
+            api.execs.Run(exec_request("ses_one", "echo hi"), metadata=bearer),
+            api.files.UploadFile(iter_of(files.header("secret.txt")), metadata=bearer),
+            api.files.UploadTar(
+                iter_of(pb.UploadTarRequest(header=pb.UploadTarHeader(path="up"))), metadata=bearer
+            ),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call
+
+    refusals = {one["method"]: one for one in await told(daemon, action="call.refused")}
+    run, upload, tar = (refusals[method] for method in ("Run", "UploadFile", "UploadTar"))
+    assert {one["who"] for one in refusals.values()} == {who}
+    assert (run["session"], run["command"]) == ("ses_one", "echo hi")
+    assert (upload["session"], upload["path"]) == ("ses_one", "secret.txt")
+    assert tar["path"] == "up"
+
+
+async def iter_of(*messages: Message) -> AsyncIterator[Message]:
+    for message in messages:
+        yield message
+
+
 async def test_session_that_expires_is_ended_by_the_daemon(api: Api, daemon: Daemon) -> None:
     """What nobody asked for is not put down to a caller."""
     await api.open(idle_timeout=1.0)
@@ -257,6 +316,37 @@ async def test_statistics_count_what_happened(api: Api, daemon: Daemon) -> None:
     assert (statistics.active_sandboxes, statistics.running_execs) == (1, 0)
     assert 0 <= statistics.pool_hit_rate <= 1
     assert [pool.environment for pool in statistics.pools] == ["default"]
+
+
+async def test_statistics_say_since_when(api: Api) -> None:
+    """Counts come with the time from which on they count; the history is told only when asked."""
+    statistics = await api.statistics()
+    began = statistics.since.ToDatetime(UTC) + statistics.uptime.ToTimedelta()
+    assert abs(datetime.now(UTC) - began) < timedelta(seconds=5)
+    assert not statistics.HasField("history")
+
+
+async def test_statistics_of_the_history_outlive_the_daemon(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """What an earlier daemon ran is in the figures of the history and not in the counts."""
+    async with running(config, engine=engine, maker=guests.maker), Api(config.api_socket) as api:
+        session_id = await api.open_id()
+        empty = (await api.statistics(with_history=True)).history
+        assert (empty.total, empty.success_rate, empty.HasField("since")) == (0, 1, False)
+        await api.run(session_id, "echo kept")
+        await api.run(session_id, "exit 3")
+        await api.run(session_id, "sleep", timeout=0.05)
+    async with running(config, engine=engine, maker=guests.maker), Api(config.api_socket) as api:
+        statistics = await api.statistics(with_history=True)
+    history = statistics.history
+    assert (statistics.execs.total, history.total, history.succeeded) == (0, 3, 1)
+    assert dict(history.ends) == {"EXITED": 2, "TIMED_OUT": 1}
+    assert history.success_rate == pytest.approx(1 / 3)
+    assert history.durations.count == 3
+    assert history.durations.max.ToTimedelta() >= timedelta(seconds=0.05)
+    assert history.durations.p50.ToTimedelta() <= history.durations.p99.ToTimedelta()
+    assert history.since.ToDatetime() < statistics.since.ToDatetime()
 
 
 async def test_statistics_tell_the_head_of_the_audit_log(api: Api, daemon: Daemon) -> None:

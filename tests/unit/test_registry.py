@@ -180,6 +180,31 @@ async def test_executions_come_back_newest_first_and_bounded(registry: SqliteReg
     assert len(await registry.executions("ses_2", size=100, before=None)) == 2
 
 
+async def test_executions_are_told_in_numbers(registry: SqliteRegistry) -> None:
+    """Ends, success and durations of all that are kept, whichever session they are of."""
+    took = [
+        an_execution(number, f"ses_{number % 2}")._replace(duration_seconds=number / 10)
+        for number in range(1, 101)
+    ]
+    took[0] = took[0]._replace(code=0)
+    took[1] = took[1]._replace(code=0, ending="TIMED_OUT")
+    await registry.add_executions(took, per_session=100, in_all=100)
+
+    figures = await registry.execution_figures([0.5, 0.99])
+    assert (figures.first_started_at, figures.total) == (1001.5, 100)
+    assert figures.ends == {"EXITED": 99, "TIMED_OUT": 1}
+    assert (figures.succeeded, figures.success_rate) == (1, 0.01)
+    assert figures.quantiles == {0.5: 5.0, 0.99: 9.9}
+    assert (figures.mean_seconds, figures.longest_seconds) == (pytest.approx(5.05), 10.0)
+
+
+async def test_no_executions_are_told_as_none(registry: SqliteRegistry) -> None:
+    """A history without commands has figures too."""
+    figures = await registry.execution_figures([0.5])
+    assert (figures.first_started_at, figures.total, figures.success_rate) == (None, 0, 1.0)
+    assert (figures.quantiles, figures.mean_seconds) == ({0.5: 0.0}, 0.0)
+
+
 async def test_forgetting_a_session_forgets_its_executions(registry: SqliteRegistry) -> None:
     """The history goes with the session it is about, and with no other."""
     for session_id in ("ses_1", "ses_2"):

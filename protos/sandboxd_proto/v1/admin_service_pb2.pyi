@@ -10,6 +10,7 @@ import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
 import typing
 
@@ -54,9 +55,15 @@ class GetStatisticsRequest(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    WITH_HISTORY_FIELD_NUMBER: builtins.int
+    with_history: builtins.bool
+    """Optional. Tell also of the commands that the history has. That reads all of it, so it is nothing to be asked every few seconds."""
     def __init__(
         self,
+        *,
+        with_history: builtins.bool = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["with_history", b"with_history"]) -> None: ...
 
 global___GetStatisticsRequest = GetStatisticsRequest
 
@@ -143,6 +150,8 @@ class GetStatisticsResponse(google.protobuf.message.Message):
     POOL_HIT_RATE_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
     AUDIT_FIELD_NUMBER: builtins.int
+    SINCE_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
     active_sandboxes: builtins.int
     """Sandboxes that sessions hold now."""
     running_execs: builtins.int
@@ -189,6 +198,14 @@ class GetStatisticsResponse(google.protobuf.message.Message):
     def audit(self) -> global___AuditStatistics:
         """The audit log."""
 
+    @property
+    def since(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the counting began: at the start of the daemon."""
+
+    @property
+    def history(self) -> global___HistoryStatistics:
+        """Commands that the history has, also of daemons before this one; only if it was asked for."""
+
     def __init__(
         self,
         *,
@@ -205,11 +222,74 @@ class GetStatisticsResponse(google.protobuf.message.Message):
         pool_hit_rate: builtins.float = ...,
         pools: collections.abc.Iterable[global___PoolStatus] | None = ...,
         audit: global___AuditStatistics | None = ...,
+        since: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        history: global___HistoryStatistics | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["audit", b"audit", "execs", b"execs", "retries", b"retries", "sessions", b"sessions", "uptime", b"uptime"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_sandboxes", b"active_sandboxes", "audit", b"audit", "calls", b"calls", "execs", b"execs", "failed_calls", b"failed_calls", "limit_violations", b"limit_violations", "pool_hit_rate", b"pool_hit_rate", "pools", b"pools", "refused_calls", b"refused_calls", "retries", b"retries", "running_execs", b"running_execs", "sessions", b"sessions", "uptime", b"uptime"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["audit", b"audit", "execs", b"execs", "history", b"history", "retries", b"retries", "sessions", b"sessions", "since", b"since", "uptime", b"uptime"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_sandboxes", b"active_sandboxes", "audit", b"audit", "calls", b"calls", "execs", b"execs", "failed_calls", b"failed_calls", "history", b"history", "limit_violations", b"limit_violations", "pool_hit_rate", b"pool_hit_rate", "pools", b"pools", "refused_calls", b"refused_calls", "retries", b"retries", "running_execs", b"running_execs", "sessions", b"sessions", "since", b"since", "uptime", b"uptime"]) -> None: ...
 
 global___GetStatisticsResponse = GetStatisticsResponse
+
+@typing.final
+class HistoryStatistics(google.protobuf.message.Message):
+    """Commands that ended and that ListExecutions can still tell of: the newest ones of sessions that are remembered."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class EndsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    SINCE_FIELD_NUMBER: builtins.int
+    ENDS_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    SUCCEEDED_FIELD_NUMBER: builtins.int
+    SUCCESS_RATE_FIELD_NUMBER: builtins.int
+    DURATIONS_FIELD_NUMBER: builtins.int
+    total: builtins.int
+    """All of them."""
+    succeeded: builtins.int
+    """Those that returned 0."""
+    success_rate: builtins.float
+    """Part that returned 0; 1 if there are none."""
+    @property
+    def since(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the oldest of them was started; absent if there are none."""
+
+    @property
+    def ends(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """How many, by ExitReason without its prefix; NOT_STARTED for those that the sandbox could not start."""
+
+    @property
+    def durations(self) -> global___DurationFigures:
+        """How long they took."""
+
+    def __init__(
+        self,
+        *,
+        since: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        ends: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        total: builtins.int = ...,
+        succeeded: builtins.int = ...,
+        success_rate: builtins.float = ...,
+        durations: global___DurationFigures | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["durations", b"durations", "since", b"since"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["durations", b"durations", "ends", b"ends", "since", b"since", "succeeded", b"succeeded", "success_rate", b"success_rate", "total", b"total"]) -> None: ...
+
+global___HistoryStatistics = HistoryStatistics
 
 @typing.final
 class SessionStatistics(google.protobuf.message.Message):

@@ -10,7 +10,7 @@ from sandboxd.files.checksum import Checksum
 from sandboxd.files.entries import Entry, Uploaded
 from sandboxd.files.requests import Chunk, FileSettings, UploadSpec
 from sandboxd.files.worker import Worker, WorkerGone
-from sandboxd.guest.files.codec import Kind, chunk_size
+from sandboxd.guest.files.codec import CHUNK, Kind
 
 
 class Upload:
@@ -78,7 +78,7 @@ class Download:
         checksum = Checksum()
         while self._left:
             data = await self._worker.expect(Kind.DATA)
-            if len(data) != min(chunk_size(checksum.count), self._left):
+            if len(data) != min(CHUNK, self._left):
                 raise WorkerGone("it sent another size than belongs there")
             self._left -= len(data)
             await checksum.add(data)

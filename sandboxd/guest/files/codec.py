@@ -6,7 +6,7 @@ The worker answers in fixed binary forms: news, in the order of its operation, t
 The daemon ends an operation early by closing the socket.
 
 Each DATA of a worker is CHUNK bytes long, except the last: a stream costs the daemon no more than
-its bytes are worth. The first bytes of a file come in smaller ones, see `chunk_size`.
+its bytes are worth.
 """
 
 import struct
@@ -128,12 +128,6 @@ class Change(NamedTuple):
     is_directory: bool
     path: bytes
     old_path: bytes
-
-
-def chunk_size(sent: int) -> int:
-    """Of the next DATA of a file of which so much was sent: a short one is on its way through the
-    daemon while the rest of it is read."""
-    return CHUNK if sent >= CHUNK else CHUNK // 4
 
 
 def header(kind: Kind, size: int) -> bytes:

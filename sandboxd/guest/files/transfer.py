@@ -3,7 +3,7 @@
 import os
 
 from .area import Area
-from .codec import CHUNK, Failure, chunk_size
+from .codec import CHUNK, Failure
 from .daemon_end import DaemonEnd, Refused
 from .describe import describe_place, entry_of, open_file
 from .new_file import NewFile
@@ -73,11 +73,10 @@ def download(area: Area, request: Request, daemon: DaemonEnd) -> None:
 
 
 def send_range(daemon: DaemonEnd, descriptor: int, position: int, end: int) -> None:
-    """Each frame is read before it is begun: a file may become shorter at any time."""
+    """In frames of CHUNK, each read before it is begun: a file may become shorter at any time."""
     buffer = memoryview(bytearray(min(CHUNK, max(end - position, 1))))
-    start = position
     while position < end:
-        chunk = buffer[: min(chunk_size(position - start), end - position)]
+        chunk = buffer[: min(CHUNK, end - position)]
         filled = 0
         while filled < len(chunk):
             count = os.preadv(descriptor, [chunk[filled:]], position + filled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sandboxd.files.entries import Entry, FileType
 from sandboxd.files.worker import Worker, WorkerGone, believed
@@ -35,7 +35,10 @@ async def entry_and_end(worker: Worker) -> tuple[Entry, tuple[int, ...]]:
 
 
 async def entries_and_end(
-    worker: Worker, limit: int, patience: float
+    worker: Worker,
+    limit: int,
+    patience: float,
+    as_they_come: Callable[[Sequence[Entry]], None] = lambda _: None,
 ) -> tuple[Sequence[Entry], tuple[int, ...]]:
     """Entries, at most `limit`, up to the end."""
     entries: list[Entry] = []
@@ -48,6 +51,7 @@ async def entries_and_end(
         entries += fresh
         if not fresh or len(entries) > limit:
             raise WorkerGone("it told of more than was asked for")
+        as_they_come(fresh)
 
 
 async def removed_count(worker: Worker) -> int:

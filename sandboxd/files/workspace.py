@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,16 @@ class WorkspaceFiles:
             yield Download(worker, entry, offset=offset, length=length)
 
     async def list(
-        self, path: FilePath, *, recursive: bool = False, page_size: int = 1000, after: bytes = b""
+        self,
+        path: FilePath,
+        *,
+        recursive: bool = False,
+        page_size: int = 1000,
+        after: bytes = b"",
+        as_they_come: Callable[[Sequence[Entry]], None] = lambda _: None,
     ) -> Listing:
-        """FileNotFound, NotADirectory."""
+        """FileNotFound, NotADirectory. The entries are also given to `as_they_come`, while further
+        ones are looked at; they count for nothing if this raises."""
         fields: dict[str, Any] = {
             "recursive": recursive,
             "page_size": page_size,
@@ -95,7 +102,9 @@ class WorkspaceFiles:
             "seconds": self._settings.search_seconds,
         }
         async with self._errands.look("list", path, **fields) as worker:
-            entries, figures = await entries_and_end(worker, page_size, self._search_patience)
+            entries, figures = await entries_and_end(
+                worker, page_size, self._search_patience, as_they_come
+            )
         files, size, complete, has_more, free_bytes, free_files = figures
         return Listing(
             entries=entries,

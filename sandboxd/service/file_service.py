@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Protocol
 
 from sandboxd import calls
@@ -59,11 +60,17 @@ class FileServicer(pb_grpc.FileServiceServicer):
         path = self._paths.or_workspace(request)
         page_size = wire_files.page_size(request.page_size)
         after = wire_files.after(request.page_token)
+        response = pb.ListFilesResponse()
         async with self._sessions.file_work(request.session_id) as desk:
             found = await desk.files.list(
-                path, recursive=request.recursive, page_size=page_size, after=after
+                path,
+                recursive=request.recursive,
+                page_size=page_size,
+                after=after,
+                as_they_come=partial(wire_files.add_entries, response),
             )
-        return wire_files.listing(found)
+        wire_files.finish_listing(response, found)
+        return response
 
     async def StatFile(self, request: pb.StatFileRequest, context: Context) -> pb.StatFileResponse:
         path = self._paths.or_workspace(request)

@@ -302,29 +302,28 @@ def entry(one: Entry) -> files_pb2.FileEntry:
     return message
 
 
-def listing(found: Listing) -> pb.ListFilesResponse:
-    response = pb.ListFilesResponse(
-        next_page_token=base64.urlsafe_b64encode(found.next_after).decode(),
-        total_files=found.total_files,
-        total_bytes=found.total_bytes,
-        complete=found.complete,
-        usage=files_pb2.WorkspaceUsage(
-            used_bytes=found.usage.used_bytes,
-            max_bytes=found.usage.max_bytes,
-            used_files=found.usage.used_files,
-            max_files=found.usage.max_files,
-            max_file_bytes=found.usage.max_file_bytes,
-        ),
-    )
-    for one in found.entries:
+def add_entries(
+    response: pb.ListFilesResponse | pb.GlobFilesResponse, entries: Sequence[Entry]
+) -> None:
+    for one in entries:
         fill_entry(response.entries.add(), one)
-    return response
+
+
+def finish_listing(response: pb.ListFilesResponse, found: Listing) -> None:
+    """All but the entries."""
+    response.next_page_token = base64.urlsafe_b64encode(found.next_after).decode()
+    response.total_files = found.total_files
+    response.total_bytes = found.total_bytes
+    response.complete = found.complete
+    usage = response.usage
+    usage.used_bytes, usage.max_bytes = found.usage.used_bytes, found.usage.max_bytes
+    usage.used_files, usage.max_files = found.usage.used_files, found.usage.max_files
+    usage.max_file_bytes = found.usage.max_file_bytes
 
 
 def globbed(entries: Sequence[Entry], *, complete: bool) -> pb.GlobFilesResponse:
     response = pb.GlobFilesResponse(complete=complete)
-    for one in entries:
-        fill_entry(response.entries.add(), one)
+    add_entries(response, entries)
     return response
 
 

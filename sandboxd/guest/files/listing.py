@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Iterator
+from itertools import islice
 from operator import itemgetter
 
 from .area import Area
@@ -16,6 +18,10 @@ MAX_PAGE_BYTES = 1 << 20
 """A page that would become larger ends earlier."""
 _ENTRY_BYTES = 64
 _LOOK_EVERY = 512
+MAX_SORTED = 20_000
+"""Names that are put in order before anything is told of them."""
+TOLD_AT_ONCE = 128
+"""Entries that the daemon can work on while the next are looked at."""
 _PATH = itemgetter(0)
 """Of an entry."""
 
@@ -80,7 +86,9 @@ class _Listing:
         self._is_recursive = request.flag("recursive")
         self._give_up_at = time.monotonic() + request.seconds("seconds")
         self._looked_at = 0
-        self.page = Page(request.raw("after"), request.number("page_size"))
+        self._after = request.raw("after")
+        self._page_size = request.number("page_size")
+        self.page = Page(self._after, self._page_size)
         self.files = 0
         self.bytes = 0
         self.shows_all = True
@@ -88,7 +96,6 @@ class _Listing:
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
         directories = []
         shown: list[Entry] = []
-        encoded = os.fsencode
         above = joined(self._prefix, path)
         lead = above + b"/" if above else b""
         self._look(1)
@@ -98,25 +105,68 @@ class _Listing:
                     self._look(_LOOK_EVERY)
                     self.page.add(shown)
                     shown = []
-                name = encoded(one.name)
+                name = os.fsencode(one.name)
                 try:
                     status = one.stat(follow_symlinks=False)
                 except OSError:
                     continue  # gone since
-                entry = entry_of(lead + name, status)
-                if entry.type == FILE:
-                    self.files += 1
-                    self.bytes += entry.size
-                elif entry.type == DIRECTORY and self._is_recursive:
+                entry = self._counted(descriptor, name, lead, status)
+                if entry.type == DIRECTORY and self._is_recursive:
                     directories.append(name)
-                elif entry.type == SYMLINK:
-                    entry = entry._replace(target=_target(descriptor, name))
                 if above is None or len(entry.path) > MAX_PATH:
                     self.shows_all = False
                 else:
                     shown.append(entry)
         self.page.add(shown)
         return directories
+
+    def tell_in_order(self, descriptor: int, names: list[bytes]) -> bool:
+        """Tell of these as they are looked at; whether there are more than a page has room for."""
+        fresh: list[Entry] = []
+        count = size = 0
+        has_more = False
+        for entry in self._in_order(descriptor, names):
+            if entry.path <= self._after or has_more:
+                continue  # only counted
+            size += _size(entry)
+            if count == self._page_size or (count and size > MAX_PAGE_BYTES):
+                has_more = True
+                continue
+            count += 1
+            fresh.append(entry)
+            if len(fresh) == TOLD_AT_ONCE:
+                self._daemon.entries(fresh)
+                fresh = []
+        self._daemon.entries(fresh)
+        return has_more
+
+    def _in_order(self, descriptor: int, names: list[bytes]) -> Iterator[Entry]:
+        lead = self._prefix + b"/" if self._prefix else b""
+        for place, name in enumerate(sorted(names)):
+            if place % _LOOK_EVERY == 0:
+                try:
+                    self._look(_LOOK_EVERY)
+                except Enough:
+                    self.shows_all = False
+                    return
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except OSError:
+                continue  # gone since
+            entry = self._counted(descriptor, name, lead, status)
+            if len(entry.path) > MAX_PATH:
+                self.shows_all = False
+            else:
+                yield entry
+
+    def _counted(self, descriptor: int, name: bytes, lead: bytes, status: os.stat_result) -> Entry:
+        entry = entry_of(lead + name, status)
+        if entry.type == FILE:
+            self.files += 1
+            self.bytes += entry.size
+        elif entry.type == SYMLINK:
+            return entry._replace(target=_target(descriptor, name))
+        return entry
 
     def _look(self, count: int) -> None:
         self._daemon.look()
@@ -132,12 +182,23 @@ def _target(parent: int, name: bytes) -> bytes:
         return b""  # it is something else by now
 
 
+def _few_names(directory: int) -> list[bytes] | None:
+    """All of them; None if they are too many to be sorted."""
+    with os.scandir(directory) as found:
+        names = [os.fsencode(one.name) for one in islice(found, MAX_SORTED + 1)]
+    return names if len(names) <= MAX_SORTED else None
+
+
 def list_directory(area: Area, request: Request, daemon: DaemonEnd) -> None:
     listing = _Listing(request, daemon)
     with area.directory(request.path()) as top:
-        is_complete = walk(top, listing.visit)
-    entries, has_more = listing.page.finish()
-    daemon.entries(entries)
+        names = None if request.flag("recursive") else _few_names(top)
+        if names is not None:
+            has_more, is_complete = listing.tell_in_order(top, names), True
+        else:
+            is_complete = walk(top, listing.visit)
+            entries, has_more = listing.page.finish()
+            daemon.entries(entries)
     there = os.fstatvfs(area.root)
     daemon.done(
         listing.files,

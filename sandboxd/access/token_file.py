@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from sandboxd.access.caller import Caller, Scope
+from sandboxd.access.caller import HOST, UNKNOWN, Caller, Scope
 
 PREFIX = "sbx_"
 """Of every token, so that one in the wrong place is noticed."""
 MAX_FILE_BYTES = 4 << 20
 WRITABLE_BY_OTHERS = 0o022
 NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+RESERVED_NAMES = frozenset({HOST.name, UNKNOWN.name, "daemon"})
+"""In the audit log: who has the socket, who could not be told, and the daemon by itself."""
 NAME_RULE = "a name has letters, digits and . _ @ - only, 64 at most"
 _SHA256 = re.compile("[0-9a-f]{64}")
 KeyKind = Literal["sha256", "cert"]
@@ -133,6 +135,8 @@ def _entry(words: list[str]) -> _Entry:
     if len(words) != 3:
         raise ValueError("write a name, a scope and a key; `sandboxd token create` makes a line")
     name, scope, key = words
+    if name in RESERVED_NAMES:
+        raise ValueError(f"{name} is what the audit log calls others; choose another name")
     if not NAME.fullmatch(name):
         raise ValueError(NAME_RULE)
     return _Entry(_caller(name, scope), *_key(key))

@@ -105,6 +105,7 @@ def test_comments_and_empty_lines_are_no_entries(file: Path) -> None:
         (f"ci admin sha256:{'G' * 64}", "sha256: and 64 hex digits"),
         ("ci admin cert:", "or cert: and a common name"),
         (f"ci admin {new_token()}", "this is a token itself; write its hash"),
+        (f"host admin sha256:{HASH}", "line 1: host is what the audit log calls others"),
         (f"ci admin sha256:{HASH}\nci admin sha256:{'1' * 64}", "line 2: there is another 'ci'"),
         (f"ci admin sha256:{HASH}\nx admin sha256:{HASH}", "line 2: this key is of another line"),
     ],

@@ -151,6 +151,8 @@ class Guest:
         if not self._leftovers_known:
             self._note_leftovers()
         self._shells.clear_up()
+        if self._workers.give_up_at <= time.monotonic():
+            self._workers.give_up()
         if self._interaction.next_look_at != float("inf"):
             return  # a command is about to end
         if self._waiting_starts:
@@ -161,6 +163,8 @@ class Guest:
                 self._settle_looks = SETTLE_LOOKS
         elif self._settle_looks:
             self._settle_looks = 0 if self._shells.settle() else self._settle_looks - 1
+        elif self._workers.is_one_wanted:
+            self._workers.prepare(self._workspace)
 
     def _note_leftovers(self) -> None:
         """After the answer, and before the next command at the latest."""
@@ -195,6 +199,9 @@ class Guest:
             due.append(max(now + IDLE_SECONDS, self._prepare_after, self._grown_up_at))
         elif self._settle_looks:
             due.append(now + SETTLE_SECONDS)
+        elif self._workers.is_one_wanted:
+            due.append(now + IDLE_SECONDS)
+        due.append(self._workers.give_up_at)
         if self._waiting_starts:
             due.append(self._waiting_starts.next_try_at)
         if not self._leftovers_known:
@@ -469,6 +476,7 @@ class Guest:
         """No process is left for a command: end those that earlier commands have left behind."""
         running = {one.pid for one in self._running.values() if one.status is None}
         self._shells.give_up()
+        self._workers.give_up()
         processes.end_leftovers(running | self._workers.pids, self._reap)
 
     def _refuse(self, channel: int, why: str) -> None:
@@ -528,6 +536,7 @@ class Guest:
         if execution.status is not None:
             return
         self._spawner.disown()
+        self._workers.give_up()
         others = [one for one in self._running.values() if one is not execution]
         spared = {one.pid for one in others if one.status is None}
         if self._shells.waiting_pid is not None:

@@ -151,6 +151,65 @@ def test_a_frame_without_a_descriptor_is_a_broken_rule(tmp_path: Path) -> None:
         wait_until(lambda: "no descriptor" in rig.error)
 
 
+def waiting_worker(rig: Rig, number: int = 1) -> int:
+    """Have an operation done; the pid of the worker that waits for the next."""
+    with hand_over(rig, number) as ours:
+        assert ours.recv(5) == codec.frame(Kind.READY)
+        (at_work,) = workers(rig)
+    wait_until(lambda: len(workers(rig)) == 1 and workers(rig) != [at_work])
+    (pid,) = workers(rig)
+    return pid
+
+
+def test_the_worker_for_the_next_operation_waits(tmp_path: Path) -> None:
+    """It holds nothing but a socket, is the one that does it, and goes when nothing comes."""
+    with guest(tmp_path) as rig:
+        pid = waiting_worker(rig)
+        wait_until(lambda: len(list(Path(f"/proc/{pid}/fd").iterdir())) == 4)
+        held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+        with hand_over(rig, 2) as ours:
+            assert ours.recv(5) == codec.frame(Kind.READY)
+            assert workers(rig) == [pid]
+            rig.say(LinkKind.FILES_END, 2)
+            assert is_closed(ours)
+        wait_until(lambda: not workers(rig))
+
+    assert len([one for one in held if one.startswith("socket:")]) == 1
+    assert {one for one in held if one.startswith(("pipe:", "anon_inode:"))} == set()
+
+
+def test_a_waiting_worker_that_was_stopped_works_all_the_same(tmp_path: Path) -> None:
+    """What a command does to it while it waits does not count."""
+    with guest(tmp_path) as rig:
+        pid = waiting_worker(rig)
+        rig.run("pkill -STOP -P 1 python")
+        with hand_over(rig, 2) as ours:
+            assert ours.recv(5) == codec.frame(Kind.READY)
+            assert workers(rig) == [pid]
+
+
+def test_a_waiting_worker_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    """The next operation does not fail because of it."""
+    with guest(tmp_path) as rig:
+        pid = waiting_worker(rig)
+        rig.run("pkill -KILL -P 1 python")
+        with hand_over(rig, 2) as ours:
+            assert ours.recv(5) == codec.frame(Kind.READY)
+            assert pid not in workers(rig)
+
+
+def test_a_waiting_worker_goes_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    """It is in nobody's way: the command is killed as if it were alone, and files go on."""
+    with guest(tmp_path) as rig:
+        pid = waiting_worker(rig)
+        running = rig.start("sleep 1000")
+        rig.say(LinkKind.KILL, running)
+        rig.finish(running)
+        wait_until(lambda: pid not in workers(rig))
+        with hand_over(rig, 2) as ours:
+            assert ours.recv(5) == codec.frame(Kind.READY)
+
+
 SWAPPER = """
 import ctypes, sys
 libc = ctypes.CDLL(None)

@@ -327,7 +327,16 @@ class SandboxMaker:
     async def _read(self, image: ImageId, path: str) -> str:
         name = self._name(secrets.token_hex(8))
         with self._being_made(name):
-            data = await self._engine.read_file(image, path, name=name, labels=self._labels)
+            reading = asyncio.ensure_future(
+                self._engine.read_file(image, path, name=name, labels=self._labels)
+            )
+            try:
+                data = await asyncio.shield(reading)
+            except asyncio.CancelledError:
+                # It makes a container, and removes it if it is let.
+                with suppress(SandboxdError):
+                    await reading
+                raise
         return data.decode(errors="replace")
 
     def _name(self, sandbox_id: str) -> str:

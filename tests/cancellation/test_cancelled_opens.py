@@ -29,7 +29,7 @@ from tests.service.client import Api
 
 StartPool = Callable[..., Awaitable[WarmPool]]
 StartSessions = Callable[..., Awaitable[Sessions]]
-STEPS = ["image_id", "create", "create.answer", "start", "start.answer", "inspect"]
+STEPS = ["image_id", "read_file", "create", "create.answer", "start", "start.answer", "inspect"]
 UIDS = 64
 
 

@@ -52,6 +52,8 @@ facts = st.builds(
     has_terminal=st.booleans(),
     shell_name=st.from_regex(r"[A-Za-z0-9_.-]{0,64}", fullmatch=True),
     started_at=st.floats(0, 4e9),
+    is_chosen=st.booleans(),
+    began=st.none() | st.floats(0, 4e9),
 )
 
 

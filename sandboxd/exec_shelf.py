@@ -50,7 +50,8 @@ class ShelfSettings:
     memory_seconds: float
     """How long an ended exec is there for late readers."""
     max_ended: int = 512
-    """Of one session."""
+    """Of one session; a few more until they are looked through, which is not done on the way of a
+    command."""
 
 
 class ExecHouse:
@@ -245,7 +246,6 @@ class ExecShelf:
         if execution.is_kept:
             self._ended[execution.id] = (execution, time.monotonic())
             self._unsettled.append(execution)
-            self._forget_beyond(self._house.settings.max_ended)
             self._settle_soon()
         if execution.facts.shell_name:
             self._next_of_shell(execution)
@@ -263,6 +263,7 @@ class ExecShelf:
         written = 0
         while self._unsettled and written < AT_ONCE:
             written += self._settle(self._unsettled.popleft())
+        self._forget_beyond(self._house.settings.max_ended)
         if self._unsettled:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(PAUSE_SECONDS, self._settle_some)
@@ -272,6 +273,7 @@ class ExecShelf:
         self._cancel_timer()
         while self._unsettled:
             self._settle(self._unsettled.popleft())
+        self._forget_beyond(self._house.settings.max_ended)
 
     def _settle(self, execution: Exec) -> bool:
         """Keep here what the guest need not keep any more; whether that went to disk.
@@ -321,7 +323,8 @@ class ExecShelf:
         execution, _ = self._ended.pop(exec_id)
         assert execution.output is not None
         execution.output.spool.delete()
-        self._house.records.delete(self._key(exec_id))
+        if execution.facts.is_chosen:
+            self._house.records.delete(self._key(exec_id))
         execution.release()
 
     def close(self) -> None:

@@ -192,6 +192,7 @@ class Exec:
         """Callers of Exec and Run: unless it may outlive them, it ends when the last one leaves."""
         self._is_left = False
         """To the next daemon."""
+        self._is_released = False
         self.exit: ExitStatus | None = None
 
     def __repr__(self) -> str:
@@ -314,7 +315,8 @@ class Exec:
 
     def release(self) -> None:
         """Let the guest forget it: it has ended, and what is kept of it is kept here."""
-        if self.exit is not None and self.number:
+        if self.exit is not None and self.number and not self._is_released:
+            self._is_released = True
             self._sandbox.link.release(self.number)
 
     # --- reading ---

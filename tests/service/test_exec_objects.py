@@ -253,6 +253,8 @@ async def test_ended_execs_are_forgotten_oldest_first(
     most = daemon.sessions.house.settings.max_ended
     for n in range(most + 2):
         await api.run(session_id, "echo hi", exec_id=f"e{n}")
+    execs = daemon.sessions.get(session_id).execs
+    await eventually(lambda: len(list(execs)) == most)
 
     for n in range(2):
         with refused(NOT_FOUND, "EXEC_NOT_FOUND"):

@@ -20,8 +20,10 @@ from sandboxd.watchdog import Watchdog
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """From malloc.h."""
-YOUNG_OBJECTS = 10_000
-"""Before the collector looks at them; a list of a thousand files makes as many."""
+YOUNG_OBJECTS, YOUNG_LOOKS, OLDER_LOOKS = 5_000, 5, 4
+"""How many are made before the collector looks at them, and after how many such looks it goes on to
+older ones, then to all: rarely at the young, for a list of files makes thousands; at all about as
+often as it would."""
 
 
 async def serve(config: Config, *, on_ready: Callable[[Daemon], None]) -> None:
@@ -88,7 +90,7 @@ def _spare_the_collector() -> None:
     which nobody is served."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
+    gc.set_threshold(YOUNG_OBJECTS, YOUNG_LOOKS, OLDER_LOOKS)
 
 
 def _allow_open_files() -> None:

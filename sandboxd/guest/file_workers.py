@@ -25,6 +25,7 @@ MAX_WORKERS = 24
 MEMORY_BYTES = 128 << 20
 BUNCH_SECONDS = 2.0
 """How long after an operation another is expected."""
+_GIVEN, _TAKEN = b"?", b"!"
 _RIGHTS_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 
 
@@ -41,12 +42,17 @@ class _Waiting(NamedTuple):
         try:
             # A command may have stopped it while it waited.
             os.kill(self.pid, signal.SIGCONT)
-            self.ours.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            self.ours.sendmsg([_GIVEN], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         except OSError:
             return False
-        finally:
-            self.ours.close()
         return True
+
+    def has_taken(self) -> bool:
+        """Whether it has what it was given; one that was being killed meanwhile has not."""
+        try:
+            return self.ours.recv(1) == _TAKEN
+        except OSError:
+            return False
 
 
 class FileWorkers:
@@ -56,6 +62,9 @@ class FileWorkers:
         self._numbers: dict[int, int] = {}
         """By pid."""
         self._waiting: _Waiting | None = None
+        self._given: dict[int, tuple[_Waiting, int]] = {}
+        """By pid: those that had waited, with the socket that each was given, which is for another
+        one if they turn out not to have taken it."""
         self._bunch_ends_at = 0.0
 
     @property
@@ -76,19 +85,34 @@ class FileWorkers:
 
     def start(self, number: int, descriptor: int, workspace: str) -> None:
         """Have one work. Where that cannot be, the daemon sees its socket closed without a word."""
+        self._bunch_ends_at = time.monotonic() + BUNCH_SECONDS
+        if not self._give(number, descriptor, workspace):
+            self._fork(number, descriptor, workspace)
+
+    def _fork(self, number: int, descriptor: int, workspace: str) -> None:
         try:
             if len(self._numbers) < MAX_WORKERS:
-                pid = self._given(descriptor, workspace)
-                if pid is None:
-                    pid = os.fork()
-                    if pid == 0:
-                        _work(descriptor, workspace)
+                pid = os.fork()
+                if pid == 0:
+                    _work(descriptor, workspace)
                 self._numbers[pid] = number
         except OSError:
             pass  # no process is left for it
         finally:
             os.close(descriptor)
-        self._bunch_ends_at = time.monotonic() + BUNCH_SECONDS
+
+    def _give(self, number: int, descriptor: int, workspace: str) -> bool:
+        """Whether there was one that waited and has been given it."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return False
+        if waiting.workspace != workspace or not waiting.give(descriptor):
+            waiting.ours.close()
+            processes.kill(waiting.pid)
+            return False
+        self._numbers[waiting.pid] = number
+        self._given[waiting.pid] = (waiting, descriptor)
+        return True
 
     def prepare(self, workspace: str) -> None:
         """Have one wait."""
@@ -106,17 +130,6 @@ class FileWorkers:
             its.close()
         self._waiting = _Waiting(pid, ours, workspace)
 
-    def _given(self, descriptor: int, workspace: str) -> int | None:
-        """The pid of the one that waited and has the operation now."""
-        waiting, self._waiting = self._waiting, None
-        if waiting is None:
-            return None
-        if waiting.workspace == workspace and waiting.give(descriptor):
-            return waiting.pid
-        waiting.ours.close()
-        processes.kill(waiting.pid)
-        return None
-
     def give_up(self) -> None:
         """End the one that waits."""
         if self._waiting is not None:
@@ -128,16 +141,33 @@ class FileWorkers:
         """It is not needed any more; one that does not end by itself has to."""
         for pid, its_number in self._numbers.items():
             if its_number == number:
-                processes.kill(pid)
+                self._end(pid)
 
     def end_all(self) -> None:
+        """Nobody is there any more whom they could work for."""
+        self._bunch_ends_at = 0.0
         self.give_up()
         for pid in self._numbers:
-            processes.kill(pid)
+            self._end(pid)
+
+    def _end(self, pid: int) -> None:
+        if pid in self._given:
+            waited, descriptor = self._given.pop(pid)
+            waited.ours.close()
+            os.close(descriptor)
+        processes.kill(pid)
 
     def forget(self, pid: int) -> None:
-        self._numbers.pop(pid, None)
-        if self._waiting is not None and self._waiting.pid == pid:
+        """It has ended."""
+        number = self._numbers.pop(pid, None)
+        if number is not None and pid in self._given:
+            waited, descriptor = self._given.pop(pid)
+            if waited.has_taken():
+                os.close(descriptor)
+            else:
+                self._fork(number, descriptor, waited.workspace)
+            waited.ours.close()
+        elif self._waiting is not None and self._waiting.pid == pid:
             self._waiting.ours.close()
             self._waiting = None
 
@@ -162,6 +192,8 @@ def _wait(descriptor: int, workspace: str) -> None:
         with socket.socket(fileno=descriptor) as its:
             its.setblocking(True)
             _, rights, _, _ = its.recvmsg(1, _RIGHTS_SPACE)
+            if rights:
+                its.send(_TAKEN)
         for _, _, data in rights:
             _serve(array.array("i", data)[0], workspace)
     finally:

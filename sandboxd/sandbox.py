@@ -6,10 +6,19 @@ import asyncio
 import errno
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 
@@ -36,6 +45,8 @@ from sandboxd.isolation.visibility import MASKED_PATHS, READONLY_PATHS
 from sandboxd.link import GuestLink, GuestListener, LinkClosed, peer_pid
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 INSTANCE_LABEL = "sandboxd.instance"
 GUEST_ARGV = (
@@ -327,16 +338,9 @@ class SandboxMaker:
     async def _read(self, image: ImageId, path: str) -> str:
         name = self._name(secrets.token_hex(8))
         with self._being_made(name):
-            reading = asyncio.ensure_future(
-                self._engine.read_file(image, path, name=name, labels=self._labels)
-            )
-            try:
-                data = await asyncio.shield(reading)
-            except asyncio.CancelledError:
-                # It makes a container, and removes it if it is let.
-                with suppress(SandboxdError):
-                    await reading
-                raise
+            # It makes a container, and removes it if it is let.
+            reading = self._engine.read_file(image, path, name=name, labels=self._labels)
+            data = await _to_its_end(reading)
         return data.decode(errors="replace")
 
     def _name(self, sandbox_id: str) -> str:
@@ -347,14 +351,7 @@ class SandboxMaker:
         return {INSTANCE_LABEL: self._settings.instance}
 
     async def _create(self, spec: ContainerSpec) -> ContainerId:
-        """Create, also through a cancel: a lost answer would be a lost container."""
-        creating = asyncio.ensure_future(self._engine.create(spec))
-        try:
-            return await asyncio.shield(creating)
-        except asyncio.CancelledError:
-            with suppress(SandboxdError):
-                await self._engine.remove(await creating)
-            raise
+        return await _to_its_end(self._engine.create(spec), undo=self._engine.remove)
 
     async def _connect(self, sandbox: Sandbox, listener: GuestListener) -> Mapping[int, ExecState]:
         """Take the one connection that comes from the container's first process, and greet it."""
@@ -653,3 +650,19 @@ class _Image:
     group: str
     volumes: tuple[str, ...]
     """Directories that would be volumes without a limit, if nothing else were mounted there."""
+
+
+async def _to_its_end(
+    work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[None]] | None = None
+) -> T:
+    """What it returns. A cancel comes through when it is over and undone: a container whose answer
+    is lost would be lost itself."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(SandboxdError):
+            result = await task
+            if undo is not None:
+                await undo(result)
+        raise

@@ -56,11 +56,6 @@ class Entry(NamedTuple):
         """As `ls -l` shows them."""
         return _permissions(self.type, self.mode)
 
-    @property
-    def modified(self) -> str:
-        """ISO 8601 in UTC, to the microsecond; the nearest that can be written."""
-        return in_words(*divmod(self.modified_ns, 1_000_000_000))
-
 
 def in_words(seconds: int, nanoseconds: int) -> str:
     """A time since 1970 in ISO 8601 in UTC, to the microsecond; the nearest that can be written."""

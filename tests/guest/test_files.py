@@ -470,7 +470,7 @@ async def test_a_listing_says_what_there_is(rig: FileRig) -> None:
         "socket": FileType.SOCKET,
     }
     assert found["link"].link_target == b"/etc/passwd"
-    assert found["file"].modified == "2017-07-14T02:40:00.250000Z"
+    assert found["file"].modified_ns == 1_500_000_000_250_000_000
     assert found["fifo"].permissions.startswith("p")
     assert (listing.total_files, listing.total_bytes, listing.complete) == (1, 1, True)
     assert listing.usage.max_file_bytes == rig.settings.max_file_bytes

@@ -40,7 +40,7 @@ HOST_KILL_SECONDS = 0.25
 """How long the guest gets to end a command before the host ends the sandbox."""
 FIRST_BATCH_SECONDS = 0.01
 """How long `started` waits for company."""
-MAX_BATCH_BYTES = 256 * 1024
+MAX_BATCH_BYTES = 512 * 1024
 RETRY_SECONDS = 0.5
 """When there may be a process for a command again."""
 REATTACH_SECONDS = 30.0

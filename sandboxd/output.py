@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, STREAMS, WINDOW, Ack, Stream
 from sandboxd.spool import Spool
 
-ACK_STEP = 128 * 1024
+ACK_STEP = 256 * 1024
 """Acknowledged in few large pieces: each costs a write and wakes the guest."""
 PERSIST_AT = WINDOW // 4
 """When so much is in memory only, it goes to disk, so that the guest can forget it."""

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 PROTOCOL_VERSION = 4
 HEADER = struct.Struct("!IBI")
-WINDOW = 512 << 10
+WINDOW = 1 << 20
 FRAME_COST = 1024
 """What an output frame takes from the window besides its bytes, so that tiny ones are not free: it
 bounds how many of them a hostile guest can make the daemon handle in one turn."""
@@ -296,36 +296,63 @@ class Decoder:
     def __init__(self, max_payload: int) -> None:
         self._max_payload = max_payload
         self._parts: list[bytes] = []
+        """Of a frame that is not whole yet; put together once, when it is: a drip of single bytes
+        must not be copied over and over."""
         self._held = 0
         self._needed = HEADER.size
-        """Bytes that have to be there before there is anything new to say."""
+        """Bytes of it that have to be there before there is anything new to say."""
 
     @property
     def is_mid_frame(self) -> bool:
         return bool(self._held)
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that `data` completes; ProtocolError if one is over the limit."""
-        self._parts.append(data)
-        self._held += len(data)
-        # Joined only when something can come of it: a drip of single bytes must not be copied over
-        # and over.
-        if self._held < self._needed:
-            return
-        buffer = memoryview(data if len(self._parts) == 1 else b"".join(self._parts))
-        position, end = 0, len(buffer)
-        self._needed = HEADER.size
+    def feed(self, data: Payload) -> Iterator[Frame]:
+        """Yield the frames that `data` completes; ProtocolError if one is over the limit.
+
+        Only a frame that began before `data` is copied. Nothing refers to `data` afterwards.
+        """
+        buffer = memoryview(data)
+        if self._held:
+            buffer = self._fill_up(buffer)
+            if self._held < self._needed:
+                return
+            whole = b"".join(self._parts)
+            self._hold(b"", HEADER.size)
+            _, kind, channel = HEADER.unpack_from(whole)
+            yield Frame(kind, channel, memoryview(whole)[HEADER.size :])
+        position, end, needed = 0, len(buffer), HEADER.size
         try:
             while end - position >= HEADER.size:
                 size, kind, channel = HEADER.unpack_from(buffer, position)
-                if size > self._max_payload:
-                    raise ProtocolError(f"frame of {size} bytes, at most {self._max_payload}")
+                self._check(size)
                 body = position + HEADER.size
                 if end - body < size:
-                    self._needed = HEADER.size + size
+                    needed = HEADER.size + size
                     break
                 position = body + size
                 yield Frame(kind, channel, buffer[body:position])
         finally:
-            self._held = end - position
-            self._parts = [bytes(buffer[position:])] if self._held else []
+            self._hold(bytes(buffer[position:]), needed)
+
+    def _fill_up(self, buffer: memoryview) -> memoryview:
+        """Give the held frame what it lacks, and return the rest."""
+        while buffer and self._held < self._needed:
+            piece = bytes(buffer[: self._needed - self._held])
+            buffer = buffer[len(piece) :]
+            self._parts.append(piece)
+            self._held += len(piece)
+            if self._held == self._needed == HEADER.size:
+                header = b"".join(self._parts)
+                size, _, _ = HEADER.unpack(header)
+                self._check(size)
+                self._parts = [header]
+                self._needed += size
+        return buffer
+
+    def _hold(self, rest: bytes, needed: int) -> None:
+        self._parts = [rest] if rest else []
+        self._held, self._needed = len(rest), needed
+
+    def _check(self, size: int) -> None:
+        if size > self._max_payload:
+            raise ProtocolError(f"frame of {size} bytes, at most {self._max_payload}")

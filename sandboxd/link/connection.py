@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Protocol, cast
@@ -31,6 +32,8 @@ MAX_CHANNEL = 1 << 31
 HAND_OVER_SECONDS = 5.0
 """For what is on its way to leave, before a socket can be handed over."""
 HAND_OVER_LOOK_SECONDS = 0.001
+RECEIVE_BYTES = 512 << 10
+"""Most that is read at once."""
 FRAME_SECONDS = 5.0
 """A frame that has begun must be whole after this time."""
 
@@ -68,7 +71,18 @@ class _Open:
         """Absent after a resume, until the guest has told."""
 
 
-class GuestLink(asyncio.Protocol):
+class _Received(threading.local):
+    """What was just read. One buffer for all links of an event loop: it is given out for one read,
+    and nothing refers to it when the next begins."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(RECEIVE_BYTES)
+
+
+_received = _Received()
+
+
+class GuestLink(asyncio.BufferedProtocol):
     """Speaks with one guest. The first broken rule cuts it off for good."""
 
     def __init__(
@@ -280,7 +294,13 @@ class GuestLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.close("the guest went away")
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return _received.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._take(memoryview(_received.buffer)[:nbytes])
+
+    def _take(self, data: memoryview) -> None:
         progressed = False
         try:
             for frame in self._decoder.feed(data):

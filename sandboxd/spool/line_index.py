@@ -62,6 +62,11 @@ class LineIndex:
             del self._counts[:count]
             self._first += count
 
+    def widen(self, step: int) -> None:
+        """Have marks at that distance or, at most twice as far, the next that can be had."""
+        while self._step < step:
+            self._thin_out()
+
     def shift(self, newlines: int) -> None:
         """Count that many more before every mark."""
         self._counts = array("Q", [count + newlines for count in self._counts])

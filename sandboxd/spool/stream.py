@@ -21,6 +21,9 @@ MAX_STEP = 64 * 1024
 """Most that is written into the ring at once."""
 MIN_RING = 1024
 INDEX_STEP = 256
+RING_STEP = 4096
+"""How much of a ring is dropped at a time, a sixteenth if it is small. Less would keep a little
+more, but each step costs as much as some KiB of output do otherwise."""
 CHECKPOINT_BYTES = 1 << 20
 """At most so many bytes are read to count lines when a file is found again."""
 
@@ -152,8 +155,12 @@ class KeptStream:
 
     @property
     def _slack(self) -> int:
-        """Bytes of the ring that the next write may destroy, and so the most of one write."""
-        return min(MAX_STEP, self._ring // 4)
+        """Bytes of a ring on disk that the next write may destroy, and so the most of one write."""
+        return min(MAX_STEP, self._ring // 4) if self._is_on_disk else 0
+
+    @property
+    def _index_step(self) -> int:
+        return max(INDEX_STEP, min(RING_STEP, self._ring // 16))
 
     def _append_beyond(self, data: bytes) -> None:
         self._count_memory()
@@ -166,7 +173,7 @@ class KeptStream:
             data = data[grown:]
             self._stop_growing()
         while data:
-            piece = data[: self._slack]
+            piece = data[: self._slack or self._ring]
             if self._write_round(piece):
                 data = data[len(piece) :]
             else:
@@ -196,7 +203,9 @@ class KeptStream:
         self._granted = wanted
         self._checkpoint = self.length
         self._is_failing = False
-        if not self._ring:
+        if self._ring:
+            self._free_slack()
+        else:
             self.problem = ""  # nothing came of it
 
     def _grow(self, data: bytes) -> int:
@@ -241,13 +250,17 @@ class KeptStream:
             self._base = self.length
             self._begin_tail()
         self._ring = used - self._head
+        self._index.widen(self._index_step)
+        self._free_slack()
+
+    def _free_slack(self) -> None:
+        """The record has to say what is dropped before any of it is overwritten."""
         self._advance_tail()
-        # The record has to say what is dropped before any of it is overwritten.
         if self._is_on_disk and not self._save():
             self._keep_rest_in_memory(self.length)
 
     def _write_round(self, piece: bytes) -> bool:
-        """Write a piece of at most `_slack` into the ring; whether that worked."""
+        """Write a piece into the ring, on disk one of at most `_slack`; whether that worked."""
         position = self._position(self.length)
         first = min(len(piece), self._head + self._ring - position)
         written = self._store.write(position, piece[:first])
@@ -344,7 +357,7 @@ class KeptStream:
         self._start_index()
 
     def _start_index(self) -> None:
-        self._index = LineIndex(self.length, self._newlines, step=INDEX_STEP)
+        self._index = LineIndex(self.length, self._newlines, step=self._index_step)
 
     def _record(self) -> Record:
         return Record(

@@ -13,6 +13,16 @@ from sandboxd.guest.frames import Exited, Kind, Stream
 from sandboxd.link import GuestLink
 
 
+def receive(link: GuestLink, data: bytes) -> None:
+    """Let a link read these bytes, as a transport does."""
+    while data:
+        buffer = link.get_buffer(-1)
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        link.buffer_updated(size)
+        data = data[size:]
+
+
 class Wire(asyncio.Transport):
     """The daemon's end of a connection, in memory."""
 
@@ -70,7 +80,11 @@ class Rig:
         self.link = GuestLink(on_closed=self.closed.append)
         self.link.connection_made(self.wire)
         if is_greeted:
-            self.link.data_received(frames.encode_hello(1) + frames.encode(Kind.READY))
+            self.receive(frames.encode_hello(1) + frames.encode(Kind.READY))
+
+    def receive(self, data: bytes) -> None:
+        """Read it from the guest."""
+        receive(self.link, data)
 
     def start(self) -> tuple[int, Heard]:
         heard = Heard()

@@ -24,7 +24,7 @@ async def test_half_a_frame_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> N
     _, heard = rig.start()
     frame = frames.encode_output(1, Stream.STDOUT, 0, b"x" * 100)
     for byte in frame[:-1]:
-        rig.link.data_received(bytes([byte]))
+        rig.receive(bytes([byte]))
 
     assert timers.pending == len(timers.set) == 1
     timers.expire(0)
@@ -38,9 +38,9 @@ async def test_steady_flow_is_not_taken_for_half_a_frame(monkeypatch: pytest.Mon
     number, heard = rig.start()
     data = b"".join(frames.encode_output(number, Stream.STDOUT, n, b"x") for n in range(20))
     size = len(data) // 20
-    rig.link.data_received(data[:5])
+    rig.receive(data[:5])
     for n in range(19):
-        rig.link.data_received(data[5 + size * n : 5 + size * (n + 1)])
+        rig.receive(data[5 + size * n : 5 + size * (n + 1)])
     timers.expire(0)
 
     assert heard.ends == []
@@ -52,8 +52,8 @@ async def test_silence_between_frames_is_no_offence(monkeypatch: pytest.MonkeyPa
     timers = Timers(monkeypatch)
     rig = Rig()
     output = frames.encode_output(rig.start()[0], Stream.STDOUT, 0, b"x")
-    rig.link.data_received(output[:4])
-    rig.link.data_received(output[4:])
+    rig.receive(output[:4])
+    rig.receive(output[4:])
 
     assert (timers.pending, rig.link.is_open) == (0, True)
 
@@ -70,14 +70,14 @@ async def test_greeting_gives_the_settings_and_waits_for_ready() -> None:
     greeting = asyncio.ensure_future(rig.link.greet(prepare))
     await asyncio.sleep(0)
     assert prepared == []
-    rig.link.data_received(frames.encode_hello(1))
+    rig.receive(frames.encode_hello(1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
     (welcome,) = rig.wire.frames()
     assert json.loads(bytes(welcome.payload)) == {"workspace": "/w"}
     assert not greeting.done()
-    rig.link.data_received(frames.encode(Kind.READY))
+    rig.receive(frames.encode(Kind.READY))
     await greeting
 
 
@@ -87,7 +87,7 @@ async def test_window_counts_bytes_and_frames_and_grows_by_what_is_acknowledged(
     number, heard = rig.start()
     chunk = b"x" * frames.MAX_CHUNK
     for n in range(64):
-        rig.link.data_received(frames.encode_output(number, Stream.STDOUT, n * len(chunk), chunk))
+        rig.receive(frames.encode_output(number, Stream.STDOUT, n * len(chunk), chunk))
         rig.link.acknowledge(
             number, Ack(Stream.STDOUT, (n + 1) * len(chunk), len(chunk) + frames.FRAME_COST)
         )
@@ -104,8 +104,8 @@ async def test_channels_have_windows_of_their_own() -> None:
     quiet, heard = rig.start()
     chunk = b"x" * frames.MAX_CHUNK
     for n in range(frames.WINDOW // frames.MAX_CHUNK):
-        rig.link.data_received(frames.encode_output(noisy, Stream.STDOUT, n * len(chunk), chunk))
-    rig.link.data_received(frames.encode_output(quiet, Stream.STDERR, 0, b"still here"))
+        rig.receive(frames.encode_output(noisy, Stream.STDOUT, n * len(chunk), chunk))
+    rig.receive(frames.encode_output(quiet, Stream.STDERR, 0, b"still here"))
 
     assert (rig.link.is_open, heard.output) == (True, b"still here")
 
@@ -150,7 +150,7 @@ async def test_ping_is_answered_or_told() -> None:
     second = asyncio.ensure_future(rig.link.ping())
     await asyncio.sleep(0)
     asked = rig.wire.frames()
-    rig.link.data_received(frames.encode(Kind.PONG, payload=bytes(asked[0].payload)))
+    rig.receive(frames.encode(Kind.PONG, payload=bytes(asked[0].payload)))
     await first
     rig.link.connection_lost(None)
 
@@ -164,7 +164,7 @@ async def test_pong_twice_cuts_the_guest_off() -> None:
     ping = asyncio.ensure_future(rig.link.ping())
     await asyncio.sleep(0)
     (asked,) = rig.wire.frames()
-    rig.link.data_received(2 * frames.encode(Kind.PONG, payload=bytes(asked.payload)))
+    rig.receive(2 * frames.encode(Kind.PONG, payload=bytes(asked.payload)))
 
     await ping
     assert "was not sent" in (rig.link.closed_because or "")
@@ -175,7 +175,7 @@ async def test_refusal_cannot_break_out_of_a_line() -> None:
     rig = Rig()
     number, heard = rig.start()
     text = "no\n[error] \x1b[31mfake\x00 %s\u202e".encode() + b"\xff"
-    rig.link.data_received(frames.encode(Kind.REFUSED, number, text))
+    rig.receive(frames.encode(Kind.REFUSED, number, text))
 
     (told,) = heard.ends
     assert str(told).isprintable()
@@ -187,8 +187,8 @@ async def test_nothing_is_heard_after_the_end() -> None:
     rig = Rig()
     number, heard = rig.start()
     bad = frames.encode(Kind.READY)
-    rig.link.data_received(bad + frames.encode_output(number, Stream.STDOUT, 0, b"late"))
-    rig.link.data_received(frames.encode_exited(number, BYE))
+    rig.receive(bad + frames.encode_output(number, Stream.STDOUT, 0, b"late"))
+    rig.receive(frames.encode_exited(number, BYE))
 
     assert heard.output == b""
     assert len(heard.ends) == 1
@@ -201,7 +201,7 @@ async def greeted_again(*said: bytes) -> tuple[Rig, asyncio.Task[Mapping[int, Ex
     """A link to a guest that had one before and says this of its execs."""
     rig = Rig(is_greeted=False)
     greeting = asyncio.create_task(rig.link.greet(AsyncMock(return_value={})))
-    rig.link.data_received(frames.encode_hello(1, is_resumed=True) + b"".join(said))
+    rig.receive(frames.encode_hello(1, is_resumed=True) + b"".join(said))
     await asyncio.wait([greeting], timeout=1.0)
     return rig, greeting
 
@@ -213,10 +213,10 @@ async def test_resumed_guest_tells_its_execs_and_goes_on_with_them() -> None:
     assert greeting.result() == {7: RUNS}
     heard = Heard()
     rig.link.resume(7, heard, {Stream.STDOUT: 4, Stream.STDERR: 0})
-    rig.link.data_received(
+    rig.receive(
         frames.encode_output(7, Stream.STDOUT, 4, b"456789") + frames.encode_input_taken(7, 99)
     )
-    rig.link.data_received(frames.encode_exited(7, BYE._replace(stdout_bytes=10)))
+    rig.receive(frames.encode_exited(7, BYE._replace(stdout_bytes=10)))
 
     assert (bytes(heard.output), heard.input_taken, len(heard.ends)) == (b"456789", [99], 1)
     assert rig.link.is_open

@@ -26,7 +26,7 @@ async def test_lie_cuts_the_guest_off(lie: str) -> None:
     _, bystander = rig.start()
     channel = number if "another" not in lie else number + 1
 
-    rig.link.data_received(LIES[lie].frames(channel))
+    rig.receive(LIES[lie].frames(channel))
 
     assert rig.link.closed_because is not None
     assert LIES[lie].told in rig.link.closed_because
@@ -46,8 +46,8 @@ async def test_lie_in_single_bytes_is_the_same_lie(lie: str) -> None:
     data = LIES[lie].frames(number if "another" not in lie else number + 1)
 
     for byte in data[:1000]:
-        rig.link.data_received(bytes([byte]))
-    rig.link.data_received(data[1000:])
+        rig.receive(bytes([byte]))
+    rig.receive(data[1000:])
 
     assert LIES[lie].told in (rig.link.closed_because or "")
 
@@ -69,7 +69,7 @@ async def test_lie_in_single_bytes_is_the_same_lie(lie: str) -> None:
 async def test_wrong_greeting_is_refused(greeting: bytes, told: str) -> None:
     """Only a guest of our version that is PID 1 gets as far as its settings."""
     rig = Rig(is_greeted=False)
-    rig.link.data_received(greeting)
+    rig.receive(greeting)
 
     with pytest.raises(LinkClosed, match=told):
         await rig.link.greet(AsyncMock(return_value={}))
@@ -97,7 +97,7 @@ async def test_any_conversation_ends_each_exec_at_most_once(pieces: list[bytes])
     rig = Rig()
     channels = [rig.start()[1] for _ in range(3)]
     for piece in pieces:
-        rig.link.data_received(piece)
+        rig.receive(piece)
     rig.link.connection_lost(None)
 
     assert [len(heard.ends) for heard in channels] == [1, 1, 1]
@@ -112,5 +112,5 @@ async def test_random_bytes_never_escape(seed: int) -> None:
         rig = Rig(is_greeted=chance.random() < 0.7)
         rig.start()
         while rig.link.is_open:
-            rig.link.data_received(chance.randbytes(chance.randint(1, 2000)))
+            rig.receive(chance.randbytes(chance.randint(1, 2000)))
         assert rig.closed == [rig.link.closed_because]

@@ -13,7 +13,7 @@ import pytest
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Frame, Kind
 from sandboxd.link import GuestLink, LinkClosed, connection
-from tests.unit.link_rig import Heard, Wire
+from tests.unit.link_rig import Heard, Wire, receive
 
 
 class Pair:
@@ -31,7 +31,7 @@ class Pair:
     async def connect(self) -> None:
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(lambda: self.link, self.ours)
-        self.link.data_received(frames.encode_hello(1) + frames.encode(Kind.READY))
+        receive(self.link, frames.encode_hello(1) + frames.encode(Kind.READY))
 
     async def read(self, *, count: int) -> None:
         """Until so many frames have come."""

@@ -6,16 +6,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, STREAMS, WINDOW, Ack, Stream
+from sandboxd.guest.frames import FRAME_COST, STREAMS, Ack, Stream
 from sandboxd.spool import Spool
 
 ACK_STEP = 256 * 1024
 """Acknowledged in few large pieces: each costs a write and wakes the guest."""
-PERSIST_AT = WINDOW // 4
-"""When so much is in memory only, it goes to disk, so that the guest can forget it."""
-RECENT_COST = WINDOW
-"""What is at hand, in the order it came. The guest is never further ahead of a reader than its
-window, so those who follow what happens never have to read it back from disk."""
+PERSIST_AT = 256 * 1024
+"""When the guest keeps so much, it goes to disk, so that it can be forgotten there."""
+RECENT_COST = 128 * 1024
+"""What is at hand in the order it came, for readers to come. For those who are there it is whatever
+they have not taken yet: the guest is never further ahead of them than its window, so that they
+never have to read it back from disk."""
 
 
 class Chunk(NamedTuple):
@@ -95,8 +96,6 @@ class Output:
         self.spool.append(chunk.stream, chunk.data)
         self._recent.append(chunk)
         self._recent_cost += chunk.cost
-        while self._recent_cost > RECENT_COST + MAX_CHUNK:
-            self._recent_cost -= self._recent.popleft().cost
         self._debts.add(chunk)
         if self._debts.cost > PERSIST_AT:
             self.settle()
@@ -105,11 +104,18 @@ class Output:
         """Let the guest forget what it need not keep any more."""
         if self._debts.cost > PERSIST_AT:
             self.spool.persist()
-        safe = {stream: self.spool.releasable(stream) for stream in STREAMS}
-        for follower in self._followers:
-            for stream, cursor in follower.cursors.items():
-                safe[stream] = min(safe[stream], cursor)
+        safe, taken = {}, {}
+        for stream in STREAMS:
+            cursors = [follower.cursors[stream] for follower in self._followers]
+            taken[stream] = min(cursors, default=self.spool.length(stream))
+            safe[stream] = min(taken[stream], self.spool.releasable(stream))
         self._debts.settle(safe)
+        while self._recent_cost > RECENT_COST:
+            first = self._recent[0]
+            if first.end > taken[first.stream]:
+                break
+            self._recent.popleft()
+            self._recent_cost -= first.cost
 
     def follow(self, offsets: Mapping[Stream, int]) -> Follower:
         follower = Follower(self, offsets)

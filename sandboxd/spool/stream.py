@@ -17,8 +17,9 @@ from sandboxd.spool.store import (
     Store,
 )
 
+MAX_SLACK = 512 * 1024
 MAX_STEP = 64 * 1024
-"""Most that is written into the ring at once."""
+"""Most that is read at once to count lines."""
 MIN_RING = 1024
 INDEX_STEP = 256
 RING_STEP = 4096
@@ -39,8 +40,9 @@ class KeptStream:
     file the bytes keep their positions.
 
     A process killed in the middle of a write leaves a file that is right all the same: a growing
-    file is as long as its output; a ring overwrites only what its record calls dropped, and the
-    record follows the bytes. Hence `_slack`, the part of the ring that is about to be overwritten.
+    file is as long as its output; a ring overwrites only what its record calls dropped, and counts
+    as written what the record says. Hence `_slack`, the part of the ring that can be overwritten
+    from one record to the next.
     """
 
     def __init__(self, settings: SpoolSettings, path: str, budget: SpoolBudget) -> None:
@@ -63,6 +65,8 @@ class KeptStream:
         self._head = self._base = self._ring = self._tail = 0
         self._tail_newlines = self._newlines = 0
         self._checkpoint = 0
+        self._recorded = 0
+        """Up to where a new process would find a ring written."""
         self._index: LineIndex
         """Made when lines begin to be counted: a short command needs none."""
 
@@ -83,7 +87,9 @@ class KeptStream:
         """Bytes that a new process would find, or find counted as dropped."""
         if self._file is None:
             return 0
-        return self.length if self._durable_end is None else self._durable_end
+        if self._durable_end is not None:
+            return self._durable_end
+        return self._recorded if self._ring else self.length
 
     @property
     def releasable(self) -> int:
@@ -117,9 +123,10 @@ class KeptStream:
         return Piece(offset, data, skipped, newlines_before)
 
     def persist(self) -> None:
-        """Write to disk what is only in memory."""
+        """Make all of it durable."""
         if self._file is None and self.length:
             self._move_to_disk()
+        self._record_ring()
 
     def skip(self, count: int) -> None:
         """Count bytes as dropped that nobody has any more; what is appended next follows them."""
@@ -137,6 +144,7 @@ class KeptStream:
     def release(self) -> None:
         """Close the file; it is opened again when it is needed."""
         if self._file is not None:
+            self._record_ring()
             self._file.release()
 
     def delete(self) -> None:
@@ -155,8 +163,13 @@ class KeptStream:
 
     @property
     def _slack(self) -> int:
-        """Bytes of a ring on disk that the next write may destroy, and so the most of one write."""
-        return min(MAX_STEP, self._ring // 4) if self._is_on_disk else 0
+        """Bytes of a ring on disk that may be overwritten before the next record."""
+        return min(MAX_SLACK, self._ring // 4) if self._is_on_disk else 0
+
+    @property
+    def _ring_room(self) -> int:
+        """Bytes that can be written into the ring as it is."""
+        return self._slack - (self.length - self._recorded) if self._is_on_disk else self._ring
 
     @property
     def _index_step(self) -> int:
@@ -173,11 +186,13 @@ class KeptStream:
             data = data[grown:]
             self._stop_growing()
         while data:
-            piece = data[: self._slack or self._ring]
+            if not self._ring_room:
+                self._free_slack()
+            piece = data[: self._ring_room]
             if self._write_round(piece):
                 data = data[len(piece) :]
             else:
-                self._keep_rest_in_memory(self.length)
+                self._keep_rest_in_memory(self.durable)
 
     def _count_memory(self) -> None:
         """From now on lines are counted as they come."""
@@ -201,7 +216,7 @@ class KeptStream:
             return
         self._store = self._file = file
         self._granted = wanted
-        self._checkpoint = self.length
+        self._checkpoint = self._recorded = self.length
         self._is_failing = False
         if self._ring:
             self._free_slack()
@@ -250,17 +265,23 @@ class KeptStream:
             self._base = self.length
             self._begin_tail()
         self._ring = used - self._head
+        self._recorded = self.length
         self._index.widen(self._index_step)
         self._free_slack()
 
+    def _record_ring(self) -> None:
+        if self._is_on_disk and self._ring and self._recorded < self.length:
+            self._free_slack()
+
     def _free_slack(self) -> None:
         """The record has to say what is dropped before any of it is overwritten."""
+        durable_end = self.durable
         self._advance_tail()
         if self._is_on_disk and not self._save():
-            self._keep_rest_in_memory(self.length)
+            self._keep_rest_in_memory(durable_end)
 
     def _write_round(self, piece: bytes) -> bool:
-        """Write a piece into the ring, on disk one of at most `_slack`; whether that worked."""
+        """Write a piece of at most `_ring_room` into the ring; whether that worked."""
         position = self._position(self.length)
         first = min(len(piece), self._head + self._ring - position)
         written = self._store.write(position, piece[:first])
@@ -268,11 +289,9 @@ class KeptStream:
             written += self._store.write(self._head, piece[first:])
         if written < len(piece):
             return False
-        durable_end = self.length
         self._count(piece)
-        self._advance_tail()
-        if self._is_on_disk and not self._save():
-            self._keep_rest_in_memory(durable_end)
+        if not self._is_on_disk:
+            self._advance_tail()
         return True
 
     def _keep_rest_in_memory(self, durable_end: int) -> None:
@@ -322,7 +341,7 @@ class KeptStream:
         for offset in range(record.length, self.length, MAX_STEP):
             data = self._fetch(offset, min(offset + MAX_STEP, self.length))
             self._newlines += data.count(b"\n")
-        self._checkpoint = record.length
+        self._checkpoint = self._recorded = record.length
         self._start_index()
         self._granted = _file_bytes(found.size)
         self._budget.charge(self._granted)
@@ -371,7 +390,10 @@ class KeptStream:
         )
 
     def _save(self) -> bool:
-        return self._file is not None and self._file.save(self._record())
+        if self._file is None or not self._file.save(self._record()):
+            return False
+        self._recorded = self.length
+        return True
 
     def _fail(self, problem: str) -> None:
         self.problem = problem

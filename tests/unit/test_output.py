@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, WINDOW, Ack, Stream
-from sandboxd.output import ACK_STEP, Capture, CapturedStream, Chunk, Debts, Gap, Output
+from sandboxd.output import (
+    ACK_STEP,
+    PERSIST_AT,
+    RECENT_COST,
+    Capture,
+    CapturedStream,
+    Chunk,
+    Debts,
+    Gap,
+    Output,
+)
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
 
 pieces = st.lists(st.binary(min_size=1, max_size=300), max_size=60)
@@ -251,6 +261,27 @@ def test_reader_that_stops_holds_the_guest_back_until_it_leaves(tmp_path: Path) 
     source.leave()
 
     assert source.window > WINDOW // 2
+    source.spool.delete()
+
+
+@pytest.mark.parametrize("reader", ["none", "quick", "slow"])
+def test_memory_holds_what_a_reader_lacks_and_little_more(tmp_path: Path, reader: str) -> None:
+    """What all have taken is left to the disk; one that lags has all it lacks at hand."""
+    source = Source(tmp_path, max_bytes=64 << 20)
+    if reader != "none":
+        source.follow((0, 0))
+    for _ in range(100):
+        source.put(Stream.STDOUT, MAX_CHUNK)
+        if reader == "quick":
+            source.readers[0].take(MAX_CHUNK)
+
+    held = sum(chunk.cost for chunk in source.output.recent)
+    if reader == "slow":
+        assert held == source.lengths[Stream.STDOUT] // MAX_CHUNK * (MAX_CHUNK + FRAME_COST)
+        assert held <= WINDOW + MAX_CHUNK + FRAME_COST
+    else:
+        assert source.lengths[Stream.STDOUT] == 100 * MAX_CHUNK
+        assert held <= RECENT_COST + PERSIST_AT + MAX_CHUNK
     source.spool.delete()
 
 

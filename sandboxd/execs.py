@@ -19,7 +19,7 @@ from sandboxd.exec_spec import ExecSpec
 from sandboxd.guest.frames import (
     MAX_INPUT,
     NO_PROCESS,
-    WINDOW,
+    PIPES_COST,
     Ack,
     Cause,
     Ending,
@@ -295,7 +295,7 @@ class Exec:
         try:
             self._sandbox.link.kill(self.number)
             # Room for what is still in the pipes, so that a slow reader cannot delay the end.
-            self._sandbox.link.widen(self.number, WINDOW)
+            self._sandbox.link.widen(self.number, PIPES_COST)
         except LinkClosed:
             return  # on_lost has been or will be called
         self._cancel_timers()

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from .execution import Exec
 
 MAX_ENDED = 1024
-MAX_ENDED_BYTES = 4 << 20
-"""A daemon releases what it has long before; otherwise the oldest goes."""
+MAX_ENDED_BYTES = 48 << 20
+"""A daemon releases what it has long before; otherwise the oldest goes. More than commands can
+leave that run at once: without a daemon their output is not read, but what is in the pipes of one
+that ends has to be kept."""
 
 
 class EndedExecs:
@@ -17,7 +19,7 @@ class EndedExecs:
         self._execs: dict[int, Exec] = {}
         """Oldest first."""
         self._counted: dict[int, int] = {}
-        self._bytes = 0
+        self.kept_bytes = 0
         self._leaving: deque[tuple[int, Exec]] = deque()
         """Execs that nobody asked to keep, with where in the flow their last word ends."""
 
@@ -30,7 +32,7 @@ class EndedExecs:
     def add(self, execution: Exec) -> None:
         self._execs[execution.channel] = execution
         self.count(execution)
-        while len(self._execs) > MAX_ENDED or self._bytes > MAX_ENDED_BYTES:
+        while len(self._execs) > MAX_ENDED or self.kept_bytes > MAX_ENDED_BYTES:
             self.forget(next(iter(self._execs)))
 
     def count(self, execution: Exec) -> None:
@@ -38,11 +40,11 @@ class EndedExecs:
         if execution.channel in self._execs:
             before = self._counted.get(execution.channel, 0)
             self._counted[execution.channel] = execution.kept_bytes
-            self._bytes += execution.kept_bytes - before
+            self.kept_bytes += execution.kept_bytes - before
 
     def forget(self, channel: int) -> None:
         if self._execs.pop(channel, None) is not None:
-            self._bytes -= self._counted.pop(channel)
+            self.kept_bytes -= self._counted.pop(channel)
 
     def forget_after(self, execution: Exec, position: int) -> None:
         """Its last word ends at `position` of the flow; once that has left it is not needed."""

@@ -7,6 +7,7 @@ import termios
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 
 from . import frames
 from .frames import Cause, Ending, ExecState, Exited, Stream
@@ -16,6 +17,8 @@ from .standard_input import Feed, StandardInput
 
 STRAGGLER_SECONDS = 0.1
 """How long output may stay open after the first process of a command has ended."""
+LARGE_OUTPUT = 256 * 1024
+"""From there on a pipe is as large as can be, so that the command is switched to less often."""
 TERMINAL_BUFFER = 72 * 1024
 """More than the kernel holds of a terminal's output; how much it does hold it does not tell."""
 
@@ -23,7 +26,7 @@ TERMINAL_BUFFER = 72 * 1024
 class Output:
     """One stream: what was read of it, and what of that is kept."""
 
-    __slots__ = ("descriptor", "kept", "kept_bytes", "owed", "read", "sent", "stream")
+    __slots__ = ("descriptor", "is_large", "kept", "kept_bytes", "owed", "read", "sent", "stream")
 
     def __init__(self, stream: Stream, descriptor: int) -> None:
         self.stream = stream
@@ -31,6 +34,8 @@ class Output:
         """-1 once it is closed."""
         self.read = 0
         """Bytes read in all."""
+        self.is_large = False
+        """Whether there was so much that a larger pipe was asked for."""
         self.sent = 0
         """Bytes sent in all, or that the daemon has from an earlier link."""
         self.owed = 0
@@ -43,6 +48,11 @@ class Output:
         self.kept.append(data)
         self.kept_bytes += len(data)
         self.read += len(data)
+        if self.read > LARGE_OUTPUT and not self.is_large:
+            self.is_large = True
+            # A terminal has none, and beyond the quota of the uid the usual size has to do.
+            with suppress(OSError):
+                fcntl.fcntl(self.descriptor, fcntl.F_SETPIPE_SZ, frames.MAX_PIPE)
 
     def forget(self, offset: int) -> None:
         """The daemon has it up to `offset`. A piece is forgotten as a whole."""

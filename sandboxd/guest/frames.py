@@ -31,6 +31,10 @@ FRAME_COST = 1024
 """What an output frame takes from the window besides its bytes, so that tiny ones are not free: it
 bounds how many of them a hostile guest can make the daemon handle in one turn."""
 MAX_CHUNK = 1 << 16
+MAX_PIPE = 1 << 20
+"""What a pipe holds at most, unless the host's fs.pipe-max-size was raised."""
+PIPES_COST = 2 * MAX_PIPE + 64 * FRAME_COST
+"""The window that both pipes of a command take, however full they are."""
 MAX_REFUSAL = 256
 NO_PROCESS = "no process could be started"
 """How a refusal begins that another try a moment later may not meet."""

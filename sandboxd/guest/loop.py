@@ -39,7 +39,7 @@ PLACE_SECONDS = 5.0
 """A daemon that takes longer to move a shell does not serve any more."""
 REDIAL_SECONDS = 0.05
 MAX_KEPT_ALONE = 4 << 20
-"""Output of all running commands together that is kept while no daemon is there to take it."""
+"""Output of all commands together that is kept while no daemon is there to take it."""
 FIRST_VICTIM = "echo 1000 2>/dev/null >/proc/self/oom_score_adj\n"
 """Where commands share the guest's memory limit, the kernel should take them first."""
 SETTLE_SECONDS = 0.002
@@ -605,7 +605,7 @@ class Guest:
 
     def _keeps_enough(self) -> bool:
         kept = sum(execution.kept_bytes for execution in self._running.values())
-        return kept >= MAX_KEPT_ALONE
+        return kept + self._ended.kept_bytes >= MAX_KEPT_ALONE
 
     def _read_what_is_there(self, execution: Exec) -> None:
         for output in execution.outputs:

@@ -11,7 +11,6 @@ image has no bash, the guest's own waits, and replaces itself by /bin/sh.
 """
 
 import errno
-import fcntl
 import os
 import re
 import shlex
@@ -35,8 +34,6 @@ GATE = 9
 """Descriptor of the pipe in the waiting shell."""
 BLANKS = 16 * 1024
 """Longest command that a waiting shell takes; a longer one gets a shell of its own."""
-STDOUT_PIPE = 256 * 1024
-"""More than the usual 64 KiB, so that a command with much output is switched to less often."""
 GATE_BYTES = 60 * 1024
 """Set-up lines that surely fit into the empty pipe."""
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -194,8 +191,6 @@ class Waiting:
         for descriptor in (self._gate, streams.stdout, streams.stderr):
             if descriptor >= 0:
                 os.set_blocking(descriptor, False)
-        with suppress(OSError):  # beyond the quota of the uid the usual size has to do
-            fcntl.fcntl(streams.stdout, fcntl.F_SETPIPE_SZ, STDOUT_PIPE)
         self._gate_inode = os.fstat(self._gate).st_ino
 
     def open_for_any_command(self) -> None:

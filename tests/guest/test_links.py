@@ -285,14 +285,14 @@ def test_a_command_that_comes_while_a_shell_is_moved_is_started(tmp_path: Path) 
 
 
 def test_ended_execs_are_bounded(tmp_path: Path) -> None:
-    """Kept execs that nobody releases are forgotten, oldest first, beyond 4 MiB of output."""
+    """Kept execs that nobody releases are forgotten, oldest first, beyond 48 MiB of output."""
     with guest(tmp_path, grace_seconds=GRACE) as rig:
         rig.acknowledge_nothing()
-        for _ in range(11):
-            rig.run("head -c 400000 /dev/zero", keep=True)
+        for _ in range(57):
+            rig.run("head -c 900000 /dev/zero", keep=True)
         rig.reconnect()
 
-        assert set(rig.link.states) == set(range(2, 12))
+        assert set(rig.link.states) == set(range(3, 58))
 
 
 def test_many_ended_execs_are_bounded(tmp_path: Path) -> None:

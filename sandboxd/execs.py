@@ -476,10 +476,10 @@ class Exec:
 
     # --- what the link tells ---
 
-    def on_output(self, stream: Stream, offset: int, data: bytes) -> None:
+    def on_output(self, stream: Stream, offset: int, data: bytes, frame_count: int) -> None:
         self._counts[stream] += len(data)
         self._last_output = self._loop.time()
-        self._sink.put(Chunk(stream, offset, data))
+        self._sink.put(Chunk(stream, offset, data, frame_count))
         self._wake()
 
     def on_input_taken(self, count: int) -> None:

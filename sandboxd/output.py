@@ -23,6 +23,8 @@ class Chunk(NamedTuple):
     stream: Stream
     offset: int
     data: bytes
+    frame_count: int = 1
+    """How many it came in, each of which the guest has counted."""
 
     @property
     def end(self) -> int:
@@ -30,7 +32,7 @@ class Chunk(NamedTuple):
 
     @property
     def cost(self) -> int:
-        return len(self.data) + FRAME_COST
+        return len(self.data) + self.frame_count * FRAME_COST
 
 
 class Gap(NamedTuple):

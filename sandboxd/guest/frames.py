@@ -94,6 +94,9 @@ class Stream(IntEnum):
     STDOUT = 1
     STDERR = 2
 
+    # That of an enumeration is a function in Python, and streams are keys wherever output passes.
+    __hash__ = int.__hash__
+
 
 STREAMS = tuple(Stream)
 """Quicker to go through than the enumeration."""
@@ -129,13 +132,13 @@ class Frame(NamedTuple):
     kind: int
     channel: int
     payload: memoryview
-    """Valid until the next frame is asked for; output is large, so it is not copied on the way."""
+    """Of the bytes that were fed; output is large, so it is not copied on the way."""
 
 
 class Output(NamedTuple):
     stream: Stream
     offset: int
-    data: bytes
+    data: Payload
 
 
 class Exited(NamedTuple):
@@ -231,7 +234,7 @@ def decode_output(payload: Payload) -> Output:
     stream, offset = _OUTPUT.unpack_from(payload)
     if stream not in (1, 2):
         raise ProtocolError(f"output on unknown stream {stream}")
-    return Output(STREAMS[stream - 1], offset, bytes(payload[_OUTPUT.size :]))
+    return Output(STREAMS[stream - 1], offset, payload[_OUTPUT.size :])
 
 
 def decode_exited(payload: Payload) -> Exited:
@@ -313,7 +316,7 @@ class Decoder:
     def feed(self, data: Payload) -> Iterator[Frame]:
         """Yield the frames that `data` completes; ProtocolError if one is over the limit.
 
-        Only a frame that began before `data` is copied. Nothing refers to `data` afterwards.
+        Only a frame that began before `data` is copied; the others are views of it.
         """
         buffer = memoryview(data)
         if self._held:

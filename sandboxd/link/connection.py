@@ -38,6 +38,9 @@ FRAME_SECONDS = 5.0
 """A frame that has begun must be whole after this time."""
 
 
+_OUTPUT = Kind.OUTPUT
+
+
 class LinkClosed(Exception):
     """The guest is gone or was cut off; the text says why."""
 
@@ -45,7 +48,7 @@ class LinkClosed(Exception):
 class Channel(Protocol):
     """Who is told what happens to one exec. Calls come from the event loop and must not block."""
 
-    def on_output(self, stream: Stream, offset: int, data: bytes) -> None: ...
+    def on_output(self, stream: Stream, offset: int, data: bytes, frame_count: int) -> None: ...
 
     def on_exited(self, exited: Exited) -> None: ...
 
@@ -69,6 +72,18 @@ class _Open:
         self.input_sent = 0
         self.input_taken: int | None = 0
         """Absent after a resume, until the guest has told."""
+
+
+class _Gathered:
+    """Output of one stream that came in one read, frame after frame: it is passed on as a whole."""
+
+    __slots__ = ("account", "offset", "parts", "stream")
+
+    def __init__(self, account: _Open, output: frames.Output) -> None:
+        self.account = account
+        self.stream = output.stream
+        self.offset = output.offset
+        self.parts = [output.data]
 
 
 class _Received(threading.local):
@@ -110,6 +125,7 @@ class GuestLink(asyncio.BufferedProtocol):
         self._pings = 0
         self._frame_timer: asyncio.TimerHandle | None = None
         self._last_worker = 0
+        self._gathered: _Gathered | None = None
         self.closed_because: str | None = None
 
     @property
@@ -307,8 +323,14 @@ class GuestLink(asyncio.BufferedProtocol):
                 if self.closed_because is not None:
                     return
                 progressed = True
-                self._handle(frame)
+                if frame.kind == _OUTPUT:
+                    self._gather(frame)
+                else:
+                    self._pass_on()
+                    self._handle(frame)
+            self._pass_on()
         except ProtocolError as error:
+            self._pass_on()
             self.close(f"the guest broke the protocol: {error}")
             return
         self._watch_for_half_frames(progressed)
@@ -324,9 +346,7 @@ class GuestLink(asyncio.BufferedProtocol):
             )
 
     def _handle(self, frame: Frame) -> None:
-        if frame.kind == Kind.OUTPUT:
-            self._on_output(frame)
-        elif frame.kind == Kind.EXITED:
+        if frame.kind == Kind.EXITED:
             self._on_exited(frame)
         elif frame.kind == Kind.REFUSED:
             self._on_refused(frame)
@@ -402,9 +422,10 @@ class GuestLink(asyncio.BufferedProtocol):
             raise ProtocolError(f"news of exec {number}, which does not run")
         return account
 
-    def _on_output(self, frame: Frame) -> None:
+    def _gather(self, frame: Frame) -> None:
         account = self._account(frame.channel)
-        stream, offset, data = frames.decode_output(frame.payload)
+        output = frames.decode_output(frame.payload)
+        stream, offset, data = output
         if offset != account.received[stream]:
             raise ProtocolError("output out of order")
         # The guest may start a frame while any window is left, so it can go below zero once.
@@ -412,7 +433,20 @@ class GuestLink(asyncio.BufferedProtocol):
             raise ProtocolError("more output than was allowed")
         account.window -= len(data) + frames.FRAME_COST
         account.received[stream] += len(data)
-        account.channel.on_output(stream, offset, data)
+        gathered = self._gathered
+        if gathered is not None and gathered.account is account and gathered.stream is stream:
+            gathered.parts.append(data)
+            return
+        self._pass_on()
+        self._gathered = _Gathered(account, output)
+
+    def _pass_on(self) -> None:
+        """Give the channel what was gathered for it."""
+        gathered, self._gathered = self._gathered, None
+        if gathered is not None:
+            parts = gathered.parts
+            channel = gathered.account.channel
+            channel.on_output(gathered.stream, gathered.offset, b"".join(parts), len(parts))
 
     def _on_exited(self, frame: Frame) -> None:
         account = self._account(frame.channel)

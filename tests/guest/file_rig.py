@@ -39,7 +39,7 @@ class Finished:
         self.output = bytearray()
         self.end: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
-    def on_output(self, stream: Stream, offset: int, data: bytes) -> None:
+    def on_output(self, stream: Stream, offset: int, data: bytes, frame_count: int) -> None:
         self.output += data
         self._link.widen(self.number, len(data) + 1024)
 

@@ -55,7 +55,7 @@ class Heard:
         self.input_taken: list[int] = []
         self.ends: list[object] = []
 
-    def on_output(self, stream: Stream, offset: int, data: bytes) -> None:
+    def on_output(self, stream: Stream, offset: int, data: bytes, frame_count: int) -> None:
         self.output += data
 
     def on_input_taken(self, count: int) -> None:

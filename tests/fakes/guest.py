@@ -229,7 +229,8 @@ class FakeGuest(asyncio.Protocol):
     def _send_output(self, command: Command, piece: Output) -> None:
         command.window -= len(piece.data) + frames.FRAME_COST
         if command.is_attached:
-            self.say(frames.encode_output(command.channel, *piece))
+            data = bytes(piece.data)
+            self.say(frames.encode_output(command.channel, piece.stream, piece.offset, data))
 
     def exit(
         self, command: Command, ending: Ending, value: int, cause: Cause = Cause.ITSELF

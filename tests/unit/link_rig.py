@@ -52,11 +52,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.output = bytearray()
+        self.pieces: list[tuple[Stream, int, bytes, int]] = []
         self.input_taken: list[int] = []
         self.ends: list[object] = []
 
     def on_output(self, stream: Stream, offset: int, data: bytes, frame_count: int) -> None:
         self.output += data
+        self.pieces.append((stream, offset, data, frame_count))
 
     def on_input_taken(self, count: int) -> None:
         self.input_taken.append(count)

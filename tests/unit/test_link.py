@@ -97,6 +97,57 @@ async def test_window_counts_bytes_and_frames_and_grows_by_what_is_acknowledged(
     assert len([f for f in rig.wire.frames() if f.kind == Kind.ACK]) == 64
 
 
+async def test_output_that_came_together_is_passed_on_together() -> None:
+    """Neighbouring frames of a stream are one piece; what was said between them stays between, and
+    what came before a broken rule still counts."""
+    rig = Rig()
+    one, heard = rig.start()
+    other, bystander = rig.start()
+    said = [
+        frames.encode_output(one, Stream.STDOUT, 0, b"ab"),
+        frames.encode_output(one, Stream.STDOUT, 2, b"c"),
+        frames.encode_output(one, Stream.STDERR, 0, b"e"),
+        frames.encode_output(other, Stream.STDOUT, 0, b"x"),
+        frames.encode_output(one, Stream.STDOUT, 3, b"d"),
+        frames.encode_exited(one, BYE._replace(stdout_bytes=4, stderr_bytes=1)),
+        frames.encode_output(other, Stream.STDOUT, 1, b"y"),
+        frames.encode_output(other, Stream.STDOUT, 9, b"a lie"),
+    ]
+    rig.receive(b"".join(said))
+
+    assert heard.pieces == [
+        (Stream.STDOUT, 0, b"abc", 2),
+        (Stream.STDERR, 0, b"e", 1),
+        (Stream.STDOUT, 3, b"d", 1),
+    ]
+    assert heard.ends == [BYE._replace(stdout_bytes=4, stderr_bytes=1)]
+    assert bystander.pieces == [(Stream.STDOUT, 0, b"x", 1), (Stream.STDOUT, 1, b"y", 1)]
+    assert rig.closed == ["the guest broke the protocol: output out of order"]
+
+
+async def test_pieces_stay_as_they_are_when_more_is_read() -> None:
+    """Nothing that was passed on changes with the next read, which goes to the same buffer."""
+    rig = Rig()
+    number, heard = rig.start()
+    sizes = [1, 100, frames.MAX_CHUNK, 5000]
+    data = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
+    offset = 0
+    for piece in data:
+        rig.receive(frames.encode_output(number, Stream.STDOUT, offset, piece))
+        offset += len(piece)
+
+    assert [piece for _, _, piece, _ in heard.pieces] == data
+
+
+async def test_event_loops_do_not_share_a_buffer() -> None:
+    """Two daemons in one process, each in a thread of its own, read at the same time."""
+    link = Rig().link
+    elsewhere = await asyncio.to_thread(link.get_buffer, -1)
+
+    assert link.get_buffer(-1) is link.get_buffer(-1)
+    assert elsewhere is not link.get_buffer(-1)
+
+
 async def test_channels_have_windows_of_their_own() -> None:
     """A noisy exec does not use up what another may send."""
     rig = Rig()

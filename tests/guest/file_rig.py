@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxd.files import FilePath, FileSettings, UploadSpec, WorkspaceFiles
-from sandboxd.guest.frames import Exited, Stream
+from sandboxd.guest.frames import FRAME_COST, Exited, Stream
 from sandboxd.link import GuestLink
 from tests.guest.guest_rig import PATIENCE, PROGRAM, ROOT
 
@@ -41,7 +41,7 @@ class Finished:
 
     def on_output(self, stream: Stream, offset: int, data: bytes, frame_count: int) -> None:
         self.output += data
-        self._link.widen(self.number, len(data) + 1024)
+        self._link.widen(self.number, len(data) + frame_count * FRAME_COST)
 
     def on_input_taken(self, count: int) -> None: ...
 

@@ -455,6 +455,7 @@ def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         idle_seconds=config.session_timeout_minutes * 60,
         memory_seconds=config.session_memory_hours * 3600,
+        max_remembered=config.max_ended_sessions,
         max_of_user=config.max_user_sessions,
         outlive_the_daemon=config.keep_sessions,
         files=FileSettings(

@@ -39,6 +39,7 @@ from sandboxd.journal import ALLOWED
 from sandboxd.pool import Patience, WarmPool
 from sandboxd.registry.contract import Registry, SessionRecord, SessionState
 from sandboxd.sandbox import Belongings, Sandbox
+from sandboxd.session_book import SessionBook
 from sandboxd.tasks import Tasks
 
 log = structlog.get_logger()
@@ -71,6 +72,8 @@ class SessionSettings:
     idle_seconds: float
     memory_seconds: float
     """How long an ended session is remembered."""
+    max_remembered: int = 10_000
+    """How many ended sessions are remembered."""
     max_of_user: int = 0
     """Sessions of one user at once; 0 means no limit."""
     outlive_the_daemon: bool = False
@@ -134,6 +137,11 @@ class Session:
         return self.record.state == SessionState.ACTIVE
 
     @property
+    def is_over(self) -> bool:
+        """Whether it has ended, and has nothing any more that could be ended."""
+        return self.record.state in (SessionState.CLOSED, SessionState.EXPIRED)
+
+    @property
     def seconds_left(self) -> float:
         """Until it expires, if it is not used. A running command is use, as is work on files."""
         is_used = self.execs or self.files
@@ -184,7 +192,7 @@ class Sessions:
         self._settings = settings
         self.house = house
         self._adopted = adopted or {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions = SessionBook[Session]()
         self._by_thread: dict[tuple[str, str], Session] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[tuple[Session, Outcome]]] = {}
         self._resetting: dict[tuple[str, str], asyncio.Task[Session]] = {}
@@ -203,7 +211,7 @@ class Sessions:
         records = await self._registry.load()
         active = [shelf_name(one) for one in records if one.session_id in self._adopted]
         self.house.sweep(shelves_on_disk(active))
-        for record in records:
+        for record in sorted(records, key=lambda one: one.changed_at):
             adopted = self._adopted.get(record.session_id)
             if record.state == SessionState.ACTIVE and adopted is None:
                 record = _ended(record, SessionState.LOST, "the daemon was restarted")
@@ -212,7 +220,7 @@ class Sessions:
             if record.unmoved_project_id:
                 record = await self._finish_move(record)
             session = Session(record, self.house)
-            self._sessions[session.id] = session
+            self._sessions.put(session)
             if record.state != SessionState.CLOSED:
                 self._by_thread[record.user_id, record.thread_id] = session
             if adopted is not None:
@@ -250,7 +258,7 @@ class Sessions:
         # Or these would write and delete later, where the process goes on.
         for session in tuple(self._farewells):
             self._forget_execs(session)
-        for session in self._sessions.values():
+        for session in self._sessions:
             session.execs.close()
 
     def drain(self) -> None:
@@ -268,7 +276,7 @@ class Sessions:
         is_kept = self._settings.outlive_the_daemon
         running = [
             execution
-            for session in self._sessions.values()
+            for session in self._sessions
             for execution in session.execs.running.values()
             if not (is_kept and execution.facts.is_chosen)
         ]
@@ -285,7 +293,7 @@ class Sessions:
             task.cancel()
         if being_made:
             await asyncio.wait(being_made)
-        for session in tuple(self._sessions.values()):
+        for session in self._sessions.present:
             if session.is_active:
                 self._end(session, SessionState.LOST, "the daemon was stopped")
 
@@ -293,7 +301,7 @@ class Sessions:
         """What is being opened is finished; what is open is written down."""
         if self._being_made:
             await asyncio.wait(self._being_made, timeout=OPENING_SECONDS)
-        for session in self._sessions.values():
+        for session in self._sessions:
             session.execs.close()
 
     @property
@@ -306,11 +314,11 @@ class Sessions:
 
     @property
     def active_count(self) -> int:
-        return sum(session.is_active for session in self._sessions.values())
+        return sum(session.is_active for session in self._sessions.present)
 
     @property
     def running_exec_count(self) -> int:
-        return sum(len(session.execs) for session in self._sessions.values())
+        return sum(len(session.execs) for session in self._sessions)
 
     @property
     def unsaved_count(self) -> int:
@@ -437,7 +445,7 @@ class Sessions:
         """From here on the session is on this sandbox; SandboxLost if it is lost by now."""
         session = Session(record, self.house)
         self._put_on(session, sandbox)
-        self._sessions[session.id] = session
+        self._sessions.put(session)
         self._by_thread[record.user_id, record.thread_id] = session
         sandbox.when_lost(lambda why: self._on_sandbox_lost(session, sandbox, why))
         if not session.is_active:
@@ -558,7 +566,7 @@ class Sessions:
         ordered = sorted(
             (
                 session
-                for session in self._sessions.values()
+                for session in self._sessions
                 if caller.sees(session.record.user_id) and wanted.accepts(session.record)
             ),
             key=_order,
@@ -656,6 +664,7 @@ class Sessions:
         """End everything that runs in it, and give its sandbox up."""
         kept = belongings_of(session.record)
         session.end(_ended(session.record, state, why))
+        self._sessions.put(session)
         session.execs.end_all(Reason.SESSION_CLOSED)
         if session.files is not None:
             session.files.close()
@@ -725,7 +734,9 @@ class Sessions:
     async def _keep_expiring(self) -> None:
         """End sessions whose idle time is over, and forget those that ended long ago."""
         while True:
-            active = [session for session in self._sessions.values() if session.is_active]
+            # Before the look: whatever changes from here on calls for another.
+            self._expiry_changed.clear()
+            active = [session for session in self._sessions.present if session.is_active]
             for session in active:
                 if session.seconds_left <= 0:
                     idle = session.record.idle_seconds
@@ -734,11 +745,10 @@ class Sessions:
                 await self._forget_old()
             except Exception as error:  # whatever the registry suffers from, expiry has to go on
                 log.error("sessions.forgetting_failed", exc_info=error)
-            for session in self._sessions.values():
+            for session in self._sessions.present:
                 session.execs.forget_old()
             left = [session.seconds_left for session in active if session.is_active]
             left += self._expire_lost()
-            self._expiry_changed.clear()
             try:
                 # Use only moves an expiry on, so the earliest one is a safe time to look again; a
                 # new or changed session wakes us.
@@ -751,7 +761,7 @@ class Sessions:
         """A lost session keeps its files as long as it would have lived unused; returns how long
         each of the others has left."""
         left = []
-        for session in tuple(self._sessions.values()):
+        for session in self._sessions.present:
             record = session.record
             if record.state == SessionState.LOST and _has_files(record):
                 seconds = record.idle_seconds - session.seconds_since_end
@@ -764,16 +774,21 @@ class Sessions:
         return left
 
     async def _forget_old(self) -> None:
+        seconds = self._settings.memory_seconds
         old = [
             session
-            for session in self._sessions.values()
+            for session in self._sessions.present
             if not session.is_active
             and not _has_files(session.record)  # with files it has to expire first
-            and session.seconds_since_end > self._settings.memory_seconds
+            and session.seconds_since_end > seconds
         ]
+        old += self._sessions.outdated(seconds=seconds, count=self._settings.max_remembered)
+        # Not while it is opened again: that has written it down anew, or is about to.
+        busy = {*self._opening, *self._resetting}
+        old = [session for session in old if _thread_of(session) not in busy]
         for session in old:
             session.execs.delete()
-            del self._sessions[session.id]
+            self._sessions.remove(session)
             key = _thread_of(session)
             if self._by_thread.get(key) is session:
                 del self._by_thread[key]

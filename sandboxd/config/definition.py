@@ -142,6 +142,8 @@ class Config(BaseModel):
     """Idle time after which a session expires, unless it says otherwise."""
     session_memory_hours: float = _own(24.0, "SESSION_MEMORY_HOURS", gt=0)
     """How long an ended session is remembered, so that its id can be answered truthfully."""
+    max_ended_sessions: int = _own(10_000, "MAX_ENDED_SESSIONS", ge=100)
+    """Ended sessions that are remembered; beyond, the oldest are forgotten before their time."""
 
     memory_limit_bytes: Bytes = _setting(256 << 20, "MEMORY_LIMIT", ge=32 << 20)
     """Memory for all commands of a sandbox together. Its guest has a little of its own besides."""

@@ -152,7 +152,7 @@ async def test_more_than_the_kernel_keeps(rig: FileRig) -> None:
     await rig.run("mkdir seen")
     async with rig.files.watch(rig.path("seen"), recursive=True) as told:
         seen = Seen(told)
-        limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+        limit = int(await rig.run("cat /proc/sys/fs/inotify/max_queued_events"))
         await rig.run("pkill -STOP -P 1 python")
         await rig.run(f"mkdir seen/lost; cd seen; seq {limit} | xargs touch")
         await rig.run("pkill -CONT -P 1 python")

@@ -173,3 +173,30 @@ async def test_ended_sessions_are_forgotten_in_the_end(
     await sessions.__aexit__(None, None, None)
     kept = {record.session_id for record in await registry.load()}
     assert kept == {"ses_lately", *([old.session_id] if was_active else [])}
+
+
+async def test_ended_sessions_that_are_remembered_are_bounded(
+    start_sessions: StartSessions, registry: Registry
+) -> None:
+    """Beyond the limit the oldest are forgotten, in the registry as well; active ones never."""
+    sessions = await start_sessions(max_remembered=2)
+    kept, _ = await opened(sessions, thread="kept")
+    ended = []
+    for number in range(5):
+        session, _ = await opened(sessions, thread=f"t{number}")
+        sessions.close(session.id)
+        await sessions.written(session.id)
+        ended.append(session.id)
+    await opened(sessions, thread="next")
+
+    def is_known(session_id: str) -> bool:
+        try:
+            return bool(sessions.get(session_id))
+        except SessionNotFound:
+            return False
+
+    await eventually(lambda: not is_known(ended[2]))
+    assert [is_known(one) for one in ended] == [False, False, False, True, True]
+    assert sessions.get(kept.id).is_active
+    written = {record.session_id for record in await registry.load()}
+    assert written & {kept.id, *ended} == {kept.id, *ended[3:]}

@@ -31,6 +31,8 @@ class FaultyRegistry:
         self.is_saving = asyncio.Event()
         self.save_errors: list[Exception] = []
         self.forget_errors: list[Exception] = []
+        self.forget_gate: asyncio.Event | None = None
+        self.is_forgetting = asyncio.Event()
 
     async def load(self) -> Sequence[SessionRecord]:
         return list(self.records.values())
@@ -44,6 +46,9 @@ class FaultyRegistry:
         self.records[record.session_id] = record
 
     async def forget(self, session_ids: Collection[str]) -> None:
+        self.is_forgetting.set()
+        if self.forget_gate is not None:
+            await self.forget_gate.wait()
         if self.forget_errors:
             raise self.forget_errors.pop(0)
         for session_id in session_ids:
@@ -124,6 +129,21 @@ async def test_expiry_survives_a_registry_that_fails(start_sessions: StartSessio
     session, _ = await opened(sessions)
 
     await eventually(lambda: not session.is_active, timeout_seconds=1.0)
+
+
+async def test_session_opened_while_another_is_forgotten_expires_on_time(
+    start_sessions: StartSessions,
+) -> None:
+    """A registry that takes its time does not hide a new session from the watch over idle ones."""
+    registry = FaultyRegistry()
+    registry.forget_gate = asyncio.Event()
+    registry.records["old"] = replace(a_record(SessionState.CLOSED), changed_at=1.0)
+    sessions = await start_sessions(kept_in=registry, idle_seconds=BRIEF, memory_seconds=3600.0)
+    await registry.is_forgetting.wait()
+    session, _ = await opened(sessions)
+    registry.forget_gate.set()
+
+    await eventually(lambda: not session.is_active, timeout_seconds=5.0)
 
 
 async def test_end_that_cannot_be_saved_is_saved_later(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -97,6 +98,15 @@ async def registry(short_dir: Path) -> AsyncIterator[SqliteRegistry]:
     registry = await SqliteRegistry.open(short_dir / "registry.sqlite")
     yield registry
     await registry.aclose()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_as_in_a_terminal() -> None:
+    """However the tests were started, by nohup or in the background say, commands that they start
+    ignore no signal. The tests still do: a handler that does nothing is not inherited."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from .execution import Exec
 
 MAX_ENDED = 1024
 MAX_ENDED_BYTES = 48 << 20
-"""A daemon releases what it has long before; otherwise the oldest goes. More than commands can
-leave that run at once: without a daemon their output is not read, but what is in the pipes of one
-that ends has to be kept."""
+"""A daemon releases what it has long before; otherwise the oldest goes. More than the
+usual 32 commands at once can leave: without a daemon their output is not read, but what is in the
+pipes of one that ends has to be kept, up to its window."""
 
 
 class EndedExecs:

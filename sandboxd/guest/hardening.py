@@ -8,10 +8,6 @@ from .named_shell import STATE
 from .shell import GATE
 
 PR_SET_DUMPABLE = 4
-M_TRIM_THRESHOLD = -1
-KEPT_HEAP = 4 << 20
-"""Free memory at the end of the heap that is not given back: output comes and goes there, and every
-page that it gets anew costs more than copying what goes into it."""
 
 
 def harden() -> None:
@@ -24,7 +20,6 @@ def harden() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
-    libc.mallopt(M_TRIM_THRESHOLD, KEPT_HEAP)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

@@ -28,7 +28,7 @@ from .waiting_starts import WaitingStart, WaitingStarts
 OUTGOING_HIGH = 512 * 1024
 """Above this no output is read from commands: the daemon is behind."""
 CHUNKS_PER_TURN = 8
-"""What a full pipe holds; each turn costs as much as reading a chunk does."""
+"""Each turn costs as much as reading a chunk does; with many more, others would wait."""
 YOUNG_SECONDS = 0.02
 LINGER_BYTES = 4096
 RETRY_SECONDS = 0.1

@@ -38,9 +38,6 @@ FRAME_SECONDS = 5.0
 """A frame that has begun must be whole after this time."""
 
 
-_OUTPUT = Kind.OUTPUT
-
-
 class LinkClosed(Exception):
     """The guest is gone or was cut off; the text says why."""
 
@@ -323,7 +320,7 @@ class GuestLink(asyncio.BufferedProtocol):
                 if self.closed_because is not None:
                     return
                 progressed = True
-                if frame.kind == _OUTPUT:
+                if frame.kind == Kind.OUTPUT:
                     self._gather(frame)
                 else:
                     self._pass_on()
@@ -441,9 +438,9 @@ class GuestLink(asyncio.BufferedProtocol):
         self._gathered = _Gathered(account, output)
 
     def _pass_on(self) -> None:
-        """Give the channel what was gathered for it."""
+        """Give the channel what was gathered for it, unless it was told that the guest is lost."""
         gathered, self._gathered = self._gathered, None
-        if gathered is not None:
+        if gathered is not None and self.closed_because is None:
             parts = gathered.parts
             channel = gathered.account.channel
             channel.on_output(gathered.stream, gathered.offset, b"".join(parts), len(parts))

@@ -125,6 +125,21 @@ async def test_output_that_came_together_is_passed_on_together() -> None:
     assert rig.closed == ["the guest broke the protocol: output out of order"]
 
 
+async def test_nobody_hears_output_after_the_loss() -> None:
+    """When passing a piece on ends the link, what was gathered behind it is not passed on."""
+    rig = Rig()
+    first, heard = rig.start()
+    second, other = rig.start()
+    heard.on_output = lambda *_: rig.link.close("for a reason")  # type: ignore[method-assign]
+    rig.receive(
+        frames.encode_output(first, Stream.STDOUT, 0, b"a")
+        + frames.encode_output(second, Stream.STDOUT, 0, b"b")
+    )
+
+    assert other.ends == ["lost: for a reason"]
+    assert other.pieces == []
+
+
 async def test_pieces_stay_as_they_are_when_more_is_read() -> None:
     """Nothing that was passed on changes with the next read, which goes to the same buffer."""
     rig = Rig()

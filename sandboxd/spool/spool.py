@@ -27,8 +27,8 @@ class Spool:
     """Takes the output of one command as it comes, at its true offsets.
 
     A stream is in memory alone until that is full or `persist` is called; from then on every
-    append is on disk when it returns, once the middle is dropped at the next `persist` or some
-    hundred KiB later. Any thread may call any method; all but `search` are meant
+    append is on disk when it returns; when the middle has been dropped, only at the next `persist`
+    or some hundred KiB later. Any thread may call any method; all but `search` are meant
     for the event loop and take microseconds, a preview up to some milliseconds.
     """
 

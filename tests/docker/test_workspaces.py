@@ -181,7 +181,8 @@ HOSTILE = {
         "(setsid sh -c 'while :; do head -c 8M /dev/zero >f; done' &) ; sleep 0.2"
     ),
     "a full disk": "head -c 60M /dev/zero >f; for i in $(seq 900); do echo >f$i; done; true",
-    "a fork bomb": "(:(){ :|:& };: 2>/dev/null &) ; sleep 0.3",
+    # It waits without a process of its own, for which there may be no room for long.
+    "a fork bomb": "mkfifo p; exec 3<>p; (:(){ :|:& };: 2>/dev/null &) ; read -t 0.3 -u 3",
     "attempts to mount": "mkdir m; mount -t tmpfs none m 2>/dev/null; chmod 000 m; true",
     "one that ignores signals": (
         "(setsid bash -c 'trap \"\" TERM HUP INT; while :; do :; done' &) ; sleep 0.1"
@@ -197,7 +198,7 @@ async def test_reset_wipes_whatever_a_workspace_prepares(line: str, spare: Daemo
         files = FileClient(api.files, session_id)
         await files.upload("project_files/kept", b"kept")
         call = api.execs.Exec(
-            exec_request(session_id, f"{line}; echo ready; sleep 1000", timeout=90)
+            exec_request(session_id, f"{line}; echo ready; exec sleep 1000", timeout=90)
         )
         streamed = Streamed()
         while b"ready" not in streamed.stdout and not streamed.exits:

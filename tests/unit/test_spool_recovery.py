@@ -30,6 +30,7 @@ from tests.unit.spool_rig import (
     RecordingDisk,
     ample,
     assert_is_output,
+    kill,
     read_all,
     settings_in,
     write,
@@ -104,7 +105,7 @@ class SpoolModel(RuleBasedStateMachine):
     def kill(self) -> None:
         """A new process finds what was durable, and the sender sends the rest from there on."""
         durable = {stream: self.spool.durable(stream) for stream in Stream}
-        self.spool.close()
+        kill(self.spool)
         self.budget = SpoolBudget(self.budget.limit_bytes)
         found = Spool.reopen(self.settings, KEY, self.budget)
         self.spool = found or Spool(self.settings, KEY, self.budget)

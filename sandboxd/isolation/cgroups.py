@@ -39,8 +39,6 @@ class Counters(NamedTuple):
     cpu_ns: int
     oom_kills: int
     refused_forks: int
-    processes: int
-    """At this moment, threads included."""
     most_processes: int
     """Ever; 0 where the kernel does not keep it."""
 
@@ -70,6 +68,14 @@ class CommandGroup(Protocol):
 
     def counters(self) -> Counters:
         """CgroupLost if there is nothing to read any more."""
+        ...
+
+    def cpu_ns(self) -> int:
+        """The first of them alone."""
+        ...
+
+    def processes(self) -> int:
+        """At this moment, threads included."""
         ...
 
     def reset_peak_memory(self) -> None: ...
@@ -109,14 +115,18 @@ class _Files:
     def read(self, name: str) -> bytes:
         """Empty where the kernel has no such file."""
         try:
-            descriptor = self._descriptor(name)
+            descriptor = self._descriptors.get(name)
+            if descriptor is None:
+                descriptor = self._open(name)
             return os.pread(descriptor, 4096, 0) if descriptor >= 0 else b""
         except OSError as error:
             raise CgroupLost(name) from error
 
     def write(self, name: str, text: str) -> None:
         try:
-            descriptor = self._descriptor(name)
+            descriptor = self._descriptors.get(name)
+            if descriptor is None:
+                descriptor = self._open(name)
             if descriptor >= 0:
                 os.pwrite(descriptor, text.encode(), 0)
         except OSError as error:
@@ -129,14 +139,12 @@ class _Files:
         self._descriptors.clear()
         self._paths = {}
 
-    def _descriptor(self, name: str) -> int:
-        if name not in self._descriptors:
-            if name not in self._paths:
-                raise CgroupLost(name)
-            self._descriptors[name] = _open_first(
-                self._paths[name], (os.O_RDWR, os.O_RDONLY) if name == "peak" else (os.O_RDONLY,)
-            )
-        return self._descriptors[name]
+    def _open(self, name: str) -> int:
+        if name not in self._paths:
+            raise CgroupLost(name)
+        modes = (os.O_RDWR, os.O_RDONLY) if name == "peak" else (os.O_RDONLY,)
+        descriptor = self._descriptors[name] = _open_first(self._paths[name], modes)
+        return descriptor
 
 
 def _open_first(path: Path, modes: Sequence[int]) -> int:
@@ -180,13 +188,19 @@ class _Counted:
         self._is_readable_only = is_readable_only
 
     def counters(self) -> Counters:
+        read = self._files.read
         return Counters(
-            cpu_ns=self._cpu_ns(self._files.read("cpu")),
-            oom_kills=_field(self._files.read("oom"), b"oom_kill"),
-            refused_forks=_field(self._files.read("forks"), b"max"),
-            processes=_number(self._files.read("processes")),
-            most_processes=_number(self._files.read("most")),
+            self._cpu_ns(read("cpu")),
+            _field(read("oom"), b"oom_kill"),
+            _field(read("forks"), b"max"),
+            _number(read("most")),
         )
+
+    def cpu_ns(self) -> int:
+        return self._cpu_ns(self._files.read("cpu"))
+
+    def processes(self) -> int:
+        return _number(self._files.read("processes"))
 
     def peak_memory(self) -> int:
         return 0 if self._is_readable_only else _number(self._files.read("peak"))

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from sandboxd.isolation.cgroups import CgroupLost, CommandGroup, Counters
 from sandboxd.isolation.quota import Quota
 
+FIRST_LOOK_SECONDS = 0.03
+"""After a command has begun; the next shell, which counts as well, is there by then."""
 LOOK_SECONDS = 1.0
 FULL_BYTES = 64 * 1024
 """A workspace with less than this left counts as full: a write of an ordinary size fails."""
@@ -38,9 +40,16 @@ class LiveUsage:
     workspace_files: int
 
 
+class Start(NamedTuple):
+    """What a command finds."""
+
+    counters: Counters
+    processes: int
+
+
 @dataclass(eq=False)
 class Reading:
-    """The counters when a command began."""
+    """What a command found when it began, and the most processes since."""
 
     before: Counters
     most_seen: int
@@ -60,22 +69,34 @@ class Meter:
         self._quota = quota
         self._open: set[Reading] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._at_rest: Start | None = None
+        """What the next command finds, if nothing runs before it."""
 
     def begin(self) -> Reading | None:
         """A command begins; None if there is nothing to read."""
         try:
-            if not self._open:
-                self._group.reset_peak_memory()
-            before = self._group.counters()
+            start = self._found_at_rest() or self._look_now()
         except CgroupLost:
             return None
-        reading = Reading(before, before.processes)
+        reading = Reading(start.counters, start.processes)
         self._open.add(reading)
         if self._quota is not None:
             self._quota.begin()
         if self._timer is None:
-            self._look_again()
+            self._look_in(FIRST_LOOK_SECONDS)
         return reading
+
+    def _found_at_rest(self) -> Start | None:
+        """Nothing can have changed without using the processor, and that takes one look."""
+        start, self._at_rest = self._at_rest, None
+        if start is not None and self._group.cpu_ns() == start.counters.cpu_ns:
+            return start
+        return None
+
+    def _look_now(self) -> Start:
+        if not self._open:
+            self._group.reset_peak_memory()
+        return Start(self._group.counters(), self._group.processes())
 
     def end(self, reading: Reading | None) -> Usage | None:
         """What was used since; None if that can no longer be read."""
@@ -84,9 +105,6 @@ class Meter:
         self._open.remove(reading)
         if self._quota is not None:
             self._quota.end()
-        if not self._open and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         try:
             after = self._group.counters()
             peak_memory = self._group.peak_memory()
@@ -105,14 +123,15 @@ class Meter:
     def now(self) -> LiveUsage | None:
         """What is used now; None if that can no longer be read."""
         try:
-            counters, memory = self._group.counters(), self._group.memory()
+            cpu_ns, memory = self._group.cpu_ns(), self._group.memory()
+            processes = self._group.processes()
         except CgroupLost:
             return None
         used = self._workspace.used if self._workspace is not None else (0, 0)
         return LiveUsage(
             memory_bytes=memory,
-            cpu_seconds=counters.cpu_ns / 1e9,
-            processes=counters.processes,
+            cpu_seconds=cpu_ns / 1e9,
+            processes=processes,
             workspace_bytes=used[0],
             workspace_files=used[1],
         )
@@ -137,16 +156,20 @@ class Meter:
         if self._workspace is not None:
             self._workspace.close()
 
-    def _look_again(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+    def _look_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
+        """At the commands that run; else at what the next one will find, so that it need not."""
         self._timer = None
         with suppress(CgroupLost):
-            processes = self._group.counters().processes
+            if not self._open:
+                self._at_rest = self._look_now()
+                return
+            processes = self._group.processes()
             for reading in self._open:
                 reading.most_seen = max(reading.most_seen, processes)
-            self._look_again()
+            self._look_in(LOOK_SECONDS)
 
 
 class WorkspaceGauge:

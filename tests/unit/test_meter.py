@@ -19,11 +19,11 @@ class Group:
     asks = False
 
     def __init__(self) -> None:
-        self.now = Counters(
-            cpu_ns=1_000, oom_kills=1, refused_forks=1, processes=1, most_processes=10
-        )
+        self.now = Counters(cpu_ns=1_000, oom_kills=1, refused_forks=1, most_processes=10)
+        self.alive = 1
         self.peak = 0
         self.resets = 0
+        self.looks = 0
         self.is_lost = False
 
     def admit(self) -> None: ...
@@ -36,7 +36,14 @@ class Group:
     def counters(self) -> Counters:
         if self.is_lost:
             raise CgroupLost("gone")
+        self.looks += 1
         return self.now
+
+    def cpu_ns(self) -> int:
+        return self.now.cpu_ns
+
+    def processes(self) -> int:
+        return self.alive
 
     def reset_peak_memory(self) -> None:
         self.resets += 1
@@ -57,9 +64,7 @@ async def test_use_is_the_difference_between_two_readings(group: Group) -> None:
     """What an earlier command used is not counted again."""
     meter = Meter(group, None)
     reading = meter.begin()
-    group.now = Counters(
-        cpu_ns=2_500_001_000, oom_kills=3, refused_forks=1, processes=1, most_processes=12
-    )
+    group.now = Counters(cpu_ns=2_500_001_000, oom_kills=3, refused_forks=1, most_processes=12)
     group.peak = 77
     usage = meter.end(reading)
 
@@ -73,15 +78,15 @@ async def test_without_a_new_record_the_most_seen_is_told(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel keeps only the record of the sandbox's life, so looks in between fill in."""
-    monkeypatch.setattr(metering, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 0.01)
     meter = Meter(group, None)
     reading = meter.begin()
     assert reading is not None
-    group.now = group.now._replace(processes=7)
+    group.alive = 7
     async with asyncio.timeout(5):
         while reading.most_seen != 7:
             await asyncio.sleep(0.005)
-    group.now = group.now._replace(processes=1)
+    group.alive = 1
     usage = meter.end(reading)
 
     assert usage is not None
@@ -100,6 +105,68 @@ async def test_peak_is_reset_only_when_nothing_else_runs(group: Group) -> None:
     meter.end(meter.begin())
 
     assert group.resets == 2
+    meter.close()
+
+
+async def _rest(group: Group) -> None:
+    """Return when the meter has looked at what the next command will find."""
+    looks = group.looks
+    async with asyncio.timeout(5):
+        while group.looks == looks:
+            await asyncio.sleep(0.005)
+
+
+async def test_what_a_command_finds_is_read_while_nothing_runs(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the way of a command one look at the processor time has to do."""
+    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 0.01)
+    meter = Meter(group, None)
+    meter.end(meter.begin())
+    await _rest(group)
+    looks, resets = group.looks, group.resets
+    reading = meter.begin()
+
+    assert reading is not None
+    assert (reading.before, reading.most_seen) == (group.now, 1)
+    assert (group.looks, group.resets) == (looks, resets)
+    meter.close()
+
+
+async def test_what_happened_between_two_commands_is_put_down_to_neither(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was left behind reaches a limit; the next command is not told that it did."""
+    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 0.01)
+    meter = Meter(group, None)
+    meter.end(meter.begin())
+    await _rest(group)
+    group.now = group.now._replace(cpu_ns=1_001, oom_kills=5, refused_forks=4)
+    resets = group.resets
+    usage = meter.end(meter.begin())
+
+    assert usage is not None
+    assert (usage.oom_kills, usage.refused_forks, usage.cpu_seconds) == (0, 0, 0)
+    assert group.resets == resets + 1
+    meter.close()
+
+
+async def test_what_was_found_at_rest_serves_one_command(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a command its own use is in the counters, whatever the processor time says."""
+    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 0.01)
+    meter = Meter(group, None)
+    meter.end(meter.begin())
+    await _rest(group)
+    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 60.0)
+    reading = meter.begin()
+    group.now = group.now._replace(oom_kills=9)
+    meter.end(reading)
+    usage = meter.end(meter.begin())
+
+    assert usage is not None
+    assert usage.oom_kills == 0
     meter.close()
 
 

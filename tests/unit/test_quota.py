@@ -41,6 +41,12 @@ class Group:
     def counters(self) -> Counters:
         raise NotImplementedError
 
+    def cpu_ns(self) -> int:
+        raise NotImplementedError
+
+    def processes(self) -> int:
+        raise NotImplementedError
+
     def reset_peak_memory(self) -> None: ...
 
     def peak_memory(self) -> int:

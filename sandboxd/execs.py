@@ -175,7 +175,7 @@ class Exec:
             self._captured = Capture(self._acknowledge, max_bytes=capture_bytes or 0)
         self._sink: Sink = self.output or self._captured  # type: ignore[assignment]  # one is there
         self._counts = {Stream.STDOUT: 0, Stream.STDERR: 0}
-        self._announced = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        self._announced = _NOTHING
         """What the guest had after a restart of the daemon; a caller may have seen it before."""
         self._intent: Reason | None = None
         """Why we asked for the end, if we did."""
@@ -187,7 +187,6 @@ class Exec:
         self._silence: asyncio.TimerHandle | None = None
         self._last_output = 0.0
         self._waiters: list[asyncio.Future[None]] = []
-        self._input = _Input()
         self._holders = 0
         """Callers of Exec and Run: unless it may outlive them, it ends when the last one leaves."""
         self._is_left = False
@@ -218,6 +217,10 @@ class Exec:
 
     def length(self, stream: Stream) -> int:
         return self._counts[stream]
+
+    @cached_property
+    def _input(self) -> _Input:
+        return _Input()
 
     @property
     def input_bytes(self) -> int:
@@ -576,6 +579,8 @@ class Exec:
     def _hints(
         self, reason: Reason, code: int | None, signal: int | None, usage: Usage | None
     ) -> str:
+        if code == 0 and reason is Reason.EXITED:
+            return _aside(reason, usage)
         said = (self._hint(reason, signal), _file_limit(code, signal), _aside(reason, usage))
         return " ".join(filter(None, said)) if any(said) else ""
 
@@ -596,6 +601,9 @@ class Exec:
             signal=signal,
             lost=self._lost or "it had not begun",
         )
+
+
+_NOTHING: Mapping[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
 
 
 @contextmanager

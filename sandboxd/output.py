@@ -208,16 +208,20 @@ class Capture:
     """
 
     def __init__(self, acknowledge: Callable[[Ack], None], *, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._debts = Debts(acknowledge)
-        self._streams = {stream: CapturedStream(max_bytes) for stream in STREAMS}
-        self._ends = dict.fromkeys(STREAMS, 0)
+        self._streams: dict[Stream, CapturedStream] = {}
+        self._ends: dict[Stream, int] = {}
 
     def __getitem__(self, stream: Stream) -> CapturedStream:
-        return self._streams[stream]
+        return self._streams.get(stream) or CapturedStream(0)
 
     def put(self, chunk: Chunk) -> None:
-        self._streams[chunk.stream].add(chunk.data)
-        self._ends[chunk.stream] = chunk.end
+        stream = chunk.stream
+        if stream not in self._streams:
+            self._streams[stream] = CapturedStream(self._max_bytes)
+        self._streams[stream].add(chunk.data)
+        self._ends[stream] = chunk.end
         self._debts.add(chunk)
         self._debts.settle(self._ends)
 

@@ -339,7 +339,8 @@ class Decoder:
                 position = body + size
                 yield Frame(kind, channel, buffer[body:position])
         finally:
-            self._hold(bytes(buffer[position:]), needed)
+            if position < end:
+                self._hold(bytes(buffer[position:]), needed)
 
     def _fill_up(self, buffer: memoryview) -> memoryview:
         """Give the held frame what it lacks, and return the rest."""

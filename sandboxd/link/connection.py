@@ -322,15 +322,18 @@ class GuestLink(asyncio.BufferedProtocol):
                 progressed = True
                 if frame.kind == Kind.OUTPUT:
                     self._gather(frame)
-                else:
+                    continue
+                if self._gathered is not None:
                     self._pass_on()
-                    self._handle(frame)
-            self._pass_on()
+                self._handle(frame)
+            if self._gathered is not None:
+                self._pass_on()
         except ProtocolError as error:
             self._pass_on()
             self.close(f"the guest broke the protocol: {error}")
             return
-        self._watch_for_half_frames(progressed)
+        if self._frame_timer is not None or self._decoder.is_mid_frame:
+            self._watch_for_half_frames(progressed)
 
     def _watch_for_half_frames(self, progressed: bool) -> None:
         """The time is for one frame: a steady flow may well end in the middle of one each time."""

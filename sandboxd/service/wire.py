@@ -180,38 +180,47 @@ def exec_spec(
     is_run: bool = False,
     is_detached: bool = False,
 ) -> ExecSpec:
-    if not request.session_id:
+    # Most requests name a session and a command: what they leave out should cost nothing.
+    given = {field.name: value for field, value in request.ListFields()}
+    if "session_id" not in given:
         raise InvalidRequest("session_id", "it is required; OpenSession gives one")
-    kind = request.WhichOneof("command")
-    if kind is None:
+    shell, argv = given.get("shell"), given.get("argv")
+    if shell is None and argv is None:
         raise InvalidRequest("command", "give `shell` or `argv`")
-    longest = config.max_exec_seconds
-    timeout = seconds(request, "timeout", low=0.001, high=longest)
-    if request.on_disconnect not in _ON_DISCONNECT:
+    on_disconnect = given.get("on_disconnect", exec_service_pb2.ON_DISCONNECT_UNSPECIFIED)
+    if on_disconnect not in _ON_DISCONNECT:
         raise InvalidRequest("on_disconnect", "it is no known policy")
     limit = config.max_run_output_bytes
-    if request.max_output_bytes > limit:
+    if given.get("max_output_bytes", 0) > limit:
         raise InvalidRequest("max_output_bytes", f"it may be at most {limit}")
-    has_terminal = request.HasField("terminal")
-    if is_run and (has_terminal or request.stdin):
+    terminal = given.get("terminal")
+    has_stdin = "stdin" in given
+    if is_run and (terminal is not None or has_stdin):
         raise InvalidRequest("terminal", "Run takes no input; use StartExec or Exec")
-    keeps_running = request.on_disconnect == exec_service_pb2.ON_DISCONNECT_KEEP_RUNNING
+    longest = config.max_exec_seconds
+    timeout = silence = None
+    if "timeout" in given:
+        timeout = seconds(request, "timeout", low=0.001, high=longest)
+    if "no_output_timeout" in given:
+        silence = seconds(request, "no_output_timeout", low=0.001, high=longest)
+    exec_id = given.get("exec_id", "")
+    keeps_running = on_disconnect == exec_service_pb2.ON_DISCONNECT_KEEP_RUNNING
     return ExecSpec(
-        exec_id=request.exec_id or new_exec_id(),
-        shell=request.shell if kind == "shell" else None,
-        argv=list(request.argv.args) if kind == "argv" else (),
-        cwd=request.cwd,
-        env=dict(request.env) if request.env else {},
+        exec_id=exec_id or new_exec_id(),
+        shell=shell,
+        argv=() if argv is None else list(argv.args),
+        cwd=given.get("cwd", ""),
+        env=dict(request.env) if "env" in given else {},
         timeout_seconds=timeout or config.default_exec_seconds,
-        no_output_seconds=seconds(request, "no_output_timeout", low=0.001, high=longest),
-        has_stdin=request.stdin and not has_terminal,
-        terminal=terminal_size(request.terminal) if has_terminal else None,
-        shell_name=request.shell_name,
+        no_output_seconds=silence,
+        has_stdin=has_stdin and terminal is None,
+        terminal=None if terminal is None else terminal_size(terminal),
+        shell_name=given.get("shell_name", ""),
         survives_disconnect=is_detached or keeps_running,
         # Without an id of the caller's choice nobody can ask about a Run again.
-        is_kept=bool(request.exec_id) or not is_run or keeps_running,
-        is_chosen=bool(request.exec_id),
-        capture_bytes=(request.max_output_bytes or limit) if is_run else None,
+        is_kept=bool(exec_id) or not is_run or keeps_running,
+        is_chosen=bool(exec_id),
+        capture_bytes=given.get("max_output_bytes", limit) if is_run else None,
     )
 
 
@@ -378,15 +387,18 @@ def outcome(value: Outcome) -> session_service_pb2.OpenOutcome.ValueType:
 def _fill_exit(message: exec_pb2.ExitStatus, status: ExitStatus) -> None:
     message.reason = _REASONS[status.reason]
     message.duration.seconds, message.duration.nanos = _split(status.duration_seconds)
-    message.stdout_bytes = status.stdout_bytes
-    message.stderr_bytes = status.stderr_bytes
-    message.hint = status.hint
+    if status.stdout_bytes or status.stderr_bytes:
+        message.stdout_bytes = status.stdout_bytes
+        message.stderr_bytes = status.stderr_bytes
+    if status.hint:
+        message.hint = status.hint
     if status.code is not None:
         message.code = status.code
     if status.signal is not None:
         message.signal = status.signal
-    message.stdout_dropped_bytes = status.stdout_dropped
-    message.stderr_dropped_bytes = status.stderr_dropped
+    if status.stdout_dropped or status.stderr_dropped:
+        message.stdout_dropped_bytes = status.stdout_dropped
+        message.stderr_dropped_bytes = status.stderr_dropped
     if status.usage is not None:
         _fill_usage(message.usage, status.usage)
 
@@ -395,8 +407,9 @@ def _fill_usage(message: exec_pb2.ExecUsage, usage: Usage) -> None:
     message.peak_memory_bytes = usage.peak_memory_bytes
     message.cpu_time.seconds, message.cpu_time.nanos = _split(usage.cpu_seconds)
     message.peak_processes = usage.peak_processes
-    message.oom_kills = usage.oom_kills
-    message.refused_forks = usage.refused_forks
+    if usage.oom_kills or usage.refused_forks:
+        message.oom_kills = usage.oom_kills
+        message.refused_forks = usage.refused_forks
 
 
 def exec_response(batch: Batch, exec_id: str) -> exec_service_pb2.ExecResponse:
@@ -446,7 +459,9 @@ def run_response(
         (Stream.STDOUT, response.stdout),
         (Stream.STDERR, response.stderr),
     ):
-        if execution.is_kept:
+        if not execution.length(stream):
+            message.SetInParent()
+        elif execution.is_kept:
             _fill_captured(message, execution.excerpt(stream, max_bytes))
         else:
             _fill_captured(message, execution.captured[stream])
@@ -586,5 +601,6 @@ def preview(
 
 def _fill_captured(message: exec_pb2.CapturedOutput, stream: CapturedStream) -> None:
     message.data = stream.data
-    message.omitted_bytes = stream.omitted_bytes
-    message.omitted_at = stream.omitted_at
+    if omitted_bytes := stream.omitted_bytes:
+        message.omitted_bytes = omitted_bytes
+        message.omitted_at = stream.omitted_at

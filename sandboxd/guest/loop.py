@@ -35,6 +35,9 @@ RETRY_SECONDS = 0.1
 """Before a shell that could not be prepared is tried again."""
 IDLE_SECONDS = 0.001
 """Quiet time before the next shell is prepared, so that it does not delay an answer."""
+HURRY_SECONDS = 0.005
+"""A command that comes so soon after the end of the last one is probably followed by the next as
+soon: its shell is prepared at once, for after any quiet time that would come too late."""
 PLACE_SECONDS = 5.0
 """A daemon that takes longer to move a shell does not serve any more."""
 REDIAL_SECONDS = 0.05
@@ -82,6 +85,10 @@ class Guest:
         self._settle_looks = 0
         """Left for a new shell."""
         self._prepare_after = 0.0
+        self._ended_at = 0.0
+        """When the last command ended."""
+        self._is_hurried = False
+        """Whether commands come one right after the other."""
         self._leftovers: frozenset[tuple[int, int]] = frozenset()
         """What was there when the last command had ended."""
         self._leftovers_known = True
@@ -196,7 +203,7 @@ class Guest:
         elif self._interaction.next_look_at != float("inf"):
             due.append(self._interaction.next_look_at)
         elif self._shells.waiting_pid is None and not self._waiting_starts:
-            due.append(max(now + IDLE_SECONDS, self._prepare_after, self._grown_up_at))
+            due.append(max(now + self._idle_seconds, self._prepare_after, self._grown_up_at))
         elif self._settle_looks:
             due.append(now + SETTLE_SECONDS)
         elif self._workers.is_one_wanted:
@@ -205,12 +212,17 @@ class Guest:
         if self._waiting_starts:
             due.append(self._waiting_starts.next_try_at)
         if not self._leftovers_known:
-            due.append(now + IDLE_SECONDS)
+            due.append(now + self._idle_seconds)
         if self._young:
             due.append(self._young[0].started_at + LINGER_SECONDS)
         due.append(self._redial_at)
         soonest = min(due)
         return -1 if soonest == float("inf") else max(0.0, soonest - now)
+
+    @property
+    def _idle_seconds(self) -> float:
+        """Quiet time before what can wait is done."""
+        return 0.0 if self._is_hurried else IDLE_SECONDS
 
     @property
     def _grown_up_at(self) -> float:
@@ -403,6 +415,7 @@ class Guest:
             return
         if not self._leftovers_known:
             self._note_leftovers()
+        self._is_hurried = time.monotonic() - self._ended_at < HURRY_SECONDS
         command = command_of(request, self._start_dir)
         self._spawner.patience = PATIENCE_SECONDS if waited is None else 0.0
         beginning = Beginning(processes.ticks_now(), self._leftovers)
@@ -670,5 +683,6 @@ class Guest:
         if execution in self._young:
             self._young.remove(execution)
         self._leftovers_known = False
+        self._ended_at = time.monotonic()
         self._ended.add(execution)
         self._tell_end(execution)

@@ -36,6 +36,9 @@ BLANKS = 16 * 1024
 """Longest command that a waiting shell takes; a longer one gets a shell of its own."""
 GATE_BYTES = 60 * 1024
 """Set-up lines that surely fit into the empty pipe."""
+START_UP_SECONDS = 0.005
+"""How long a new shell is waited for; one or two thousandths of a second do as a rule."""
+LOOK_SECONDS = 0.0001
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _TITLE = b"bash -c "
 _TERM = "xterm-256color"
@@ -192,6 +195,7 @@ class Waiting:
             if descriptor >= 0:
                 os.set_blocking(descriptor, False)
         self._gate_inode = os.fstat(self._gate).st_ino
+        self._ready_by = time.monotonic() + START_UP_SECONDS
 
     def open_for_any_command(self) -> None:
         """Make a shell that was started with blanks ready to be given a command.
@@ -254,6 +258,15 @@ class Waiting:
                 os.pwrite(self._memory, b" ", self._arguments_end - 1)
                 self._is_ready = True
         return self._is_ready
+
+    def wait_until_ready(self) -> bool:
+        """While it is being started: it will be there sooner than another one would be. False if it
+        is gone, or takes too long."""
+        while not self.make_ready():
+            if time.monotonic() > self._ready_by:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
 
     def _has_opened_the_gate(self) -> bool:
         """Bash opens it again, as descriptor 3, once it is done with its arguments."""
@@ -438,7 +451,7 @@ class Shells:
         """Run it in the waiting shell, unless it can only be had from a new one."""
         if command.has_stdin or command.terminal is not None:
             return None  # the waiting one has its streams already
-        if self._waiting is None or not self._waiting.make_ready():
+        if self._waiting is None or not self._waiting.wait_until_ready():
             return None
         if any(_needs_new_shell(name) for name in command.env):
             return None

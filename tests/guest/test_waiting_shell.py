@@ -1,0 +1,36 @@
+"""The shell that waits for its command: it is there for the first one and for those that follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .guest_rig import Rig, guest
+
+TITLE = "tr '\\0' '|' </proc/$$/cmdline"
+IN_A_ROW = 40
+
+
+def waited(rig: Rig) -> bool:
+    """Run a command in whatever shell it gets; whether that one was there before it.
+
+    Such a shell shows the command as a title, all others as arguments of their own.
+    """
+    shown = rig.run(TITLE).stdout
+    assert shown.startswith((b"bash -c tr ", b"bash|-c|tr ")), shown
+    return shown.startswith(b"bash -c ")
+
+
+def test_the_first_command_finds_a_shell(tmp_path: Path) -> None:
+    """It is started before there is anything to run, and made ready meanwhile."""
+    with guest(tmp_path) as rig:
+        assert waited(rig)
+
+
+def test_commands_in_a_row_find_a_shell(tmp_path: Path) -> None:
+    """Each is sent as soon as the last one has ended. Their shells are started ahead all the same,
+    and one that is not ready yet is waited for: on a busy machine not every one is there in time.
+    """
+    with guest(tmp_path) as rig:
+        found = [waited(rig) for _ in range(IN_A_ROW)]
+
+    assert found.count(True) >= IN_A_ROW // 4

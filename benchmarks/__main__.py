@@ -132,6 +132,8 @@ async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
     )
     report.add(*groups)
     report.ratios.update(_latency_ratios(groups[0].rows))
+    in_a_row = _latency_ratios(groups[1].rows)
+    report.ratios.update({f"{name}_in_a_row": ratio for name, ratio in in_a_row.items()})
     report.say("many commands at once")
     report.add(await rate(warm, commands=scale.rate_commands, rounds=scale.rate_rounds))
     report.say("much output")
@@ -199,11 +201,18 @@ def _last_lines(ratios: dict[str, float]) -> str:
         f"one-by-one/tar ratio {ratios['one_by_one_of_tar']:.0f}\n"
         f"warm OpenSession p50 {ratios['warm_open_p50_ms']:.2f} ms, "
         f"stream/bare ratio {ratios['stream_of_bare']:.2f}\n"
-        f"run/host ratio {ratios['run_of_host']:.2f}, "
-        f"exec/host ratio {ratios['exec_of_host']:.2f}, "
-        f"docker-exec/run ratio {ratios['docker_exec_of_run']:.2f}\n"
         f"SDK: worst ratio to its goals {ratios['sdk_local_worst_of_goal']:.2f} local, "
-        f"{ratios['sdk_remote_worst_of_goal']:.2f} remote"
+        f"{ratios['sdk_remote_worst_of_goal']:.2f} remote\n"
+        f"{_command_line(ratios, '')} with a pause before each\n"
+        f"{_command_line(ratios, '_in_a_row')} in a row"
+    )
+
+
+def _command_line(ratios: Mapping[str, float], kind: str) -> str:
+    return (
+        f"run/host ratio {ratios['run_of_host' + kind]:.2f}, "
+        f"exec/host ratio {ratios['exec_of_host' + kind]:.2f}, "
+        f"docker-exec/run ratio {ratios['docker_exec_of_run' + kind]:.2f}"
     )
 
 

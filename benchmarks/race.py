@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 PAUSE_SECONDS = 0.006
-"""Between two calls: nothing is measured on a pipeline that is still hot from the call before."""
+"""Between two turns: nothing is measured on a pipeline that is still hot from the one before."""
 WARM_UP_ROUNDS = 3
 MIN_ROUNDS = 10
 
@@ -22,6 +22,8 @@ class Contestant:
     """Does it once and returns the seconds that count."""
     every: int = 1
     """Takes part in every nth round only; slow ones need not be in all."""
+    in_a_row: int = 1
+    """How often in its turn, without a pause."""
     aftermath_seconds: float = 0.0
     """How long it keeps the machine busy after its answer; the next one must not pay for that."""
 
@@ -44,9 +46,9 @@ async def race(
         shuffler.shuffle(order)
         for contestant in order:
             if number % contestant.every == 0:
-                taken = await contestant.call()
+                taken = [await contestant.call() for _ in range(contestant.in_a_row)]
                 if number >= 0:
-                    samples[contestant.name].append(taken)
+                    samples[contestant.name] += taken
                 await asyncio.sleep(PAUSE_SECONDS + contestant.aftermath_seconds)
     return samples
 

@@ -46,7 +46,9 @@ def per_sandbox(daemon: Daemon, engine: Engine) -> Group:
 def _parts(guest: int) -> dict[str, int]:
     """Kilobytes, by part of a sandbox."""
     process = Path(f"/proc/{guest}")
-    children = (process / "task" / str(guest) / "children").read_text().split()
+    # Of each thread: shells are children of the one that starts them.
+    lists = (process / "task").glob("*/children")
+    children = [child for children in lists for child in children.read_text().split()]
     shim = _kilobytes(process / "status", "PPid:")
     return {
         "guest": _pss(guest),

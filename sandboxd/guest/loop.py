@@ -221,8 +221,8 @@ class Guest:
 
     @property
     def _idle_seconds(self) -> float:
-        """Quiet time before what can wait is done."""
-        return 0.0 if self._is_hurried else IDLE_SECONDS
+        """Quiet time before what can wait is done; what cannot leave yet keeps us from it."""
+        return 0.0 if self._is_hurried and not self._link.outgoing else IDLE_SECONDS
 
     @property
     def _grown_up_at(self) -> float:

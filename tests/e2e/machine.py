@@ -18,6 +18,7 @@ IMAGE = "sandboxd/test-busybox:latest"
 BOOT_SECONDS = 60.0
 COMMAND_SECONDS = 90.0
 GUEST_RUNTIME = "/opt/guest-runtime"
+ROOT = Path(__file__).parents[2]
 _BOOT = Path(__file__).with_name("boot_machine")
 
 
@@ -41,6 +42,8 @@ class Machine:
             kept / "docker": "/var/lib/docker",
             kept / "state": "/var/lib/sandboxd",
             self.programs: "/opt/sandboxd",
+            # Of which a machine that boots would else find nothing, where it is below /tmp.
+            ROOT: str(ROOT),
         }
         with self.console.open("ab") as console:
             self._process = await asyncio.create_subprocess_exec(

@@ -108,22 +108,23 @@ async def test_peak_is_reset_only_when_nothing_else_runs(group: Group) -> None:
     meter.close()
 
 
-async def _rest(group: Group) -> None:
-    """Return when the meter has looked at what the next command will find."""
+async def _rested(group: Group, monkeypatch: pytest.MonkeyPatch) -> Meter:
+    """A meter that has seen a command and then what the next one will find."""
+    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 0.01)
+    meter = Meter(group, None)
+    meter.end(meter.begin())
     looks = group.looks
     async with asyncio.timeout(5):
         while group.looks == looks:
             await asyncio.sleep(0.005)
+    return meter
 
 
 async def test_what_a_command_finds_is_read_while_nothing_runs(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the way of a command one look at the processor time has to do."""
-    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 0.01)
-    meter = Meter(group, None)
-    meter.end(meter.begin())
-    await _rest(group)
+    meter = await _rested(group, monkeypatch)
     looks, resets = group.looks, group.resets
     reading = meter.begin()
 
@@ -137,10 +138,7 @@ async def test_what_happened_between_two_commands_is_put_down_to_neither(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that was left behind reaches a limit; the next command is not told that it did."""
-    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 0.01)
-    meter = Meter(group, None)
-    meter.end(meter.begin())
-    await _rest(group)
+    meter = await _rested(group, monkeypatch)
     group.now = group.now._replace(cpu_ns=1_001, oom_kills=5, refused_forks=4)
     resets = group.resets
     usage = meter.end(meter.begin())
@@ -155,10 +153,7 @@ async def test_what_was_found_at_rest_serves_one_command(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a command its own use is in the counters, whatever the processor time says."""
-    monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 0.01)
-    meter = Meter(group, None)
-    meter.end(meter.begin())
-    await _rest(group)
+    meter = await _rested(group, monkeypatch)
     monkeypatch.setattr(metering, "FIRST_LOOK_SECONDS", 60.0)
     reading = meter.begin()
     group.now = group.now._replace(oom_kills=9)

@@ -64,7 +64,7 @@ FULL = Scale(
 )
 QUICK = Scale(
     latency_rounds=50,
-    latency_seconds=6.0,
+    latency_seconds=4.0,
     stream_bytes=64 << 20,
     stream_rounds=3,
     rate_commands=200,
@@ -203,12 +203,12 @@ def _last_lines(ratios: dict[str, float]) -> str:
         f"stream/bare ratio {ratios['stream_of_bare']:.2f}\n"
         f"SDK: worst ratio to its goals {ratios['sdk_local_worst_of_goal']:.2f} local, "
         f"{ratios['sdk_remote_worst_of_goal']:.2f} remote\n"
-        f"{_command_line(ratios, '')} with a pause before each\n"
-        f"{_command_line(ratios, '_in_a_row')} in a row"
+        f"in a row: {_of_commands(ratios, '_in_a_row')}\n"
+        f"{_of_commands(ratios)}"
     )
 
 
-def _command_line(ratios: Mapping[str, float], kind: str) -> str:
+def _of_commands(ratios: Mapping[str, float], kind: str = "") -> str:
     return (
         f"run/host ratio {ratios['run_of_host' + kind]:.2f}, "
         f"exec/host ratio {ratios['exec_of_host' + kind]:.2f}, "

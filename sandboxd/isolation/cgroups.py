@@ -115,18 +115,14 @@ class _Files:
     def read(self, name: str) -> bytes:
         """Empty where the kernel has no such file."""
         try:
-            descriptor = self._descriptors.get(name)
-            if descriptor is None:
-                descriptor = self._open(name)
+            descriptor = self._descriptor(name)
             return os.pread(descriptor, 4096, 0) if descriptor >= 0 else b""
         except OSError as error:
             raise CgroupLost(name) from error
 
     def write(self, name: str, text: str) -> None:
         try:
-            descriptor = self._descriptors.get(name)
-            if descriptor is None:
-                descriptor = self._open(name)
+            descriptor = self._descriptor(name)
             if descriptor >= 0:
                 os.pwrite(descriptor, text.encode(), 0)
         except OSError as error:
@@ -139,11 +135,13 @@ class _Files:
         self._descriptors.clear()
         self._paths = {}
 
-    def _open(self, name: str) -> int:
-        if name not in self._paths:
-            raise CgroupLost(name)
-        modes = (os.O_RDWR, os.O_RDONLY) if name == "peak" else (os.O_RDONLY,)
-        descriptor = self._descriptors[name] = _open_first(self._paths[name], modes)
+    def _descriptor(self, name: str) -> int:
+        descriptor = self._descriptors.get(name)
+        if descriptor is None:
+            if name not in self._paths:
+                raise CgroupLost(name)
+            modes = (os.O_RDWR, os.O_RDONLY) if name == "peak" else (os.O_RDONLY,)
+            descriptor = self._descriptors[name] = _open_first(self._paths[name], modes)
         return descriptor
 
 

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 from sandboxd.guest import frames
+from sandboxd.guest.execution import STRAGGLER_SECONDS
 from sandboxd.guest.frames import Cause, Ending, Kind
 
 from .guest_rig import Rig, guest, wait_until
@@ -173,18 +174,48 @@ def test_the_end_of_input_in_line_mode(tmp_path: Path) -> None:
             assert rig.finish(number).stdout == expected
 
 
+def open_window(rig: Rig, number: int) -> None:
+    """Acknowledge all that came, and from now on what comes."""
+    rig.link.acks = True
+    used = frames.WINDOW - rig.channels[number].window
+    rig.link.acknowledge(number, frames.Stream.STDOUT, used)
+
+
 def test_much_output_of_a_terminal(tmp_path: Path) -> None:
-    """Output that outruns its reader arrives whole, though the command has ended long before."""
+    """Output that outruns its reader arrives whole."""
     with guest(tmp_path) as rig:
         rig.acknowledge_nothing()
-        number = rig.start("seq 1 100000; touch done", terminal=SIZE)
+        # More than a window by its bytes alone: how many frames they take is a matter of timing.
+        number = rig.start("seq 1 200000", terminal=SIZE)
         channel = rig.channels[number]
         rig.link.until(lambda: channel.window <= 0)
-        rig.link.acks = True
-        rig.link.acknowledge(number, frames.Stream.STDOUT, frames.WINDOW - channel.window)
+        open_window(rig, number)
         done = rig.finish(number)
 
-        assert done.stdout == b"".join(b"%d\r\n" % i for i in range(1, 100001))
+        assert done.stdout == b"".join(b"%d\r\n" % i for i in range(1, 200001))
+
+
+def test_a_terminal_is_read_after_its_command(tmp_path: Path) -> None:
+    """What stood in the terminal arrives whole, though the command has ended long before."""
+    line = "stty -echo; echo on; while read -r l && [ $l ]; do echo $l; done; seq 100; echo $$ >pid"
+    with guest(tmp_path) as rig:
+        rig.acknowledge_nothing()
+        number = rig.start(line, terminal=SIZE)
+        channel, typist = rig.channels[number], Typist(rig, number)
+        typist.see(b"on\r\n")
+        while channel.window > 0:
+            typist.type(b"x\n")
+            typist.see(b"x\r\n")
+        before = channel.stdout
+        typist.type(b"\n")
+        # Until the guest has reaped it, and for longer than output may stay open after that.
+        gone = "until pid=$(cat pid) && ! kill -0 $pid; do sleep 0.01; done"
+        rig.run(f"{gone}; sleep {3 * STRAGGLER_SECONDS}")
+        assert channel.stdout == before
+        open_window(rig, number)
+        done = rig.finish(number)
+
+        assert done.stdout == before + b"".join(b"%d\r\n" % i for i in range(1, 101))
 
 
 def test_a_background_process_does_not_hold_a_terminal(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from sandboxd.policy.syntax import (
     NotUnderstood,
     Script,
     Step,
-    heredoc_is_quoted,
     heredoc_span,
     parse,
 )
@@ -414,7 +413,9 @@ class _Walk:
             elif step.node.type in _EVALUATES:
                 self._signs.evaluates = True
                 if step.node.type == "((" and step.parent:
-                    self._inspection.arithmetic(_NAME.findall(_text(step.parent.node)))
+                    self._inspection.arithmetic(
+                        _NAME.findall(self._script.text_of(step.parent.node))
+                    )
 
     # --- handlers, by the type of the node ---
 
@@ -426,9 +427,9 @@ class _Walk:
             redirects += outer
             behind = _words_of(outer)
             parts += behind
-            if behind and b"&>" in (step.parent.node.text or b""):
+            if behind and b"&>" in self._script.bytes_of(step.parent.node):
                 # For other shells than bash `ls &> x rm y` is two commands.
-                self._inspection.unclear(_text(step.parent.node))
+                self._inspection.unclear(self._script.text_of(step.parent.node))
         words = self._folded(parts)
         self._notice(words)
         call = _Call(
@@ -443,7 +444,7 @@ class _Walk:
         words: list[Word] = []
         end = -1
         for part in parts:
-            word = fold(part, self._script.stash)
+            word = fold(part, self._script)
             if part.start_byte == end:
                 # One word for bash, though two for the grammar.
                 joined = words.pop().text + word.text
@@ -473,7 +474,7 @@ class _Walk:
             return None
         redirect = inputs[0]
         if redirect.type == "herestring_redirect":
-            word = fold(redirect.children[-1], self._script.stash)
+            word = fold(redirect.children[-1], self._script)
             return word.text if word.is_literal else None
         if redirect.type == "heredoc_redirect":
             return self._heredoc_text(redirect)
@@ -484,7 +485,7 @@ class _Walk:
         start = parts["heredoc_start"]
         first, last = heredoc_span(self._script.source, start, parts["heredoc_end"])
         text = self._script.source[first:last].decode(errors="replace")
-        if not heredoc_is_quoted(start):
+        if not self._script.heredoc_is_quoted(start):
             if "$" in text or "`" in text:
                 return None
             text = heredoc_text(text)
@@ -503,32 +504,32 @@ class _Walk:
             and (after is None or after.type in (";", "\n", "comment") or after.is_named)
         )
         if name is not None and is_unconditional:
-            self._functions.add(_text(name))
+            self._functions.add(self._script.text_of(name))
 
     def _assignment(self, step: Step) -> None:
         name = step.node.child_by_field_name("name")
         if name is not None and name.type == "subscript":
             name = name.child_by_field_name("name")
         if name is not None:
-            self._inspection.variable(_text(name))
+            self._inspection.variable(self._script.text_of(name))
         value = step.node.child_by_field_name("value")
         if value is not None:
             self._value(value)
 
     def _value(self, node: Node) -> None:
-        word = fold(node, self._script.stash)
+        word = fold(node, self._script)
         self._signs.brackets |= "[" in word.text
         self._signs.option_values |= word.is_literal and word.text.startswith("-")
 
     def _loop(self, step: Step) -> None:
         variable = step.node.child_by_field_name("variable")
         if variable is not None:
-            self._inspection.variable(_text(variable))
+            self._inspection.variable(self._script.text_of(variable))
         for value in step.node.children_by_field_name("value"):
             self._value(value)
 
     def _declaration(self, step: Step) -> None:
-        words = [fold(one, self._script.stash) for one in step.node.children[1:]]
+        words = [fold(one, self._script) for one in step.node.children[1:]]
         for child, word in zip(step.node.children[1:], words, strict=True):
             if child.type == "variable_assignment":
                 continue
@@ -551,9 +552,9 @@ class _Walk:
         operator = next((one.type for one in step.node.children if not one.is_named), "")
         targets = step.node.children_by_field_name("destination")
         if targets:
-            self._inspection.redirect(operator, fold(targets[0], self._script.stash))
+            self._inspection.redirect(operator, fold(targets[0], self._script))
         if _behind(step.node) and not self._belongs_to_a_command(step):
-            self._inspection.unclear(_text(step.node))
+            self._inspection.unclear(self._script.text_of(step.node))
 
     def _belongs_to_a_command(self, step: Step) -> bool:
         above = step.parent
@@ -570,17 +571,17 @@ class _Walk:
         kinds = [one.type for one in children]
         name = next((one for one in children if one.type == "variable_name"), None)
         if "@" in kinds and "P" in kinds:
-            self._inspection.unclear(_text(step.node))
+            self._inspection.unclear(self._script.text_of(step.node))
         elif "!" in kinds[:2] and name is not None and not {"*", "@"} & set(kinds):
             self._signs.evaluates = True
         if name is not None and {":=", "="} & set(kinds):
-            self._inspection.variable(_text(name))
+            self._inspection.variable(self._script.text_of(name))
 
     def _test(self, step: Step) -> None:
         self._signs.evaluates = True
 
     def _string(self, step: Step) -> None:
-        word = fold(step.node, self._script.stash)
+        word = fold(step.node, self._script)
         if word.is_literal:
             self._signs.brackets |= "[" in word.text
             if _HIDDEN.search(word.text):
@@ -591,10 +592,6 @@ class _Walk:
         if index is None or index.type not in ("number", "word"):
             self._signs.subscripts = True
         self._signs.evaluates = True
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode(errors="replace")
 
 
 def _hides_a_subscript(text: str) -> bool:

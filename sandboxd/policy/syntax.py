@@ -30,6 +30,7 @@ _SUBSTITUTION = re.compile(rb"`|\$[({\[]|[<>]\(")
 _TEXT_SUBSTITUTION = re.compile(rb"`|\$[({\[]")
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _CONTINUATION = re.compile(rb"\\\n")
+_EMPTY_CONTINUED = re.compile(rb"(?<!\\)\n[ \t]*\\\n")
 _ODD_CHARACTER = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f\x85\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]"
 )
@@ -46,6 +47,9 @@ _TIGHT = frozenset(
     {"concatenation", "expansion", "simple_expansion", "translated_string", "variable_assignment"}
 )
 _TEXT_LEAVES = frozenset({"string_content", "heredoc_body", "heredoc_content"})
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
+_STAND_INS = {2: "¿", 3: "¿x", 4: "¿¿"}
+"""By the bytes that a character takes, so that every place in the text stays where it is."""
 
 
 class NotUnderstood(Exception):
@@ -72,6 +76,16 @@ class Script(NamedTuple):
     source: bytes
     stash: Mapping[str, str]
 
+    def bytes_of(self, node: Node) -> bytes:
+        """Not `node.text`: the parser got stand-ins for some of it."""
+        return self.source[node.start_byte : node.end_byte]
+
+    def text_of(self, node: Node) -> str:
+        return self.bytes_of(node).decode(errors="replace")
+
+    def heredoc_is_quoted(self, start: Node) -> bool:
+        return self.bytes_of(start)[:1] in (b"'", b'"')
+
     def steps(self) -> Iterator[Step]:
         """Every node, in the order of the text."""
         waiting = [Step(self.root, None)]
@@ -94,7 +108,7 @@ def parse(command: str) -> Script:
     ):
         raise _too_long()
     # A parser of its own each time: one cannot be shared between threads.
-    root = Parser(_LANGUAGE).parse(source).root_node
+    root = Parser(_LANGUAGE).parse(parsable(source)).root_node
     if root.has_error:
         raise NotUnderstood(
             Rule.UNPARSABLE,
@@ -106,8 +120,18 @@ def parse(command: str) -> Script:
     return script
 
 
-def heredoc_is_quoted(start: Node) -> bool:
-    return (start.text or b"")[:1] in (b"'", b'"')
+def parsable(source: bytes) -> bytes:
+    """The text with a stand-in for every character beyond ASCII.
+
+    The grammar asks the C library what kind of character it sees, with functions that are defined
+    up to 255 only: `{` and a character of a high plane crashes the process. To bash they are all
+    alike, a part of a word that is of no meaning to the shell, and so is the stand-in.
+    """
+    if source.isascii():
+        return source
+    return _NOT_ASCII.sub(
+        lambda match: _STAND_INS[len(match[0].encode())], source.decode()
+    ).encode()
 
 
 def heredoc_span(source: bytes, start: Node, end: Node) -> tuple[int, int]:
@@ -149,7 +173,7 @@ class _Verification:
         if node.start_byte > self._end:
             self._gap(node.start_byte, node.type)
         self._end = max(self._end, node.end_byte)
-        text = node.text or b""
+        text = self._script.bytes_of(node)
         if text[-1:] == b"$" and self._source[node.end_byte : node.end_byte + 2] == b"\\\n":
             raise _unclear("what is substituted in it")
         before = self._source[node.start_byte - 1 : node.start_byte]
@@ -206,26 +230,35 @@ class _Verification:
     def _assigned(self, node: Node) -> None:
         """To bash, `0A=1/bin/x` is the name of a program."""
         name = node.child_by_field_name("name")
-        if name is None or not _VARIABLE.match(name.text or b""):
+        if name is None or not _VARIABLE.match(self._script.bytes_of(name)):
             raise _unclear("whether it assigns a variable or runs a program")
 
     def _gap(self, end: int, before: str = "") -> None:
         gap = self._source[self._end : end]
-        if gap[:1] == b"\\" and gap[-1:] == b"\n":
+        if gap[:1] == b"\\" and gap[-1:] == b"\n" and self._end:
             raise NotUnderstood(
                 Rule.UNPARSABLE,
                 "A line is continued in the middle of a word.",
                 "Put a space before the backslash at the end of a line, or use one line.",
             )
+        before_gap = self._source[self._end - 1 : self._end] or b"\n"
+        if _EMPTY_CONTINUED.search(before_gap + gap) and not self._is_in_text(self._end, end):
+            # What follows stands at the beginning of a line; the grammar does not always see that.
+            raise NotUnderstood(
+                Rule.UNPARSABLE, "An empty line is continued.", "Leave its backslash out."
+            )
         rest = _CONTINUATION.sub(b"", gap).strip(b" \t\n")
         if not rest or (rest == b"-" and before in ("<<", "<<-") and gap[:1] in b" \t"):
             return  # the grammar loses a `-` that is the last word before a here-document
         start = end - len(gap.lstrip(b" \t\n"))
-        if not any(first <= start and end <= last for first, last in self._texts):
+        if not self._is_in_text(start, end):
             self._odd(rest)
             raise _unclear(f"what `{rest.decode(errors='replace')}` means")
         if _TEXT_SUBSTITUTION.search(_without_escapes(gap)):
             raise _unclear("what is substituted in it")
+
+    def _is_in_text(self, start: int, end: int) -> bool:
+        return any(first <= start and end <= last for first, last in self._texts)
 
     def _odd(self, text: bytes) -> None:
         if text.isalnum():
@@ -239,7 +272,7 @@ class _Verification:
             )
 
     def _backquotes(self, node: Node) -> None:
-        text = node.text or b""
+        text = self._script.bytes_of(node)
         if text[:1] == b"`" and b"\\" in text:
             raise NotUnderstood(
                 Rule.UNPARSABLE,
@@ -250,7 +283,7 @@ class _Verification:
     def _heredoc(self, node: Node) -> None:
         parts = {child.type: child for child in node.children}
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
-        match = _HEREDOC_START.fullmatch(_decoded(start)) if start else None
+        match = _HEREDOC_START.fullmatch(self._script.text_of(start)) if start else None
         if start is None or end is None or match is None:
             raise _unclear("where its here-document ends", "Use a plain word such as 'EOF'.")
         delimiter = (match[1] or match[2] or match[3]).encode()
@@ -274,10 +307,6 @@ class _Verification:
 def _without_escapes(text: bytes) -> bytes:
     """Lines joined as bash joins them, and what is escaped made harmless."""
     return _ESCAPE.sub(lambda match: b"" if match[1] == b"\n" else b"_", text)
-
-
-def _decoded(node: Node | None) -> str:
-    return (node.text or b"").decode(errors="replace") if node else ""
 
 
 def _too_long() -> NotUnderstood:

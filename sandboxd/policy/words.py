@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+    from sandboxd.policy.syntax import Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,42 +55,44 @@ _IN_BRACES = re.compile(r",|\.\.")
 _UNQUOTED = frozenset({"word", "number", "variable_name", "test_operator", "extglob_pattern"})
 
 
-def fold(node: Node, stash: Mapping[str, str]) -> Word:
+def fold(node: Node, script: Script) -> Word:
     """The word that a node of the tree stands for."""
     parts = node.children if node.type == "concatenation" else [node]
-    written = _text(node)
-    folded = [_fold_part(part, stash) for part in parts]
+    written = script.text_of(node)
+    folded = [_fold_part(part, script) for part in parts]
     literal = [text for text in folded if text is not None]
     if len(literal) < len(folded):
-        quoted = all(_cannot_split(part) for part in parts)
+        quoted = all(_cannot_split(part, script) for part in parts)
         return Word(written, is_literal=False, may_split=not quoted, is_quoted=True)
-    bare = "".join(_text(part) for part in parts if part.type in _UNQUOTED or not part.is_named)
+    bare = "".join(
+        script.text_of(part) for part in parts if part.type in _UNQUOTED or not part.is_named
+    )
     if _MAY_EXPAND.search(bare) or (_OPENING_BRACE.search(bare) and _IN_BRACES.search(written)):
         return Word(written, is_literal=False, may_split=True)
     return Word("".join(literal), is_quoted="\\" in bare or len(bare) < len(written))
 
 
-def _cannot_split(part: Node) -> bool:
+def _cannot_split(part: Node, script: Script) -> bool:
     if part.type == "string":
-        return "@" not in _text(part)  # "$@" and "${a[@]}" are as many words as there are
+        return "@" not in script.text_of(part)  # "$@" and "${a[@]}" are as many words as there are
     if part.type in _UNQUOTED:
-        return _MAY_EXPAND.search(_text(part)) is None
+        return _MAY_EXPAND.search(script.text_of(part)) is None
     return part.type in ("raw_string", "ansi_c_string", "process_substitution", "translated_string")
 
 
-def _fold_part(part: Node, stash: Mapping[str, str]) -> str | None:
+def _fold_part(part: Node, script: Script) -> str | None:
     if part.type in _UNQUOTED or not part.is_named:
-        return _ESCAPED.sub(_unescaped, _text(part))
+        return _ESCAPED.sub(_unescaped, script.text_of(part))
     if part.type == "raw_string":
-        inner = _text(part)[1:-1]
-        return stash.get(inner, inner)
+        inner = script.text_of(part)[1:-1]
+        return script.stash.get(inner, inner)
     if part.type == "ansi_c_string":
-        return ansi_unquoted(_text(part)[2:-1])
+        return ansi_unquoted(script.text_of(part)[2:-1])
     if part.type == "string" and all(
         child.type in ('"', "string_content") for child in part.children
     ):
-        inner = _text(part)[1:-1]
-        return _ESCAPED_IN_QUOTES.sub(_unescaped, stash.get(inner, inner))
+        inner = script.text_of(part)[1:-1]
+        return _ESCAPED_IN_QUOTES.sub(_unescaped, script.stash.get(inner, inner))
     return None
 
 
@@ -116,7 +119,3 @@ def _ansi(match: re.Match[str]) -> str:
         return "\0"  # rare enough to be refused
     number = int(octal, 8) & 0xFF if octal else int(two or four or eight, 16)
     return chr(number) if number < 0x80 else "\ufffd"
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode(errors="replace")

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from sandboxd.policy import STRICT, check
 from sandboxd.policy.inert import Compacted
+from sandboxd.policy.syntax import parsable
 from tests.unit.policy_cases import ALLOWED, REFUSED
 
 ATOMS = [
@@ -176,6 +178,7 @@ def test_any_words_are_decided(argv: list[str]) -> None:
 
 
 @given(strange, st.sampled_from(["'", '"']))
+@example("\\\n#", "'")
 @settings(max_examples=300, deadline=None)
 def test_long_quoted_text_makes_no_difference(command: str, quote: str) -> None:
     """Data is put aside, not looked at: behind much of it a command is judged as it is alone."""
@@ -183,6 +186,31 @@ def test_long_quoted_text_makes_no_difference(command: str, quote: str) -> None:
     alone, behind = check(command, STRICT), check(data + command, STRICT)
 
     assert behind.allowed <= alone.allowed
+
+
+@given(st.text(max_size=100))
+def test_parser_gets_no_character_it_cannot_take(text: str) -> None:
+    """What is not ASCII has a stand-in of one byte's range, and nothing moves."""
+    source = text.encode(errors="replace")
+    given_to_parser = parsable(source)
+
+    assert max(map(ord, given_to_parser.decode()), default=0) < 256
+    assert len(given_to_parser) == len(source)
+    kept = zip(source, given_to_parser, strict=True)
+    assert all(one == other for one, other in kept if one < 128)
+
+
+def test_characters_of_all_planes_crash_nothing() -> None:
+    """A character that the grammar's C code cannot take does not end the process."""
+    program = """
+from sandboxd.policy import STRICT, check
+for before in ("{", "echo {", "${", "echo ${a", "[[ a == {", "(( ", "<<", "~", "echo @("):
+    for number in range(0x80, 0x110000, 0x101):
+        check(before + chr(number), STRICT)
+        check(before + chr(number) + "}", STRICT)
+"""
+    # As a process of its own: it would take this one with it. Where memory lies differs by process.
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 @given(st.text(alphabet="ab'\"\\$`<#\n E-()", max_size=300))

@@ -123,9 +123,9 @@ def parse(command: str) -> Script:
 def parsable(source: bytes) -> bytes:
     """The text with a stand-in for every character beyond ASCII.
 
-    The grammar asks the C library what kind of character it sees, with functions that are defined
-    up to 255 only: `{` and a character of a high plane crashes the process. To bash they are all
-    alike, a part of a word that is of no meaning to the shell, and so is the stand-in.
+    The grammar asks C's `isdigit` about what follows a `{`, and that is defined up to 255 only: a
+    character of a high plane crashes the process. To bash they are all alike, a part of a word
+    that is of no meaning to the shell, and so is the stand-in.
     """
     if source.isascii():
         return source

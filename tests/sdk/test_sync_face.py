@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,15 @@ def test_callback_may_call_again() -> None:
     assert portal.call(outer()) == "inner"
 
 
+@pytest.fixture
+def can_be_interrupted() -> Iterator[None]:
+    """Ctrl-C raises, also in a process that was started in the background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
 def test_interrupted_call_is_cancelled() -> None:
     """Ctrl-C ends what was waited for, and its cleaning up, before it is raised."""
     portal = Portal()

@@ -18,6 +18,7 @@ from tests.hostile.plain_container import Ended, plain_container
 from tests.hostile.scoreboard import Scoreboard
 
 FINE = "agent fine"
+FAILED = 1
 KILLED = 128 + signal.SIGKILL
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -43,15 +44,20 @@ async def end_of(
 
 # The kernel kills by size, and what these take is nobody's or everybody's.
 @pytest.mark.parametrize(
-    ("title", "attack", "code"),
+    ("title", "attack", "codes"),
     [
-        ("prlimit on PID 1 ends the agent", ("guest", "limits"), KILLED),
-        ("a memfd bomb ends the agent", ("memory", "memfd"), KILLED),
-        ("small processes end the agent", ("memory", "small"), KILLED),
-        ("small processes that come back end the agent", ("memory", "respawning"), KILLED),
-        ("socket buffers end the agent", ("memory", "sockets"), KILLED),
-        ("an interrupt ends the agent", ("guest", "interrupt"), INTERRUPTED),
-        ("a fork bomb keeps the agent from starting anything", ("processes", "fork-bomb"), 1),
+        # Its processor time is up at the next tick; until then it may have missed a descriptor.
+        ("prlimit on PID 1 ends the agent", ("guest", "limits"), {KILLED, FAILED}),
+        ("a memfd bomb ends the agent", ("memory", "memfd"), {KILLED}),
+        ("small processes end the agent", ("memory", "small"), {KILLED}),
+        ("small processes that come back end the agent", ("memory", "respawning"), {KILLED}),
+        ("socket buffers end the agent", ("memory", "sockets"), {KILLED}),
+        ("an interrupt ends the agent", ("guest", "interrupt"), {INTERRUPTED}),
+        (
+            "a fork bomb keeps the agent from starting anything",
+            ("processes", "fork-bomb"),
+            {FAILED},
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -62,7 +68,7 @@ async def test_agent_does_not_survive(
     uid: int,
     title: str,
     attack: tuple[str, str],
-    code: int,
+    codes: set[int],
 ) -> None:
     """An agent that shares uid and limits with a command is ended or made useless by it."""
     program, mode = attack
@@ -70,7 +76,7 @@ async def test_agent_does_not_survive(
 
     assert "agent ready" in end.output
     assert FINE not in end.output
-    assert end.code == code, end
+    assert end.code in codes, end
     scoreboard.harmed_without.append(title)
 
 

@@ -235,17 +235,17 @@ class _Verification:
 
     def _gap(self, end: int, before: str = "") -> None:
         gap = self._source[self._end : end]
-        if gap[:1] == b"\\" and gap[-1:] == b"\n" and self._end:
-            raise NotUnderstood(
-                Rule.UNPARSABLE,
-                "A line is continued in the middle of a word.",
-                "Put a space before the backslash at the end of a line, or use one line.",
-            )
         before_gap = self._source[self._end - 1 : self._end] or b"\n"
         if _EMPTY_CONTINUED.search(before_gap + gap) and not self._is_in_text(self._end, end):
             # What follows stands at the beginning of a line; the grammar does not always see that.
             raise NotUnderstood(
                 Rule.UNPARSABLE, "An empty line is continued.", "Leave its backslash out."
+            )
+        if gap[:1] == b"\\" and gap[-1:] == b"\n":
+            raise NotUnderstood(
+                Rule.UNPARSABLE,
+                "A line is continued in the middle of a word.",
+                "Put a space before the backslash at the end of a line, or use one line.",
             )
         rest = _CONTINUATION.sub(b"", gap).strip(b" \t\n")
         if not rest or (rest == b"-" and before in ("<<", "<<-") and gap[:1] in b" \t"):

@@ -1,1 +1,1 @@
-"""sandboxd beside what it competes with, measured in one run: `./scripts/bench`."""
+"""sandboxd measured next to its alternatives, in one run: `./scripts/bench`."""

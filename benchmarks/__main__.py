@@ -32,11 +32,11 @@ from benchmarks.throughput import throughput
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much of everything."""
+    """Number of samples of each measurement."""
 
     latency_rounds: int
     latency_seconds: float
-    """Per command, at most; a busy machine gets through fewer rounds."""
+    """Most seconds per command; a busy machine completes fewer rounds."""
     stream_bytes: int
     stream_rounds: int
     rate_commands: int
@@ -45,7 +45,7 @@ class Scale:
     large_rounds: int
     small_rounds: int
     one_by_one: int
-    """Of the small files that are also moved in an archive."""
+    """Number of small files that are also transferred one by one."""
     burst: int
 
 
@@ -79,7 +79,7 @@ QUICK = Scale(
 
 @dataclass
 class Report:
-    """What was measured so far."""
+    """The results so far."""
 
     groups: list[Group] = field(default_factory=list)
     ratios: dict[str, float] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Everything that runs while measurements are taken."""
+    """The daemons and servers that run during the measurements."""
 
     warm: Daemon
     cold: Daemon
@@ -136,7 +136,7 @@ async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
     report.ratios.update({f"{name}_in_a_row": ratio for name, ratio in in_a_row.items()})
     report.say("many commands at once")
     report.add(await rate(warm, commands=scale.rate_commands, rounds=scale.rate_rounds))
-    report.say("much output")
+    report.say("large output")
     stream, ratio = await throughput(
         warm, bench.peer, size=scale.stream_bytes, rounds=scale.stream_rounds
     )
@@ -219,7 +219,7 @@ def _of_commands(ratios: Mapping[str, float], kind: str = "") -> str:
 async def _run(arguments: argparse.Namespace) -> None:
     task = asyncio.current_task()
     assert task is not None
-    # Without this a SIGTERM would leave the daemons behind.
+    # Without this, a SIGTERM would leave the daemons running.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     scale = QUICK if arguments.quick else FULL
     report = Report()
@@ -248,7 +248,7 @@ async def _run(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute, fewer samples")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     arguments = parser.parse_args()
     try:
         asyncio.run(_run(arguments))

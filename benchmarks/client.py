@@ -1,4 +1,4 @@
-"""The API of a daemon, as clients of the benchmark call it."""
+"""Clients of the benchmark for the API of a daemon."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sandboxd_proto.v1 import (
 )
 
 if TYPE_CHECKING:
-    # They exist for type checkers only: at run time one stub serves both kinds of channel.
+    # These exist only for type checkers: at run time one stub serves both kinds of channel.
     from sandboxd_proto.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from sandboxd_proto.v1.exec_service_pb2_grpc import ExecServiceAsyncStub
     from sandboxd_proto.v1.session_service_pb2_grpc import SessionServiceAsyncStub
 
 
 class CommandFailed(Exception):
-    """A command of the benchmark did not end with 0; its figures would be worth nothing."""
+    """A command of the benchmark did not exit with 0; its figures would be worthless."""
 
 
 class Client:
@@ -70,7 +70,7 @@ class Client:
         return seconds
 
     async def exec(self, session: str, command: str) -> float:
-        """Seconds of an Exec until it has said how the command ended."""
+        """Seconds of an Exec until the exit of the command."""
         request = exec_service_pb2.ExecRequest(session_id=session, shell=command)
         began = time.perf_counter()
         seconds = 0.0
@@ -80,11 +80,11 @@ class Client:
                 seconds = time.perf_counter() - began
                 _check(command, last.exited.code)
         if not seconds:
-            raise CommandFailed(f"the stream of {command!r} ended without its exit")
+            raise CommandFailed(f"the stream of {command!r} ended without an exit")
         return seconds
 
     async def first_output(self, session: str, command: str) -> None:
-        """Return with the first byte that a command prints."""
+        """Return when a command prints its first byte."""
         request = exec_service_pb2.ExecRequest(session_id=session, shell=command)
         async for response in self._execs.Exec(request):
             if any(event.HasField("stdout") for event in response.events):
@@ -92,7 +92,7 @@ class Client:
         raise CommandFailed(f"{command!r} printed nothing")
 
     async def output_bytes(self, session: str, command: str) -> int:
-        """Bytes that an Exec brings."""
+        """Number of bytes that an Exec returns."""
         request = exec_service_pb2.ExecRequest(session_id=session, shell=command)
         count = 0
         async for response in self._execs.Exec(request):
@@ -102,7 +102,7 @@ class Client:
 
 
 class BlockingClient:
-    """The client that does not use asyncio."""
+    """A client without asyncio."""
 
     def __init__(self, target: str) -> None:
         self._channel = grpc.insecure_channel(target)

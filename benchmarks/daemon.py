@@ -1,4 +1,4 @@
-"""A daemon of the benchmark's own, in its own process and directories."""
+"""A daemon for the benchmark, in a separate process and directories."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ START_SECONDS = 30.0
 STOP_SECONDS = 60.0
 WARM_SECONDS = 180.0
 AFTERMATH_SECONDS = 0.15
-"""A sandbox is destroyed after its session has ended; the status does not show that."""
+"""Time for sandboxes to be destroyed after their sessions; the status does not show it."""
 
 
 class DaemonFailed(Exception):
-    """The daemon did not do its part; the text says what and ends with its log."""
+    """The daemon failed; the message says how and ends with its log."""
 
 
 class Daemon:
-    """A daemon that serves. `client` speaks with it over its unix socket."""
+    """A running daemon. `client` uses its unix socket."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, directory: Path, port: int, client: Client
@@ -77,7 +77,7 @@ async def running(*, pool_size: int, max_pool_size: int, engine: Engine) -> Asyn
                 env=environment,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C is for us: the daemon is stopped in its turn.
+                # Ctrl-C is for us; we stop the daemon.
                 start_new_session=True,
             )
         client = Client(_unix_target(directory))
@@ -94,7 +94,7 @@ async def running(*, pool_size: int, max_pool_size: int, engine: Engine) -> Asyn
 def _environment(directory: Path, port: int, pool_size: int, max_pool_size: int) -> dict[str, str]:
     shared_state = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd"))
     runtime = os.environ.get("SANDBOXD_GUEST_RUNTIME") or shared_state / "runtime" / "current"
-    # With the prefix, which goes before the plain name that the caller may have set.
+    # With the prefix, which overrides a plain name that the caller may have set.
     environment = {
         **os.environ,
         "SANDBOXD_STATE_DIR": str(directory / "state"),

@@ -35,11 +35,11 @@ def _connect() -> http.client.HTTPConnection:
 
 
 class EngineError(Exception):
-    """The engine refused; the text is its own."""
+    """The engine refused; the message is its own."""
 
 
 class Engine:
-    """One kept connection, as a client library has it."""
+    """One persistent connection, as in a client library."""
 
     def __init__(self) -> None:
         self._connection = _connect()
@@ -77,7 +77,7 @@ class Engine:
             self._ask("DELETE", f"/containers/{container}?force=true&v=true")
 
     def exec(self, container: str, command: str) -> float:
-        """Seconds of a `docker exec`: create it, start it, read to the end, ask for its code."""
+        """Seconds of a `docker exec`: create, start, read to the end, get the exit code."""
         began = time.perf_counter()
         config = {
             "Cmd": ["bash", "-c", command],
@@ -114,7 +114,7 @@ class Engine:
         return seconds
 
     def remove_leftovers(self) -> None:
-        """What an interrupted `run` left; nothing of anybody else carries our token."""
+        """Remove what an interrupted `run` left; only our containers have our token."""
         for container in self.containers(f"{LABEL}={self._token}"):
             self._ask("DELETE", f"/containers/{container}?force=true&v=true")
 
@@ -124,7 +124,7 @@ class Engine:
             response = self._connection.getresponse()
             data = response.read()
         except (OSError, http.client.HTTPException) as error:
-            self._connection.close()  # it is opened anew for the next request
+            self._connection.close()  # it is opened again for the next request
             raise EngineError(f"the Docker Engine does not answer ({error!r})") from error
         if response.status >= 400:
             raise EngineError(f"{method} {path}: {data.decode(errors='replace').strip()}")

@@ -1,4 +1,4 @@
-"""Where it was measured: without that, no figure means anything."""
+"""The machine of the measurements, without which figures mean nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in and out beside `docker cp`, and many small ones in one archive or one by one."""
+"""File transfers next to `docker cp`, and many small files in one archive or one by one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COPY_IN, COPY_OUT = "docker cp, in", "docker cp, out"
 
 
 class Files:
-    """The files of one session, as a client that has them on disk moves them."""
+    """The files of one session, transferred by a client that has them on disk."""
 
     def __init__(self, channel: aio.Channel, session: str) -> None:
         self._stub = cast("FileServiceAsyncStub", file_service_pb2_grpc.FileServiceStub(channel))
@@ -48,7 +48,7 @@ class Files:
         done = await self._stub.UploadFile(self._parts(source, path))
         seconds = time.perf_counter() - began
         if done.sha256 != _sha256(source):
-            raise CommandFailed(f"{path} did not arrive as it was sent")
+            raise CommandFailed(f"{path} was not received correctly")
         return seconds
 
     async def _parts(self, source: Path, path: str) -> AsyncIterator[pb.UploadFileRequest]:
@@ -71,7 +71,7 @@ class Files:
                     end = part.end
         seconds = time.perf_counter() - began
         if end.sha256 != _sha256(target):
-            raise CommandFailed(f"{path} did not arrive as it was sent")
+            raise CommandFailed(f"{path} was not received correctly")
         return seconds
 
     async def list(self, path: str) -> float:
@@ -119,7 +119,7 @@ class Files:
 async def large_files(
     daemon: Daemon, engine: Engine, directory: Path, *, rounds: int
 ) -> tuple[Group, dict[str, float]]:
-    """100 MiB both ways, ours and `docker cp` in turns; how many times as fast ours is."""
+    """100 MiB in both directions, ours and `docker cp` in turns; how many times as fast ours is."""
     source, target = directory / "source", directory / "target"
     source.write_bytes(os.urandom(LARGE))
     image = (await daemon.client.status()).engine.image_id
@@ -159,7 +159,7 @@ async def large_files(
 async def small_calls(
     daemon: Daemon, directory: Path, *, rounds: int
 ) -> tuple[Group, dict[str, float]]:
-    """1 MB both ways, and a listing."""
+    """1 MB in both directions, and a listing."""
     source, target = directory / "megabyte", directory / "back"
     source.write_bytes(os.urandom(MEGABYTE))
     session = await daemon.client.open("small calls")
@@ -174,8 +174,8 @@ async def small_calls(
             Contestant(name=f"ListFiles, {LISTED} files", call=lambda: listed.list("outputs")),
         ]
         samples = await race(contestants, rounds=rounds, seconds=20.0)
-    for one in (session, other):
-        await daemon.client.end(one)
+    for session_id in (session, other):
+        await daemon.client.end(session_id)
     rows = {name: milliseconds(taken, 50, 95) for name, taken in samples.items()}
     names = ("upload_1mb_p50_ms", "download_1mb_p50_ms", "list_p50_ms")
     return Group("calls on files", rows), {
@@ -184,7 +184,7 @@ async def small_calls(
 
 
 async def trees(daemon: Daemon, *, one_by_one: int) -> tuple[Group, float]:
-    """900 small files up and down as one archive, and one by one (so many of them, scaled)."""
+    """900 small files up and down as one archive, and some of them one by one, scaled."""
     session = await daemon.client.open("trees")
     async with aio.insecure_channel(daemon.unix_target) as channel:
         files = Files(channel, session)

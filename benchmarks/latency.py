@@ -1,4 +1,4 @@
-"""How long a short command takes, by every way to run it."""
+"""How long a short command takes, for every way to run it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.table import Group
 COMMANDS = ("true", "echo hi", "echo hi | cat")
 HOST = "host subprocess"
 DOCKER_EXEC = "docker exec (API), a sandbox"
-"""In a container with the isolation that Run has, so that only the way in differs."""
+"""In a container with the isolation of a sandbox, so that only the method differs."""
 DOCKER_EXEC_PLAIN = "docker exec (API), a plain one"
 RUN_UNIX = "Run, unix socket"
 EXEC_UNIX = "Exec, unix socket"
@@ -38,8 +38,8 @@ def host(command: str) -> float:
 async def latency(
     daemon: Daemon, engine: Engine, peer: Peer, *, rounds: int, seconds: float
 ) -> list[Group]:
-    """One group per command, each measured for `rounds` or at most about `seconds`; the second one
-    is of the first command again, without a pause between calls."""
+    """One group per command, each measured for `rounds` or at most about `seconds`; the second
+    group is the first command again, without a pause between calls."""
     image = (await daemon.client.status()).engine.image_id
     async with AsyncExitStack() as stack:
         plain = stack.enter_context(engine.container(image))

@@ -1,4 +1,4 @@
-"""What a sandbox and a session hold in memory. Reading that of others needs root."""
+"""Memory of a sandbox and of a session. Reading other processes' memory needs root."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MAX_LOOKED_AT = 10
 
 
 def daemon_rss(daemon: Daemon) -> int:
-    """Bytes of the daemon's memory that are in RAM."""
+    """Resident memory of the daemon in bytes."""
     return _kilobytes(Path(f"/proc/{daemon.pid}/status"), "VmRSS:") << 10
 
 
 def per_session(daemon: Daemon, *, before: int, sessions: int) -> Group:
-    """What the daemon grew by, with `sessions` more and as many more sandboxes."""
+    """Growth of the daemon with `sessions` more sessions and as many more sandboxes."""
     now = daemon_rss(daemon)
     rows = {
         "without sessions": {"MiB": before / (1 << 20)},
@@ -31,10 +31,10 @@ def per_session(daemon: Daemon, *, before: int, sessions: int) -> Group:
 def per_sandbox(daemon: Daemon, engine: Engine) -> Group:
     """Proportional memory of idle sandboxes: guest, waiting shell, containerd-shim.
 
-    What several share counts in parts, so the figures are lower the more there are.
+    Shared memory counts proportionally, so more sandboxes make the figures lower.
     """
     containers = engine.containers(daemon.container_label)
-    parts = [_parts(engine.first_pid(one)) for one in containers[:MAX_LOOKED_AT]]
+    parts = [_parts(engine.first_pid(container)) for container in containers[:MAX_LOOKED_AT]]
     names = parts[0]
     rows: dict[str, Row] = {
         name: {"MiB": median([part[name] for part in parts]) / 1024} for name in names
@@ -44,9 +44,9 @@ def per_sandbox(daemon: Daemon, engine: Engine) -> Group:
 
 
 def _parts(guest: int) -> dict[str, int]:
-    """Kilobytes, by part of a sandbox."""
+    """Kilobytes by part of a sandbox."""
     process = Path(f"/proc/{guest}")
-    # Of each thread: shells are children of the one that starts them.
+    # For each thread: shells are children of the thread that starts them.
     lists = (process / "task").glob("*/children")
     children = [child for children in lists for child in children.read_text().split()]
     shim = _kilobytes(process / "status", "PPid:")

@@ -1,4 +1,4 @@
-"""A bare grpc.aio server, in a process of its own: what gRPC alone costs."""
+"""A bare grpc.aio server in a separate process: what gRPC alone costs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Peer:
         return time.perf_counter() - began
 
     async def flow_bytes(self, count: int) -> int:
-        """Bytes that a stream of chunks brings."""
+        """Number of bytes that a stream of chunks returns."""
         received = 0
         async for message in self._flow(UInt64Value(value=count)):
             received += len(message.value)

@@ -1,4 +1,4 @@
-"""Contestants measured in turns, so that whatever disturbs the machine disturbs them all alike."""
+"""Contestants measured in turns, so that a disturbance of the machine affects all alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 PAUSE_SECONDS = 0.006
-"""Between two turns: nothing is measured on a pipeline that is still hot from the one before."""
+"""Pause between two turns, so that nothing is measured with caches still hot."""
 WARM_UP_ROUNDS = 3
 MIN_ROUNDS = 10
 
@@ -19,22 +19,21 @@ MIN_ROUNDS = 10
 class Contestant:
     name: str
     call: Callable[[], Awaitable[float]]
-    """Does it once and returns the seconds that count."""
+    """Runs once and returns the measured seconds."""
     every: int = 1
-    """Takes part in every nth round only; slow ones need not be in all."""
+    """Takes part only in every nth round; slow contestants need not be in all."""
     in_a_row: int = 1
-    """How often in its turn, without a pause."""
+    """Number of runs in a turn, without a pause."""
     aftermath_seconds: float = 0.0
-    """How long it keeps the machine busy after its answer; the next one must not pay for that."""
+    """How long it keeps the machine busy after its answer, at the next one's expense."""
 
 
 async def race(
     contestants: Sequence[Contestant], *, rounds: int, seconds: float
 ) -> dict[str, list[float]]:
-    """Seconds of every call, by contestant; fewer rounds where they would take too long.
+    """Seconds of every call, by contestant; fewer rounds if they would take too long.
 
-    The order changes from round to round: each would otherwise always run in the wake of the same
-    other one.
+    The order changes from round to round; otherwise each would always run after the same other one.
     """
     samples: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     order = list(contestants)
@@ -54,7 +53,7 @@ async def race(
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
-    """The value at a percentage of the sorted samples, between two of them where it falls there."""
+    """The value at a percentage of the sorted samples, interpolated between two of them."""
     ordered = sorted(samples)
     position = (len(ordered) - 1) * percent / 100
     below = math.floor(position)

@@ -19,7 +19,7 @@ COMMAND = "true"
 
 
 async def rate(daemon: Daemon, *, commands: int, rounds: int) -> Group:
-    """Run in a few sessions against subprocesses from as many threads."""
+    """Run in a few sessions, compared with subprocesses from as many threads."""
     sessions = [await daemon.client.open(f"rate-{number}") for number in range(SESSIONS)]
     await daemon.wait_until_warm()
     ours, theirs = [], []

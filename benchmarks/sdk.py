@@ -1,4 +1,4 @@
-"""What users of the SDK wait for, with a daemon in the process and with one beside it."""
+"""Latency of SDK calls, with a daemon in the process and with a separate one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ GOALS = {
     "download 1 MB": (75.0, 140.0),
     "list files": (10.0, 35.0),
 }
-"""Milliseconds that were promised for local and remote mode."""
+"""Goals in milliseconds for local and remote mode."""
 OPENING_PAUSE = 0.5
-"""For the pool to replace the sandbox that was taken, so that each is warm."""
+"""Time for the pool to replace the sandbox that was taken, so that each open is warm."""
 
 Operation = Callable[[], Awaitable[object]]
 

@@ -13,7 +13,7 @@ from benchmarks.table import Group
 
 COMMAND = "echo hi"
 SLOW_EVERY = 3
-"""Cold starts and `docker run` take part in every nth round only."""
+"""Cold starts and `docker run` take part only in every nth round."""
 
 
 async def opening(
@@ -56,7 +56,7 @@ async def _open_and_print(client: Client, thread: str) -> tuple[float, float]:
 
 
 async def burst(daemon: Daemon, *, count: int) -> tuple[Group, list[str]]:
-    """Many opens at once on a pool that has as many; the sessions stay open."""
+    """Many opens at once on a pool with as many warm sandboxes; the sessions stay open."""
     await daemon.wait_until_warm()
     seconds: list[float] = []
 

@@ -1,4 +1,4 @@
-"""Results as aligned text; the same data goes to the JSON file."""
+"""Results as aligned text; the JSON file gets the same data."""
 
 from __future__ import annotations
 

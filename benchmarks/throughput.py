@@ -1,4 +1,4 @@
-"""How fast much output flows, beside a bare gRPC stream of the same chunks."""
+"""Throughput of large output, next to a bare gRPC stream of the same chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def throughput(daemon: Daemon, peer: Peer, *, size: int, rounds: int) -> t
     command = f"head -c {size} /dev/zero"
     ours, bare = [], []
     for number in range(rounds):
-        # A session each: one has disk space for the output of a few, and then keeps less of it.
+        # A session for each: one has disk space for the output of a few commands only.
         session = await daemon.client.open(f"throughput {number}")
         await daemon.wait_until_warm()
         ours.append(await _speed(daemon.client.output_bytes(session, command), size))

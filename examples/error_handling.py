@@ -1,4 +1,4 @@
-"""What goes wrong is a typed exception; how a command ends is a result."""
+"""Errors are typed exceptions; how a command ends is a result."""
 
 from sandboxd_client import (
     PolicyError,

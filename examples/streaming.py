@@ -1,4 +1,4 @@
-"""Watch a command while it runs. The loop goes on through lost connections and restarts."""
+"""Follow a command while it runs. The loop survives lost connections and restarts."""
 
 from sandboxd_client import OutputChunk, Sandbox
 

@@ -1,10 +1,10 @@
-"""Everything that can go wrong and that a caller is told about.
+"""Every error that is reported to callers.
 
 ::
 
     SandboxdError
-    ├── Unauthenticated             nobody knows who calls
-    ├── InvalidRequest              the request can never succeed as it is
+    ├── Unauthenticated             the caller is unknown
+    ├── InvalidRequest              the request can never succeed unchanged
     │   ├── RequestTooLarge
     │   └── InvalidArchive
     ├── NotFound
@@ -30,7 +30,7 @@
     │   ├── FileTooLarge
     │   ├── WorkspaceFull
     │   └── TextNotFound
-    ├── NotPermitted                a rule of the operator's forbids it
+    ├── NotPermitted                a rule of the operator forbids it
     │   ├── CallNotPermitted
     │   └── CommandNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
@@ -45,17 +45,18 @@
     │   ├── EngineUnreachable
     │   ├── EngineFailed
     │   ├── StateNotSaved
+    │   ├── SessionReturning
     │   └── Draining
-    └── Lost                        what was under way is gone
+    └── Lost                        what was in progress is gone
         ├── SandboxLost             the sandbox died or misbehaved and was destroyed
         ├── ChecksumMismatch
         ├── FileChanged
         ├── FileWorkInterrupted
         └── UploadStalled
 
-Categories decide the gRPC status (service/status.py), leaves carry the reason, which names
-a value of ErrorReason in error_reason.proto. A message is a sentence that says what to do next; it
-names no host path and no container.
+Categories decide the gRPC status (service/transport/status.py), leaves carry the reason, which is
+the name of a value of ErrorReason in error_reason.proto. A message is a sentence that says what to
+do next; it names no host path and no container.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ MAX_QUOTED = 80
 
 
 def quoted(text: str) -> str:
-    """A caller's own words, fit to be repeated in a message."""
+    """Text of a caller, shortened and escaped for a message."""
     return repr(text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "...")
 
 
 class SandboxdError(Exception):
-    """Base of every error that is meant for a caller."""
+    """Base of every error that callers get."""
 
     reason: ClassVar[str]
 
@@ -84,7 +85,7 @@ class SandboxdError(Exception):
         retry_after_seconds: float | None = None,
         **metadata: str,
     ) -> None:
-        # Callers' own words are repeated in it, and a status has to fit into a header.
+        # It may repeat text of the caller, and a status has to fit into a header.
         self.message = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "..."
         super().__init__(self.message)
         self.retry_after_seconds = retry_after_seconds
@@ -92,13 +93,13 @@ class SandboxdError(Exception):
 
 
 class Unauthenticated(SandboxdError):
-    """The call has no token, or none that is known."""
+    """The call has no token, or an unknown one."""
 
     reason = "UNAUTHENTICATED"
 
 
 class InvalidRequest(SandboxdError):
-    """The request can never succeed as it is; `field` names the offending field."""
+    """The request can never succeed unchanged; `field` names the offending field."""
 
     reason = "INVALID_REQUEST"
 
@@ -115,7 +116,7 @@ class RequestTooLarge(InvalidRequest):
 
 
 class InvalidArchive(InvalidRequest):
-    """It is no archive that can be read."""
+    """The archive cannot be read."""
 
     reason = "INVALID_ARCHIVE"
 
@@ -132,7 +133,7 @@ class SessionNotFound(NotFound):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"There is no session {quoted(session_id)}; open one with OpenSession.",
+            f"Session {quoted(session_id)} does not exist; open one with OpenSession.",
             sessionId=session_id,
         )
 
@@ -142,8 +143,8 @@ class ExecNotFound(NotFound):
 
     def __init__(self, exec_id: str) -> None:
         super().__init__(
-            f"The session has no exec {quoted(exec_id)}; it was never started, or it ended too "
-            "long ago. ListExecs tells which there are.",
+            f"The session keeps no exec {quoted(exec_id)}: it was never started, ended too long "
+            "ago, or is a Run without an exec_id. ListExecs returns the known ones.",
             execId=exec_id,
         )
 
@@ -164,7 +165,7 @@ class FileNotFound(NotFound):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"There is no {quoted(path)} in the workspace; ListFiles tells what there is.",
+            f"{quoted(path)} does not exist in the workspace; ListFiles lists what does.",
             path=path,
         )
 
@@ -178,8 +179,8 @@ class ExecConflict(AlreadyExists):
 
     def __init__(self, exec_id: str) -> None:
         super().__init__(
-            f"Exec {quoted(exec_id)} is there already, with another command or other settings; use "
-            "a new exec_id for a new command.",
+            f"Exec {quoted(exec_id)} already exists with another command or other settings; use a "
+            "new exec_id for a new command.",
             execId=exec_id,
         )
 
@@ -189,13 +190,13 @@ class FileExists(AlreadyExists):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"There is something at {quoted(path)} already; remove it, or ask to replace it.",
+            f"{quoted(path)} already exists; remove it, or request that it be replaced.",
             path=path,
         )
 
 
 class WrongState(SandboxdError):
-    """Category: the request is fine, but not now."""
+    """Category: the request is valid, but not in this state."""
 
 
 class SessionExpired(WrongState):
@@ -204,7 +205,7 @@ class SessionExpired(WrongState):
     def __init__(self, session_id: str, why: str) -> None:
         super().__init__(
             f"Session {session_id} {why}; its sandbox and files are gone. "
-            "Call OpenSession for a fresh one.",
+            "Call OpenSession for a new one.",
             sessionId=session_id,
         )
 
@@ -225,15 +226,15 @@ class SessionRecreated(WrongState):
     def __init__(self, session_id: str, *, asked: int, current: int) -> None:
         super().__init__(
             f"Session {session_id} is on incarnation {current}, not {asked}: its sandbox was "
-            "replaced. Read `incarnation` and `workspace_kept` from OpenSession, and prepare again "
-            "what is gone.",
+            "replaced. Call OpenSession, read `incarnation` and `workspace_kept`, and restore what "
+            "is gone.",
             sessionId=session_id,
             incarnation=str(current),
         )
 
 
 class ExecEnded(WrongState):
-    """The exec is not there any more to be acted on."""
+    """The exec cannot be acted on: it has ended, or has not begun."""
 
     reason = "EXEC_ENDED"
 
@@ -242,8 +243,8 @@ class ExecEnded(WrongState):
 
 
 class CommandNotStartable(WrongState):
-    """The guest could not start the command: no such directory, program or shell; or no process for
-    it just then, and another try may help."""
+    """The guest could not start the command: no such directory, program or shell; or no free
+    process at that moment, in which case a retry may help."""
 
     reason = "COMMAND_NOT_STARTABLE"
 
@@ -258,7 +259,7 @@ class NotAFile(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} is not a regular file; StatFile tells what it is.", path=path
+            f"{quoted(path)} is not a regular file; StatFile returns its type.", path=path
         )
 
 
@@ -267,8 +268,8 @@ class NotADirectory(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)}, or something above it, is not a directory; StatFile tells what it "
-            "is.",
+            f"{quoted(path)}, or something above it, is not a directory; StatFile returns its "
+            "type.",
             path=path,
         )
 
@@ -278,8 +279,8 @@ class DirectoryNotEmpty(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"The directory {quoted(path)} is not empty; remove it with `recursive`, and stop what "
-            "writes to it.",
+            f"The directory {quoted(path)} is not empty; set `recursive`, and stop commands that "
+            "write to it.",
             path=path,
         )
 
@@ -289,8 +290,8 @@ class OutsideWorkspace(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} leads out of the workspace, or in circles, through a symbolic link; "
-            "copy what it points to into the workspace with a command.",
+            f"A symbolic link in {quoted(path)} leads out of the workspace or is part of a loop; "
+            "copy its target into the workspace with a command.",
             path=path,
         )
 
@@ -298,12 +299,13 @@ class OutsideWorkspace(WrongState):
 class ProtectedPath(WrongState):
     reason = "PROTECTED_PATH"
 
-    def __init__(self, path: str, problem: str = "is part of the layout of the workspace") -> None:
-        super().__init__(
-            f"{quoted(path)} {problem}; only what is below it can be removed or moved, within the "
-            "same area.",
-            path=path,
-        )
+    def __init__(
+        self,
+        path: str,
+        problem: str = "is part of the layout of the workspace",
+        advice: str = "you can only remove or move what is below it, within the same area",
+    ) -> None:
+        super().__init__(f"{quoted(path)} {problem}; {advice}.", path=path)
 
 
 class FileNotPermitted(WrongState):
@@ -332,13 +334,14 @@ class FileTooLarge(WrongState):
 
 
 class WorkspaceFull(WrongState):
-    """In bytes or in files; the figures are those of the area that it was meant for."""
+    """The limit on bytes or on files is reached; the figures are those of the target area."""
 
     reason = "WORKSPACE_FULL"
 
     def __init__(self, path: str, **figures: int) -> None:
         super().__init__(
-            f"The workspace has no room for {quoted(path)}; remove files that are done with.",
+            f"The workspace has no room for {quoted(path)}; remove files that are no longer "
+            "needed.",
             path=path,
         )
         self.metadata |= {name: str(value) for name, value in figures.items()}
@@ -350,25 +353,25 @@ class TextNotFound(WrongState):
     def __init__(self, path: str, *, count: int, expected: int | None) -> None:
         wanted = "at least once" if expected is None else f"{expected} times"
         super().__init__(
-            f"The text is {count} times in {quoted(path)}, not {wanted}; read the file and give "
-            "the text exactly, with enough around it.",
+            f"{quoted(path)} contains the text {count} times, not {wanted}; read the file and send "
+            "the exact text with enough of its surroundings.",
             path=path,
             count=str(count),
         )
 
 
 class NotPermitted(SandboxdError):
-    """Category: a rule of the operator's forbids it."""
+    """Category: a rule of the operator forbids it."""
 
 
 class CallNotPermitted(NotPermitted):
-    """The caller is known and may not do this."""
+    """The caller is known, but may not do this."""
 
     reason = "NOT_PERMITTED"
 
 
 class CommandNotAllowed(NotPermitted):
-    """The command policy refuses the command; nothing was started."""
+    """The command policy refused the command; nothing was started."""
 
     reason = "COMMAND_NOT_ALLOWED"
 
@@ -382,7 +385,7 @@ class CommandNotAllowed(NotPermitted):
 
 
 class Exhausted(SandboxdError):
-    """Category: a limit is reached; it frees up by itself."""
+    """Category: a limit is reached; a retry may succeed later."""
 
 
 class PoolExhausted(Exhausted):
@@ -394,29 +397,35 @@ class ExecLimitReached(Exhausted):
 
 
 class SessionLimitReached(Exhausted):
-    """The user has as many sessions as a user may."""
+    """The user has as many sessions as allowed."""
 
     reason = "SESSION_LIMIT_REACHED"
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"This user has {limit} sessions, which is as many as a user may; close one that is "
-            "done, or try again when one has expired.",
+            f"This user has {limit} sessions, the most that are allowed; close one that is no "
+            "longer needed, or try again when one has expired.",
             retry_after_seconds=10.0,
             limit=str(limit),
         )
 
 
 class DiskSpaceLow(Exhausted):
-    """Another workspace would leave less free space on the host than is kept in reserve."""
+    """Another workspace would leave less free space on the host than is kept in reserve.
+
+    Without figures: a file could not be written because a disk of the host is full.
+    """
 
     reason = "DISK_SPACE_LOW"
 
-    def __init__(self, free_bytes: int, reserve_bytes: int) -> None:
+    def __init__(self, free_bytes: int | None = None, reserve_bytes: int = 0) -> None:
+        what_to_do = "close sessions that are done, or try again later."
+        if free_bytes is None:
+            super().__init__(f"A disk of the host is full; {what_to_do}", retry_after_seconds=10.0)
+            return
         super().__init__(
             f"The host has {free_bytes >> 20} MiB of disk space left, too little for another "
-            f"workspace with {reserve_bytes >> 20} MiB in reserve; close sessions that are done, "
-            "or try again later.",
+            f"workspace with {reserve_bytes >> 20} MiB in reserve; {what_to_do}",
             retry_after_seconds=10.0,
             freeBytes=str(free_bytes),
             reserveBytes=str(reserve_bytes),
@@ -424,15 +433,15 @@ class DiskSpaceLow(Exhausted):
 
 
 class OpenFilesExhausted(Exhausted):
-    """Another sandbox would take file descriptors that the daemon needs for those it has."""
+    """Another sandbox would take file descriptors that the daemon needs for existing ones."""
 
     reason = "OPEN_FILES_EXHAUSTED"
 
     def __init__(self, used: int, limit: int) -> None:
         super().__init__(
             f"The daemon has {used} of {limit} files open, too many for another sandbox; close "
-            "sessions that are done, or try again later. An operator can raise the limit "
-            "(LimitNOFILE= of the service, ulimit -n).",
+            "sessions that are no longer needed, or try again later. An operator can raise the "
+            "limit (LimitNOFILE= of the service, ulimit -n).",
             retry_after_seconds=5.0,
             openFiles=str(used),
             limit=str(limit),
@@ -448,14 +457,14 @@ class FileBusy(Exhausted):
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"{limit} calls are at work on the files of this session already; wait for one to end.",
+            f"{limit} calls are already working on the files of this session; wait for one to end.",
             retry_after_seconds=1.0,
             limit=str(limit),
         )
 
 
 class Unavailable(SandboxdError):
-    """Category: the daemon cannot serve this now, whoever asks."""
+    """Category: the daemon cannot serve this now, regardless of the caller."""
 
 
 class EngineUnreachable(Unavailable):
@@ -471,9 +480,23 @@ class EngineFailed(Unavailable):
 
 
 class StateNotSaved(Unavailable):
-    """The registry cannot be written: the disk is full, or someone has the file locked."""
+    """The registry cannot be written: the disk is full, or the file is locked."""
 
     reason = "STATE_NOT_SAVED"
+
+
+class SessionReturning(Unavailable):
+    """The daemon was restarted and has not reconnected to the session's sandbox yet."""
+
+    reason = "SESSION_RETURNING"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"The daemon was restarted and is still reconnecting to session {quoted(session_id)}; "
+            "try again in a few seconds.",
+            retry_after_seconds=2.0,
+            sessionId=session_id,
+        )
 
 
 class Draining(Unavailable):
@@ -481,9 +504,15 @@ class Draining(Unavailable):
 
     reason = "DRAINING"
 
+    def __init__(self) -> None:
+        super().__init__(
+            "The daemon is shutting down; try again when it is back, or use another one.",
+            retry_after_seconds=5.0,
+        )
+
 
 class Lost(SandboxdError):
-    """Category: what the caller was using, or what was under way, is gone."""
+    """Category: what the caller was using, or what was in progress, is gone."""
 
 
 class SandboxLost(Lost):
@@ -491,22 +520,22 @@ class SandboxLost(Lost):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"The sandbox of this session was lost ({why}); call OpenSession for a fresh one, "
-            "which also says whether the files are still there.",
+            f"The sandbox of this session was lost ({why}); call OpenSession for a new one, which "
+            "also returns whether the files were kept.",
             why=why,
         )
         self.why = why
 
 
 class ChecksumMismatch(Lost):
-    """What arrived is not what was announced; nothing was written."""
+    """The data does not match what was announced; nothing was written."""
 
     reason = "CHECKSUM_MISMATCH"
 
     def __init__(self, path: str, *, what: str, announced: str, arrived: str) -> None:
         super().__init__(
-            f"What arrived for {quoted(path)} has another {what} than announced, and was not "
-            "written; send it again.",
+            f"The data received for {quoted(path)} has a different {what} than announced and was "
+            "not written; send it again.",
             path=path,
             announced=announced,
             arrived=arrived,
@@ -518,28 +547,28 @@ class FileChanged(Lost):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} became shorter while it was read; read it again.", path=path
+            f"{quoted(path)} was shortened while it was read; read it again.", path=path
         )
 
 
 class FileWorkInterrupted(Lost):
-    """The worker in the sandbox was ended, stopped, or says what cannot be."""
+    """The worker in the sandbox was killed or stopped, or sent an impossible answer."""
 
     reason = "FILE_WORK_INTERRUPTED"
 
     def __init__(self) -> None:
         super().__init__(
-            "What was at work on the files was ended or stopped by a command of this session; "
-            "try again."
+            "A command of this session killed or stopped the worker that served this call; try "
+            "again."
         )
 
 
 class UploadStalled(Lost):
-    """Its caller is connected and sends nothing."""
+    """The caller is connected, but sends nothing."""
 
     reason = "UPLOAD_STALLED"
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"Nothing arrived of this upload for {seconds:g} s, so it was given up; send it again."
+            f"No data of this upload arrived for {seconds:g} s, so it was aborted; send it again."
         )

@@ -1,4 +1,4 @@
-"""Durations counted in classes: means and percentiles in bounded space."""
+"""Durations counted in buckets: means and percentiles in bounded space."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from math import inf
 
 _SMALLEST_SECONDS = 0.0005
 _GROWTH = 1.15
-"""Each class is so much wider than the one before, which bounds the error of a percentile."""
-_CLASSES = 120
-"""The last one begins at over 2 hours."""
-_BOUNDS = [_SMALLEST_SECONDS * _GROWTH**number for number in range(_CLASSES)]
+"""Ratio of the widths of two adjacent buckets, which bounds the error of a percentile."""
+_BUCKETS = 120
+"""Number of buckets; the last one starts above 2 hours."""
+_BOUNDS = [_SMALLEST_SECONDS * _GROWTH**number for number in range(_BUCKETS)]
 
 
 class Histogram:
-    """How often something took how long."""
+    """Distribution of durations."""
 
     def __init__(self) -> None:
-        self._counts = [0] * (_CLASSES + 1)
+        self._counts = [0] * (_BUCKETS + 1)
         self.count = 0
         self.sum_seconds = 0.0
         self.longest_seconds = 0.0
@@ -31,11 +31,11 @@ class Histogram:
 
     @property
     def mean_seconds(self) -> float:
-        """0 if there were none."""
+        """Mean of all durations; 0 if there are none."""
         return self.sum_seconds / self.count if self.count else 0.0
 
     def quantile(self, part: float) -> float:
-        """What this part of all did not exceed, to within the width of a class; 0 if none were."""
+        """Duration that this part of all did not exceed, to within a bucket's width; 0 if none."""
         seen, wanted = 0, part * self.count
         for bound, count in zip([*_BOUNDS, inf], self._counts, strict=True):
             seen += count
@@ -44,6 +44,6 @@ class Histogram:
         return 0.0
 
     def within(self, limits: list[float]) -> list[int]:
-        """How many did not exceed each of these, to within the width of a class."""
+        """Number of durations that did not exceed each limit, to within a bucket's width."""
         up_to = list(accumulate(self._counts))
         return [up_to[bisect_left(_BOUNDS, limit)] for limit in limits]

@@ -1,36 +1,39 @@
-"""Background tasks with an owner: none is lost, none fails unseen."""
+"""Background tasks with an owner, and work that a cancel must not leave half done."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context
+from typing import Any, TypeVar
 
 import structlog
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 
 class Tasks:
-    """The tasks of one part of the daemon."""
+    """The tasks of one part of the daemon: none is lost, none fails unseen."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        # Not in the context of whoever caused it: its log lines are not about that call.
+        # In an empty context: its log lines do not belong to the call that started it.
         task = asyncio.get_running_loop().create_task(work, name=name, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
 
     def cancel(self, prefix: str) -> None:
-        """Cancel those whose name begins with `prefix`."""
+        """Cancel the tasks whose names start with `prefix`."""
         for task in self._tasks:
             if task.get_name().startswith(prefix):
                 task.cancel()
 
     async def finish(self) -> None:
-        """Wait until all have ended, also those started meanwhile."""
+        """Wait until all tasks have ended, including those started in the meantime."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -38,3 +41,41 @@ class Tasks:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.failed", task=task.get_name(), exc_info=error)
+
+
+async def run_to_end(
+    work: Coroutine[Any, Any, T], undo: Callable[[T], Coroutine[Any, Any, None]] | None = None
+) -> T:
+    """Finish work that must not be left half done; its own deadlines bound it.
+
+    A cancel is raised when the work has ended and its result, if it has one, is undone.
+    """
+    running = asyncio.ensure_future(work)
+    cancel = await outlast(running)
+    if cancel is None:
+        return running.result()
+    is_done = not running.cancelled() and running.exception() is None
+    if is_done and undo is not None:
+        undoing = asyncio.ensure_future(undo(running.result()))
+        await outlast(undoing)
+        if not undoing.cancelled() and (error := undoing.exception()) is not None:
+            log.warning("task.undo_failed", error=str(error))
+    raise cancel
+
+
+async def outlast(
+    running: asyncio.Future[T], seconds: float | None = None
+) -> asyncio.CancelledError | None:
+    """Wait for its end, at most for `seconds`, also through cancels; returns the last of them."""
+    loop = asyncio.get_running_loop()
+    give_up_at = None if seconds is None else loop.time() + seconds
+    cancel = None
+    while not running.done():
+        left = None if give_up_at is None else give_up_at - loop.time()
+        if left is not None and left <= 0:
+            break
+        try:
+            await asyncio.wait([running], timeout=left)
+        except asyncio.CancelledError as error:
+            cancel = error
+    return cancel

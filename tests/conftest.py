@@ -15,25 +15,34 @@ import pytest
 import structlog
 
 from sandboxd.config import Config
-from sandboxd.daemon import Daemon, running
-from sandboxd.isolation.host import Host
+from sandboxd.daemon import composition
+from sandboxd.daemon.composition import Daemon, running
+from sandboxd.environments.environment import Environment
 from sandboxd.isolation.uids import UidRange
-from sandboxd.pool import WarmPool
-from sandboxd.registry.contract import Registry
+from sandboxd.pool.pool import WarmPool
+from sandboxd.pool.pools import Pools
+from sandboxd.registry.contract import SessionRegistry
 from sandboxd.registry.sqlite import SqliteRegistry
-from sandboxd.sandbox import SandboxMaker, SandboxSettings
-from sandboxd.sessions import Sessions
+from sandboxd.sandboxes.guest_install import install_guest
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.kept_files import KeptFilesStore
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.sessions.sessions import Sessions
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
+from tests.fakes.settings import NEVER
 from tests.service.client import Api
+
+pytest_plugins = ("tests.figures", "tests.side_by_side")
 
 # A shared machine is slow at times, which is no failure.
 hypothesis.settings.register_profile("sandboxd", deadline=None)
 hypothesis.settings.load_profile("sandboxd")
 
 
-SHELF_SETTINGS = {"max_running", "max_running_in_all", "memory_seconds_of_execs", "max_ended"}
+EXEC_SETTINGS = {"max_running", "max_running_in_all", "max_ended", "policy"}
 """Settings of sessions that are about their execs."""
 
 
@@ -42,6 +51,15 @@ def plain_logs() -> None:
     """Tracebacks in the log without the values of variables, which take long to draw."""
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[structlog.processors.add_log_level, plain])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def guest_installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Daemons in this process share the guest's program: to compile it is most of their start."""
+    shared = install_guest(tmp_path_factory.mktemp("guest"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composition, "install_guest", lambda _: shared)
+        yield
 
 
 @pytest.fixture
@@ -75,6 +93,11 @@ def sandbox_settings(short_dir: Path) -> SandboxSettings:
 
 
 @pytest.fixture
+def environment() -> Environment:
+    return settings_for_tests.of_environment()
+
+
+@pytest.fixture
 def maker(
     guests: FakeGuests, engine: FakeEngine, sandbox_settings: SandboxSettings, uids: UidRange
 ) -> SandboxMaker:
@@ -82,13 +105,17 @@ def maker(
 
 
 @pytest.fixture
-async def start_pool(maker: SandboxMaker) -> AsyncIterator[Callable[..., Awaitable[WarmPool]]]:
-    """Starts a pool; settings may be replaced by name."""
+async def start_pool(
+    maker: SandboxMaker, environment: Environment
+) -> AsyncIterator[Callable[..., Awaitable[WarmPool]]]:
+    """Starts a pool, and a sweep; settings may be replaced by name."""
     async with AsyncExitStack() as stack:
 
-        async def start(**settings: Any) -> WarmPool:
-            pool = WarmPool(maker, settings_for_tests.of_pool(**settings))
-            return await stack.enter_async_context(pool)
+        async def start(*, sweep_seconds: float = NEVER, **settings: Any) -> WarmPool:
+            pool = WarmPool(maker, environment, settings_for_tests.of_pool(**settings))
+            pools = Pools(maker, [pool], sweep_seconds=sweep_seconds)
+            await stack.enter_async_context(pools)
+            return pool
 
         yield start
 
@@ -110,19 +137,30 @@ def _signals_as_in_a_terminal() -> None:
 
 
 @pytest.fixture
+async def kept_files(maker: SandboxMaker) -> AsyncIterator[KeptFilesStore]:
+    yield maker.kept_files
+    await maker.kept_files.aclose()
+
+
+@pytest.fixture
 async def start_sessions(
-    start_pool: Callable[..., Awaitable[WarmPool]], registry: Registry, short_dir: Path
+    start_pool: Callable[..., Awaitable[WarmPool]],
+    maker: SandboxMaker,
+    kept_files: KeptFilesStore,
+    registry: SessionRegistry,
+    short_dir: Path,
 ) -> AsyncIterator[Callable[..., Awaitable[Sessions]]]:
     """Starts sessions over a pool of their own, or over the one given."""
     async with AsyncExitStack() as stack:
 
         async def start(
-            *, pool: WarmPool | None = None, kept_in: Registry = registry, **settings: Any
+            *, pool: WarmPool | None = None, kept_in: SessionRegistry = registry, **settings: Any
         ) -> Sessions:
-            shelves = {name: settings.pop(name) for name in SHELF_SETTINGS & settings.keys()}
+            exec_settings = {name: settings.pop(name) for name in EXEC_SETTINGS & settings.keys()}
             asked = settings_for_tests.of_sessions(**settings)
-            house = settings_for_tests.of_execs(short_dir, **shelves)
-            sessions = Sessions(pool or await start_pool(), kept_in, asked, house)
+            shared = settings_for_tests.of_execs(short_dir, **exec_settings)
+            pools = Pools(maker, [pool or await start_pool()], sweep_seconds=NEVER)
+            sessions = Sessions(pools, kept_files, kept_in, asked, shared)
             return await stack.enter_async_context(sessions)
 
         yield start

@@ -1,14 +1,19 @@
 """Sandboxes for AI agents, from Python.
 
-`SandboxClient` has one method per thing to do, `Sandbox` is the fuller face. They find the daemon
-at SANDBOXD_URL, or on the local socket. Both exist as `AsyncSandboxClient` and `AsyncSandbox` too,
-with the same methods to `await` (`close` is `aclose` there). With `mode="local"` the daemon runs in
-the process itself, which takes the install with the extra `daemon`.
+`SandboxClient` has one method per task. `Sandbox` is the full interface: commands, files, shells
+and terminals of one session. Both connect to SANDBOXD_URL, or to the local socket.
+`AsyncSandboxClient` and `AsyncSandbox` have the same methods to `await` (`close` is `aclose`
+there). With `mode="local"` the daemon runs in the process itself; this needs the extra `daemon`.
 
-Over the network: SANDBOXD_TOKEN (or `token=`) is sent with every call; for `https://`,
-SANDBOXD_CA_FILE says whom to trust, SANDBOXD_CLIENT_CERT and SANDBOXD_CLIENT_KEY what to show.
+Over the network, SANDBOXD_TOKEN (or `token=`) is sent with every call. For `https://`,
+SANDBOXD_CA_FILE names the certificates to trust; SANDBOXD_CLIENT_CERT and SANDBOXD_CLIENT_KEY are
+the client's own certificate and key.
 
-In a program with a current span of OpenTelemetry, calls belong to its trace.
+Errors are typed exceptions with the daemon's reason; how a command ends is a result. The SDK
+repeats calls and resumes streams where that is safe: a command has an id, so it runs once however
+often it is requested, and output continues at the next byte.
+
+In a program with a current OpenTelemetry span, calls belong to its trace.
 
 Example:
     from sandboxd_client import Sandbox

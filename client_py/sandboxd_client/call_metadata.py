@@ -1,4 +1,4 @@
-"""What goes along with a call besides its request: which try it is, and the trace it belongs to."""
+"""Metadata of a call: the number of the attempt, and the trace it belongs to."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ RETRY = "sandboxd-retry"
 
 
 def metadata_of(earlier_tries: int) -> Metadata:
-    """For a call that was made so often before; a daemon counts those that are repeated."""
+    """Metadata of a call with this many earlier attempts; the daemon counts retries."""
     trace = _trace_context()
     return ((RETRY, str(earlier_tries)), *trace) if earlier_tries else trace
 
 
 def _trace_context() -> Metadata:
     """The caller's current span, in the form of W3C Trace Context."""
-    # Whoever has a current span has loaded this, so it need not be imported; and it may be half
-    # loaded, in another thread.
+    # A program with a current span has already loaded this module, so we do not import it; and
+    # another thread may have loaded only half of it.
     telemetry = sys.modules.get("opentelemetry.trace")
     current_span = getattr(telemetry, "get_current_span", None)
     if current_span is None:

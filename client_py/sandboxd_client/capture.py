@@ -1,11 +1,11 @@
-"""Both ends of what a command wrote, within a bound."""
+"""The beginning and the end of a command's output, within a bound."""
 
 from __future__ import annotations
 
 from sandboxd_proto.v1.exec_pb2 import CapturedOutput
 
 MAX_BYTES = 1 << 20
-"""Of each stream; as much as the daemon itself returns at once."""
+"""Bytes kept of each stream; as many as the daemon itself returns at once."""
 
 
 class Capture:
@@ -24,12 +24,12 @@ class Capture:
             taken = min(self._head_room - len(self._head), len(data))
             self._head += data[:taken]
         self._tail += data[taken:]
-        # Cut now and then, not for every piece.
+        # Cut only now and then, not after every piece.
         if len(self._tail) > 2 * self._tail_room:
             self._cut()
 
     def skip(self, count: int) -> None:
-        """Bytes that never arrived: what is kept from before them stays at the beginning."""
+        """Count bytes that never arrived; the beginning that was kept before them stays."""
         room = self._head_room - len(self._head)
         if not self._omitted and room > 0:
             self._head += self._tail[:room]

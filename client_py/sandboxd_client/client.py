@@ -1,4 +1,4 @@
-"""The client: one method per thing to do, in the session that was opened last."""
+"""The client: one method per task, in the session that was opened last."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ _REOPENED = (
 )
 _numbers = itertools.count()
 _selected: ContextVar[Mapping[int, Thread]] = ContextVar("selected", default={})  # noqa: B039
-"""By client: which thread this task or thread of the program works on. Where one client serves many
-conversations at once, they must not meet in each other's workspace between two calls."""
+"""The conversation that this task or thread works on, by client. One client may serve many
+conversations at once, and they must not end up in each other's workspace between two calls."""
 
 
 class AsyncSandboxClient:
     """A client that keeps a session per (user, thread) and works in the one opened last.
 
-    "Last" is meant per asyncio task (or thread of the program): tasks that share a client do not
-    change each other's session. Which daemon: `server_url` (`unix:`, `http://`, `https://`,
-    `grpc://`, `host:port`), or SANDBOXD_URL, or the local socket; with `mode="local"` one in this
-    process, whose settings are `local_settings` and the environment.
+    "Last" applies per asyncio task (or thread of the program): tasks that share a client do not
+    change each other's session. The daemon is `server_url` (`unix:`, `http://`, `https://`,
+    `grpc://`, `host:port`), SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this
+    process, with settings from `local_settings` and the environment.
 
-    With `policy="strict"` commands that the policy of that name forbids are refused before they are
-    sent, with the PolicyError that the daemon would answer with; it has the last word on all
-    others. A function is given each command and may refuse it with a PolicyError.
+    `policy="strict"` refuses commands that the policy of that name forbids before they are sent,
+    with the daemon's own PolicyError; the daemon decides about all others. A function receives each
+    command and may refuse it with a PolicyError.
 
     `async with` closes the sessions that it opened and frees the connection.
 
@@ -93,39 +93,39 @@ class AsyncSandboxClient:
 
     @property
     def user_id(self) -> str | None:
-        """Whose session is worked in; None before one is opened."""
+        """User of the current session; None before one is opened."""
         thread = self._current()
         return thread[0] if thread else None
 
     @property
     def thread_id(self) -> str | None:
-        """The conversation that is worked on. Set it to go back to one that this client opened."""
+        """Thread of the current session. Set it to return to one that this client opened."""
         thread = self._current()
         return thread[1] if thread else None
 
     @thread_id.setter
     def thread_id(self, thread_id: str) -> None:
         user_id = self.user_id
-        known = [one for one in self._threads if one[1] == thread_id]
-        chosen = next((one for one in known if one[0] == user_id), None)
+        known = [thread for thread in self._threads if thread[1] == thread_id]
+        chosen = next((thread for thread in known if thread[0] == user_id), None)
         if chosen is None and len(known) == 1:
             chosen = known[0]
         if chosen is None:
             raise NoSessionError(
-                f"This client has opened no session for thread {thread_id!r}; call "
+                f"This client has not opened a session for thread {thread_id!r}; call "
                 "get_or_create_session() first."
             )
         self._select(chosen)
 
     @property
     def session_id(self) -> str | None:
-        """Id of the session that is worked in; None before one is opened."""
+        """Id of the current session; None before one is opened."""
         thread = self._current()
         return self._threads[thread][0].session_id if thread else None
 
     @property
     def sandbox(self) -> AsyncSandbox:
-        """The session that is worked in, with all its commands, files, shells and terminals."""
+        """The current session, with its commands, files, shells and terminals."""
         _, info = self._session()
         assert self._connection is not None
         return sandbox_of(self._connection, info, check=self._check)
@@ -156,7 +156,7 @@ class AsyncSandboxClient:
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
-        `timeout_minutes` is how long it lives without use (30 if not given).
+        `timeout_minutes` is the idle time after which it expires (30 by default).
 
         Example:
             info = await client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -180,9 +180,9 @@ class AsyncSandboxClient:
     ) -> CommandResult:
         """Run a command line and wait for its end. Non-zero exits and time-outs are results.
 
-        If the session has expired or lost its sandbox before the command could begin, it is opened
-        again and the command run there, once; `result.session` then tells. Without `auto_retry`, or
-        where it is not certain that the command did not begin, that is an error.
+        If the session expired or lost its sandbox before the command could start, it is opened
+        again and the command runs there, once; `result.session` is then set. Without `auto_retry`,
+        or if the command may already have started, this is an error.
 
         Example:
             result = await client.execute("python3 -c 'print(6 * 7)'", timeout=10)
@@ -197,7 +197,7 @@ class AsyncSandboxClient:
     async def upload_file(
         self, file_path: str | os.PathLike[str], remote_name: str | None = None
     ) -> UploadResult:
-        """Send a file of this machine to the workspace; without `remote_name` under its own name.
+        """Upload a local file to the workspace; `remote_name` defaults to its own name.
 
         Example:
             await client.upload_file("report.csv", remote_name="input.csv")
@@ -208,7 +208,7 @@ class AsyncSandboxClient:
         return UploadResult.of(self._session()[1], info)
 
     async def upload_file_from_bytes(self, filename: str, file_data: bytes) -> UploadResult:
-        """Write bytes to a file of the workspace.
+        """Write bytes to a file in the workspace.
 
         Example:
             await client.upload_file_from_bytes("input.json", b"[1, 2, 3]")
@@ -221,7 +221,7 @@ class AsyncSandboxClient:
     async def download_file(
         self, remote_name: str, local_path: str | os.PathLike[str] | None = None
     ) -> DownloadedFile:
-        """Fetch a file; returns the path it was written to, by default in the current directory.
+        """Download a file and return its local path, by default in the current directory.
 
         Example:
             await client.upload_file_from_bytes("output.csv", b"a,b")
@@ -240,7 +240,7 @@ class AsyncSandboxClient:
         return FileListing.of(self._session()[1], entries)
 
     async def close_session(self) -> None:
-        """End the session that is worked in, with its files. Without one there is nothing to do.
+        """End the current session and delete its files. Does nothing if there is no session.
 
         Example:
             await client.get_or_create_session("ada", "conversation-42")
@@ -251,7 +251,7 @@ class AsyncSandboxClient:
             await self._close(thread)
 
     async def reset_session(self) -> SessionInfo:
-        """Start the session afresh: files go, but project_files/ stays.
+        """Give the session a fresh sandbox and delete its files, except project_files/.
 
         Example:
             await client.reset_session()
@@ -262,7 +262,7 @@ class AsyncSandboxClient:
         return info
 
     async def get_session(self, session_id: str) -> SessionInfo:
-        """Any session of the daemon, also one that ended lately; does not count as use.
+        """Any session of the daemon, including one that ended recently; does not count as use.
 
         Example:
             print((await client.get_session(client.session_id)).state)
@@ -280,7 +280,7 @@ class AsyncSandboxClient:
     ) -> Sequence[SessionInfo]:
         """Sessions of the daemon, oldest first, by user, thread, state (`active`, ...) or labels.
 
-        With `with_usage` each tells what it uses now.
+        With `with_usage` each has its current `usage`.
 
         Example:
             for session in await client.list_sessions(state="active"):
@@ -327,12 +327,12 @@ class AsyncSandboxClient:
         if connection is not None:
             await release(self._settings)
 
-    # --- the session that is worked in ---
+    # --- the current session ---
 
     def _current(self) -> Thread | None:
         chosen = _selected.get().get(self._number)
         if chosen is None and len(self._threads) == 1:
-            chosen = next(iter(self._threads))  # it can be no other
+            chosen = next(iter(self._threads))  # the only possible one
         return chosen if chosen in self._threads else None
 
     def _select(self, thread: Thread) -> None:
@@ -341,7 +341,9 @@ class AsyncSandboxClient:
     def _session(self) -> tuple[Thread, SessionInfo]:
         thread = self._current()
         if thread is None:
-            several = " It counts for the task, or thread, that calls it." if self._threads else ""
+            several = (
+                " A session applies to the task or thread that opened it." if self._threads else ""
+            )
             raise NoSessionError(f"No active session. Call get_or_create_session() first.{several}")
         return thread, self._threads[thread][0]
 
@@ -356,10 +358,10 @@ class AsyncSandboxClient:
         auto_retry: bool = True,
         is_repeatable: bool = False,
     ) -> tuple[T, SessionInfo | None]:
-        """Do it in the session; in a reopened one if the session turned out to have ended before.
+        """Do it in the session; if the session had already ended, open it again and do it there.
 
-        `is_repeatable`: done twice it is as once, so it does not matter if it had begun.
-        The second part of the answer is the session where it was reopened.
+        `is_repeatable`: doing it twice has the same effect as once, so it may already have begun.
+        The second part of the answer is the session if it was opened again.
         """
         thread, _ = self._session()
         try:
@@ -380,5 +382,5 @@ class AsyncSandboxClient:
             if self._connection is None:
                 self._connection = connection
             else:
-                await release(self._settings)  # another task was quicker
+                await release(self._settings)  # another task did it first
         return self._connection

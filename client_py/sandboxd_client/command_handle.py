@@ -1,4 +1,4 @@
-"""A command that was started: watch it, feed it, end it."""
+"""A started command: follow it, send input, end it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sandboxd_proto.v1 import exec_pb2
 from sandboxd_proto.v1 import exec_service_pb2 as pb
 
 OutputCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
-"""Is given text as it is written; may be a coroutine function."""
+"""Receives text as it is written; may be a coroutine function."""
 
 MAX_STDIN_BYTES = 1 << 20
 _STREAMS: dict[StreamName, exec_pb2.OutputStream.ValueType] = {
@@ -36,7 +36,7 @@ _STREAMS: dict[StreamName, exec_pb2.OutputStream.ValueType] = {
 
 
 class AsyncCommandHandle:
-    """A command that was started. It runs on whether or not somebody looks.
+    """A started command. It continues whether or not a client is attached.
 
     Example:
         command = await sandbox.commands.run("read x; echo got $x", background=True)
@@ -68,20 +68,20 @@ class AsyncCommandHandle:
 
     @property
     def exec_id(self) -> str:
-        """Names the command in its session."""
+        """Id of the command in its session."""
         return self._exec_id
 
     @property
     def result(self) -> CommandResult | None:
-        """How it ended; None until a stream or `wait` of this handle has seen it."""
+        """How the command ended; None until a stream or `wait` of this handle has seen its end."""
         return self._result
 
     def stream(self, *, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncCommandStream:
-        """Its output as it is written, from the beginning or from given positions on.
+        """The output as it is written, from the beginning or from the given positions.
 
-        Iterate over it, best in a `with` block: leaving that ends the call, not the command. A lost
-        connection or a restart of the daemon does not end the iteration: it goes on at the next
-        byte. After the last piece `result` is there.
+        Iterate over it, preferably in a `with` block: leaving the block ends the call, not the
+        command. The iteration survives a lost connection or a restart of the daemon: it continues
+        at the next byte. After the last piece, `result` is set.
 
         Example:
             command = await sandbox.commands.run("seq 3; sleep 0.1; seq 4 6", background=True)
@@ -105,7 +105,7 @@ class AsyncCommandHandle:
         self._result = result
 
     async def wait(self, timeout: float | None = None, *, check: bool = False) -> CommandResult:
-        """Wait for its end, for at most `timeout` seconds, then CallTimeoutError.
+        """Wait for the end; CallTimeoutError after `timeout` seconds.
 
         Example:
             command = await sandbox.commands.run("sleep 0.1; exit 3", background=True)
@@ -126,11 +126,11 @@ class AsyncCommandHandle:
         async with self.stream() as events:
             async for event in events:
                 if isinstance(event, OutputChunk):
-                    await self._tell(event)
+                    await self._notify(event)
         assert events.result is not None
         return events.result
 
-    async def _tell(self, chunk: OutputChunk) -> None:
+    async def _notify(self, chunk: OutputChunk) -> None:
         callback = self._callbacks[chunk.stream]
         if callback is not None and chunk.text:
             answer = callback(chunk.text)
@@ -138,7 +138,7 @@ class AsyncCommandHandle:
                 await answer
 
     async def send_stdin(self, data: str | bytes) -> None:
-        """Write to its standard input; waits while the command is slow to read.
+        """Write to standard input; waits while the command is slow to read.
 
         Example:
             command = await sandbox.commands.run("cat", background=True)
@@ -152,7 +152,7 @@ class AsyncCommandHandle:
                 rest = rest[MAX_STDIN_BYTES:]
 
     async def close_stdin(self) -> None:
-        """Let the command see the end of its input.
+        """Close standard input, so that the command sees its end.
 
         Example:
             command = await sandbox.commands.run("wc -c", background=True, stdin="12345")
@@ -166,7 +166,7 @@ class AsyncCommandHandle:
         connection = self._hold.connection
         if self._stdin_offset is None:
             self._stdin_offset = 0
-            await self._write(b"")  # tells how far others have written
+            await self._write(b"")  # returns how far other writers have come
         request = pb.WriteStdinRequest(
             session_id=self._hold.id,
             exec_id=self._exec_id,
@@ -179,7 +179,7 @@ class AsyncCommandHandle:
         self._stdin_offset = taken.next_offset
 
     async def kill(self) -> bool:
-        """End it with SIGKILL; False if it had ended.
+        """Kill the command with SIGKILL; False if it had already ended.
 
         Example:
             command = await sandbox.commands.run("sleep 60", background=True)
@@ -189,7 +189,7 @@ class AsyncCommandHandle:
         return await send_signal(self._hold, self._exec_id, signals.SIGKILL)
 
     async def send_signal(self, number: int) -> bool:
-        """Send a signal to its processes; False if it had ended.
+        """Send a signal to the command's processes; False if it had already ended.
 
         Example:
             command = await sandbox.commands.run("sleep 60", background=True)
@@ -199,7 +199,7 @@ class AsyncCommandHandle:
         return await send_signal(self._hold, self._exec_id, number)
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Change the size of its terminal.
+        """Resize the terminal.
 
         Example:
             terminal = await sandbox.pty.create(["python3", "-i"])
@@ -226,7 +226,7 @@ class AsyncCommandHandle:
     async def read_output(
         self, stream: StreamName = "stdout", *, offset: int = 0, max_bytes: int = 65536
     ) -> OutputSlice:
-        """Kept output by position, also after the end, for as long as the daemon remembers it.
+        """Kept output by position, also after the end, for as long as the daemon keeps it.
 
         Example:
             command = await sandbox.commands.run("seq 100000", background=True)
@@ -267,7 +267,7 @@ class AsyncCommandHandle:
         if stream is not None:
             request.stream = _STREAMS[stream]
         found = await self._hold.connection.call(methods.SEARCH_OUTPUT, request)
-        return [OutputMatch.of(one) for one in found.matches]
+        return [OutputMatch.of(match) for match in found.matches]
 
     async def preview_output(
         self, *, max_bytes: int = 16384, collapse: bool = True

@@ -1,7 +1,7 @@
-"""A courtesy: what the daemon's policy `strict` is certain to refuse need not be sent.
+"""A convenience: commands that the daemon's policy `strict` is certain to refuse are not sent.
 
-The daemon decides. Only plain commands are looked at here, in which a word can be nothing but the
-name of a command; whatever is less plain goes to the daemon, which reads it with a grammar of bash.
+The daemon decides. This module checks only plain commands, in which a word can only be the name of
+a command; all others are left to the daemon, which parses them with a grammar of bash.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Literal, TypeAlias
 from sandboxd_client.errors import InvalidRequestError, PolicyError
 
 CommandCheck: TypeAlias = Callable[[str | Sequence[str]], object]
-"""Is given each command before it is sent. What it raises, best a PolicyError, its caller gets."""
+"""Receives each command before it is sent. It may raise, preferably a PolicyError."""
 CommandPolicy: TypeAlias = Literal["strict"] | CommandCheck
 
 _POLICY, _RULE = "strict", "forbidden-command"
 INSTEAD: Mapping[str, str] = {
-    "rm": "Leave the file, or empty it with `: > FILE`; the files API removes files, and all go "
-    "with the session.",
+    "rm": "Leave the file, or empty it with `: > FILE`; the files API removes files, and all files "
+    "are deleted with the session.",
     "mv": "Copy it with `cat OLD > NEW`; the files API moves files.",
     "dd": "Use `head -c N` or `tail -c +N`.",
     "curl": "There is no network; upload the data through the files API.",
@@ -28,12 +28,12 @@ INSTEAD: Mapping[str, str] = {
     "ssh": "There is no network; everything runs in this sandbox.",
     "sudo": "Run the command without it; nothing here needs another user.",
     "chmod": "Run a script through its interpreter, as in `python3 SCRIPT`.",
-    "chown": "Files belong to you already.",
+    "chown": "Files already belong to you.",
 }
-"""What is forbidden, and what to do; in the words of the daemon."""
+"""Forbidden commands and what to do instead, in the same words as the daemon."""
 
-# No brackets, braces, backslashes, comments or here-documents: in those a `;` or a name may be
-# something else than it seems. Nothing is matched in two ways: a model's line may be of any kind.
+# No brackets, braces, backslashes, comments or here-documents: in those, a `;` or a name may not be
+# what it seems. Nothing matches in two ways, since a model may write any line.
 _TOKEN = re.compile(
     r"""
       (?P<blank>[ \t]+)
@@ -50,16 +50,18 @@ _BEFORE_COMMANDS = frozenset({"!", "do", "elif", "else", "if", "then", "until", 
 
 
 def command_check(policy: CommandPolicy | None) -> CommandCheck | None:
-    """The check of a policy; InvalidRequestError if there is none of that name."""
+    """The check of a policy; InvalidRequestError if the name is not valid."""
     if policy is None or callable(policy):
         return policy
     if policy == _POLICY:
         return check_strictly
-    raise InvalidRequestError(f'policy: it is "strict", a function or None, not {policy!r}')
+    raise InvalidRequestError(
+        f'policy: {policy!r} is not a valid policy; use "strict", a function or None'
+    )
 
 
 def check_strictly(command: str | Sequence[str]) -> None:
-    """PolicyError, as the daemon's own, for a command that the policy `strict` forbids."""
+    """Raise the daemon's own PolicyError for a command that the policy `strict` forbids."""
     names = _names(command) if isinstance(command, str) else command[:1]
     for name in map(posixpath.basename, names):
         if name in INSTEAD:
@@ -71,7 +73,7 @@ def check_strictly(command: str | Sequence[str]) -> None:
 
 
 def _names(line: str) -> Sequence[str]:
-    """What a plain line runs; nothing for one that is not plain."""
+    """The commands that a plain line runs; nothing if the line is not plain."""
     names: list[str] = []
     is_name_next, is_target_next = True, False
     for kind, text in _tokens(line):
@@ -91,12 +93,12 @@ def _names(line: str) -> Sequence[str]:
 
 
 def _literal(word: str) -> list[str]:
-    """The word without its quotes, unless it may be an assignment or stand for something else."""
+    """The word without its quotes, unless it may be an assignment or an expansion."""
     return [] if _EXPANDED.search(word) else [_QUOTED.sub(lambda part: part[0][1:-1], word)]
 
 
 def _tokens(line: str) -> Iterator[tuple[str, str]]:
-    """Kinds and texts; without a kind where something is not plain."""
+    """Kinds and texts of tokens; the kind is empty where the line is not plain."""
     position = 0
     while position < len(line):
         found = _TOKEN.match(line, position)

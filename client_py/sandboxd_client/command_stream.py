@@ -43,7 +43,7 @@ class AsyncCommandStream:
 
     @property
     def result(self) -> CommandResult | None:
-        """How the command ended and what of its output came this way; None before its end."""
+        """How the command ended, with the output of this stream; None before its end."""
         return self._result
 
     async def __aenter__(self) -> AsyncCommandStream:
@@ -64,7 +64,7 @@ class AsyncCommandStream:
         return await anext(self._events)
 
     async def aclose(self) -> None:
-        """End the call. The command runs on.
+        """End the call. The command continues.
 
         Example:
             command = await sandbox.commands.run("echo hello", background=True)

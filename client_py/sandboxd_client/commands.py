@@ -1,4 +1,4 @@
-"""Commands of a sandbox: run them, start them, find them again."""
+"""Commands of a sandbox: run, start, list and connect to them."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class AsyncCommands:
     ) -> CommandResult | AsyncCommandHandle:
         """Run a command and wait for its end; with `background=True` only start it.
 
-        A string is a line for bash, a list a program with its arguments. `timeout` is how many
-        seconds it may run (30 if not given); timing out or exiting non-zero is a result, unless
-        `check` is set. `on_stdout` and `on_stderr` are given text as it is written; of a background
-        command, while something waits for it. A background command gets a standard input that the
-        handle writes to, which starts with `stdin`. With `shell` it runs in that named shell. Calls
-        with the same `exec_id` run the command once.
+        A string is a line for bash, a list is a program with its arguments. `timeout` is how many
+        seconds the command may run (30 by default); a time-out or a non-zero exit is a result,
+        unless `check` is set. `on_stdout` and `on_stderr` receive text as it is written; for a
+        background command, only while `wait` is called. The handle of a background command can
+        write to its standard input, which starts with `stdin`. With `shell` the command runs in
+        that named shell. Calls with the same `exec_id` run the command once.
 
         Example:
             result = await sandbox.commands.run("sort", stdin="b\\na\\n")
@@ -138,7 +138,7 @@ class AsyncCommands:
                 result = await once(earlier_tries)
                 return result.check() if check else result
             except CommandNotStartableError as error:
-                # There was no process for it just then. It never ran, so another one is safe.
+                # No process was available. The command never ran, so another attempt is safe.
                 if error.retry_after_seconds is None or exec_id is not None:
                     raise
                 await back_off.pause(error)
@@ -146,7 +146,7 @@ class AsyncCommands:
                 earlier_tries += 1
 
     async def list(self, *, running: bool = False) -> Sequence[CommandInfo]:
-        """The commands of the session, newest first: those that run and those that ended lately.
+        """The commands of the session, newest first: running and recently ended ones.
 
         Example:
             for command in await sandbox.commands.list(running=True):
@@ -172,7 +172,7 @@ class AsyncCommands:
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
     ) -> AsyncCommandHandle:
-        """A command that was started before, by whomever, running or ended lately.
+        """A command that was already started, by any client; running or recently ended.
 
         Example:
             started = await sandbox.commands.run("sleep 1; echo done", background=True)
@@ -185,7 +185,7 @@ class AsyncCommands:
         return AsyncCommandHandle(self._hold, found, on_stdout=on_stdout, on_stderr=on_stderr)
 
     async def kill(self, exec_id: str) -> bool:
-        """End a command with SIGKILL; False if it had ended.
+        """Kill a command with SIGKILL; False if it had already ended.
 
         Example:
             command = await sandbox.commands.run("sleep 60", background=True)
@@ -197,14 +197,14 @@ class AsyncCommands:
         connection = self._hold.connection
         seconds = _time_limit(self._hold, request) + connection.timeouts.call
         if request.shell_name:
-            seconds += connection.timeouts.transfer  # others may be before it in the shell
+            seconds += connection.timeouts.transfer  # others may be queued before it
         done = await connection.call(
             methods.RUN, request, timeout=seconds, earlier_tries=earlier_tries
         )
         if done.exit.reason == exec_pb2.EXIT_REASON_CANCELLED:
             raise ConnectionLostError(
-                "The connection broke off, and with it the command was ended. Look at what it did "
-                "so far, or run it in the background, where it outlives a connection."
+                "The connection was lost, and the command was ended with it. Check what it did "
+                "so far, or run it in the background, where it survives a lost connection."
             )
         return CommandResult.of(done.exec_id, done.exit, done.stdout, done.stderr)
 
@@ -244,13 +244,13 @@ def exec_request(
     no_output_timeout: float | None = None,
     shell: str | None = None,
 ) -> pb.ExecRequest:
-    """PolicyError if the caller's own check refuses the command."""
+    """Raise PolicyError if the caller's own check refuses the command."""
     if hold.check is not None:
         hold.check(command)
     request = pb.ExecRequest(
         session_id=hold.id,
         incarnation=hold.incarnation,
-        # Always one of ours: it is what makes a repeated call run the command once.
+        # Always set an id: it makes a repeated call run the command once.
         exec_id=exec_id or new_exec_id(),
         cwd=cwd or "",
         env=env or {},
@@ -275,14 +275,14 @@ def _time_limit(hold: SessionHold, request: pb.ExecRequest) -> float:
 
 
 async def _finished(handle: AsyncCommandHandle, stdin: str | bytes | None) -> CommandResult:
-    """Feed a command and wait for it; if this is cancelled, the command ends too."""
+    """Send input to a command and wait for its end; cancelling this kills the command."""
     feeding = None if stdin is None else asyncio.create_task(_feed(handle, stdin))
     try:
         return await handle.wait()
     except SandboxError:
-        raise  # it is the daemon that says so; there is nothing to end, or nobody to ask
+        raise  # the daemon reports the failure: nothing to kill, or no daemon to call
     except BaseException:
-        # In a task of its own: we may be being cancelled, and cancelled again.
+        # In a separate task, because this one may be cancelled more than once.
         with suppress(SandboxError):
             await asyncio.shield(asyncio.create_task(handle.kill()))
         raise
@@ -297,4 +297,4 @@ async def _feed(handle: AsyncCommandHandle, stdin: str | bytes) -> None:
         await handle.send_stdin(stdin)
         await handle.close_stdin()
     except ExecEndedError:
-        pass  # it did not want all of it
+        pass  # it ended without reading all input

@@ -1,7 +1,7 @@
-"""A connection to a daemon, shared by all clients of an event loop that want the same one.
+"""A connection to a daemon, shared by all clients of an event loop with the same settings.
 
-Here it is decided what is tried again: only what was refused before anything was done, or what has
-the same effect when it is done twice.
+This module decides which calls are repeated: only those that were refused before anything was done,
+or that have the same effect when done twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sandboxd_client.errors import (
     ConnectionLostError,
     DrainingError,
     SandboxError,
+    SessionReturningError,
     TooManyRequestsError,
 )
 from sandboxd_client.methods import Method, Request, Response
@@ -27,7 +28,7 @@ _LONGEST_PAUSE = 2.0
 
 
 class BackOff:
-    """Pauses that grow, up to a time in all; progress begins it anew."""
+    """Growing pauses, up to a total time; progress resets them."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -38,28 +39,28 @@ class BackOff:
         self._until: float | None = None
 
     async def pause(self, error: SandboxError) -> None:
-        """Wait a little, or raise the error when the time is over."""
+        """Wait a little, or raise the error if the total time has passed."""
         now = asyncio.get_running_loop().time()
         self._until = self._until or now + self._seconds
         if now >= self._until:
             raise error
         wanted = min(error.retry_after_seconds or self._pause, _LONGEST_PAUSE)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        # Not all at the same moment: many were cut off by the same restart.
+        # Jitter: many clients were cut off by the same restart.
         await asyncio.sleep(min(wanted * random.uniform(0.5, 1.0), self._until - now))
 
 
 class Connection:
-    """Calls with deadlines and safe repetitions, over one transport."""
+    """Calls over one transport, with deadlines and safe repetition."""
 
     def __init__(self, transport: Transport, timeouts: Timeouts, *, earlier_tries: int = 0) -> None:
-        """`earlier_tries`: how often all that is done over it was begun before."""
+        """`earlier_tries`: how often the work on this connection was attempted before."""
         self._transport = transport
         self.timeouts = timeouts
         self._earlier_tries = earlier_tries
 
     def repeating(self) -> Connection:
-        """The same for work that is done again, whose calls a daemon counts as repeated."""
+        """The same connection for repeated work, whose calls the daemon counts as retries."""
         return Connection(self._transport, self.timeouts, earlier_tries=self._earlier_tries + 1)
 
     async def call(
@@ -70,7 +71,7 @@ class Connection:
         timeout: float | None = None,
         earlier_tries: int = 0,
     ) -> Response:
-        """One request, one response; repeated where that is safe."""
+        """One request, one response; repeated if that is safe."""
         tries = self._earlier_tries + earlier_tries
         back_off = BackOff(self.timeouts.reconnect)
         may_have_begun = False
@@ -90,8 +91,8 @@ class Connection:
                 await back_off.pause(error)
 
     def may_repeat(self, error: SandboxError, *, is_repeatable: bool) -> bool:
-        """Whether to try again after this; `is_repeatable`: done twice it is as once."""
-        if isinstance(error, TooManyRequestsError):
+        """Whether to try again; `is_repeatable`: doing it twice has the same effect as once."""
+        if isinstance(error, TooManyRequestsError | SessionReturningError):
             return True
         if not self._transport.can_come_back:
             return False
@@ -132,13 +133,13 @@ class Connection:
         return await self._transport.send(method, requests, timeout=seconds, metadata=metadata)
 
     def _patience(self, timeout: float | None) -> float:
-        """How long to wait for a daemon that went away."""
+        """How long to wait for a daemon that stopped answering."""
         reconnect = self.timeouts.reconnect
         return reconnect if timeout is None else min(reconnect, timeout)
 
 
 class _Shared:
-    """A transport and how many hold it."""
+    """A transport and the number of its users."""
 
     def __init__(self, settings: Settings) -> None:
         self.starting = asyncio.create_task(_start(settings), name="connection to sandboxd")
@@ -157,16 +158,16 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Settings, _Shared]] =
 
 
 async def acquire(settings: Settings, timeouts: Timeouts) -> Connection:
-    """A connection with these settings, over the transport that others on this loop use too."""
+    """A connection with these settings, over the transport shared by this event loop."""
     of_loop = _shared.setdefault(asyncio.get_running_loop(), {})
-    # A daemon in this process has to be gone before the next one can have its place.
+    # A daemon in this process must have ended before the next one can start.
     while (shared := of_loop.get(settings)) is not None and shared.closing is not None:
         await asyncio.wait([shared.closing])
     if shared is None:
         shared = of_loop[settings] = _Shared(settings)
     shared.holders += 1
     try:
-        # Shielded: one caller that is cancelled must not take it from the others.
+        # Shielded: a cancelled caller must not take the transport away from the others.
         return Connection(await asyncio.shield(shared.starting), timeouts)
     except BaseException:
         await release(settings)
@@ -174,7 +175,7 @@ async def acquire(settings: Settings, timeouts: Timeouts) -> Connection:
 
 
 async def release(settings: Settings) -> None:
-    """Give it back; the last one closes it."""
+    """Return a connection; the last user closes its transport."""
     of_loop = _shared[asyncio.get_running_loop()]
     shared = of_loop[settings]
     shared.holders -= 1
@@ -182,14 +183,14 @@ async def release(settings: Settings) -> None:
         return
     shared.closing = asyncio.create_task(shared.close(), name="closing a connection to sandboxd")
     shared.closing.add_done_callback(lambda _: of_loop.pop(settings))
-    # Shielded: a caller that is cancelled must not leave it half closed.
+    # Shielded: a cancelled caller must not leave the transport half closed.
     await asyncio.shield(shared.closing)
 
 
 async def close_all() -> None:
-    """Close what clients of this loop have not, at the end of the process."""
+    """Close the transports that clients of this loop left open, at the end of the process."""
     of_loop = _shared.get(asyncio.get_running_loop(), {})
-    await asyncio.gather(*(one.close() for one in of_loop.values()), return_exceptions=True)
+    await asyncio.gather(*(shared.close() for shared in of_loop.values()), return_exceptions=True)
 
 
 async def _start(settings: Settings) -> Transport:
@@ -200,7 +201,7 @@ async def _start(settings: Settings) -> Transport:
 
 def _transport(settings: Settings) -> Transport:
     if settings.mode == "local":
-        # Imported when it is wanted: a remote client has no use for it.
+        # Imported on demand: a remote client does not need it.
         from sandboxd_client.local import LocalTransport, daemon_in_process
 
         return LocalTransport(lambda: daemon_in_process(dict(settings.local)))

@@ -1,18 +1,18 @@
-"""Everything that can go wrong with a call.
+"""The exceptions of the SDK.
 
 ::
 
     SandboxError
-    ├── InvalidRequestError             also a ValueError: it can never succeed as it is
+    ├── InvalidRequestError             also a ValueError: the request can never succeed
     │   ├── RequestTooLargeError
     │   ├── InvalidArchiveError
     │   ├── NoSessionError              no session was opened with this client
-    │   └── PolicyError                 the command policy does not allow it
+    │   └── PolicyError                 the command policy refuses the command
     ├── SessionError                    the session cannot be used
     │   ├── SessionNotFoundError
     │   ├── SessionExpiredError
     │   ├── SessionClosedError
-    │   ├── SessionRecreatedError       it is on another sandbox than the caller believes
+    │   ├── SessionRecreatedError       the session is on another sandbox than expected
     │   └── SandboxLostError
     ├── CommandError
     │   ├── CommandNotStartableError
@@ -50,17 +50,18 @@
     │   ├── DrainingError
     │   ├── ImageNotFoundError
     │   ├── StateNotSavedError
+    │   ├── SessionReturningError
     │   └── LocalModeError              no daemon can run in this process
     ├── ConnectionLostError             also a ConnectionError: the daemon does not answer
-    ├── CallTimeoutError                also a TimeoutError: it did not answer in time
+    ├── CallTimeoutError                also a TimeoutError: no answer in time
     ├── NotAuthorizedError              also a PermissionError
     │   ├── UnauthenticatedError
     │   └── NotPermittedError
-    ├── NotSupportedError               this daemon does not have it
-    └── InternalError                   a fault of sandboxd
+    ├── NotSupportedError               this daemon does not support the call
+    └── InternalError                   a bug in sandboxd
 
-A class with a `reason` is what one value of ErrorReason in error_reason.proto becomes. A command
-that exits non-zero, is ended by a signal or times out is a result, not an error.
+A class with a `reason` stands for one value of ErrorReason in error_reason.proto. A command that
+exits non-zero, is ended by a signal or times out is a result, not an error.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ __all__ = [
     "SessionLimitReachedError",
     "SessionNotFoundError",
     "SessionRecreatedError",
+    "SessionReturningError",
     "StateNotSavedError",
     "TextNotFoundError",
     "TooManyRequestsError",
@@ -133,7 +135,7 @@ __all__ = [
 
 
 class SandboxError(Exception):
-    """Base of every error of this package.
+    """Base class of every error of this package.
 
     Example:
         try:
@@ -143,13 +145,13 @@ class SandboxError(Exception):
     """
 
     reason: str = ""
-    """Name of the value of ErrorReason; empty where the daemon gave none."""
+    """Name of the value of ErrorReason; empty if the daemon gave none."""
     retry_after_seconds: float | None = None
-    """When another try may help; None where none would."""
+    """Time after which another attempt may succeed; None if none would."""
     metadata: Mapping[str, str]
-    """What it is about, for programs."""
+    """Details for programs."""
     may_have_begun: bool = False
-    """True if an earlier try of the same call was cut off, so that it may have been carried out."""
+    """True if an earlier attempt of this call was cut off, so it may have taken effect."""
 
     def __init__(self, message: str, *, metadata: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -157,11 +159,11 @@ class SandboxError(Exception):
         self.metadata = dict(metadata or {})
 
     def __str__(self) -> str:
-        return self.message  # an OSError among the bases would say it otherwise
+        return self.message  # an OSError among the base classes would format it differently
 
 
 class InvalidRequestError(SandboxError, ValueError):
-    """The request can never succeed as it is."""
+    """The request can never succeed in this form."""
 
     reason = "INVALID_REQUEST"
 
@@ -173,19 +175,19 @@ class RequestTooLargeError(InvalidRequestError):
 
 
 class InvalidArchiveError(InvalidRequestError):
-    """It is no archive that can be read."""
+    """The bytes are not a valid archive."""
 
     reason = "INVALID_ARCHIVE"
 
 
 class NoSessionError(InvalidRequestError):
-    """No session was opened with this client."""
+    """This client has not opened a session."""
 
     reason = ""
 
 
 class PolicyError(InvalidRequestError):
-    """The command policy of the daemon does not allow it, or `policy` of the client; the message
+    """The command policy of the daemon, or `policy` of the client, refuses the command; the message
     names the rule."""
 
     reason = "COMMAND_NOT_ALLOWED"
@@ -196,7 +198,7 @@ class SessionError(SandboxError):
 
 
 class SessionNotFoundError(SessionError):
-    """No session has this id, or it ended too long ago to be remembered."""
+    """There is no session with this id, or it ended too long ago."""
 
     reason = "SESSION_NOT_FOUND"
 
@@ -214,7 +216,7 @@ class SessionClosedError(SessionError):
 
 
 class SessionRecreatedError(SessionError):
-    """The session is on another sandbox than the caller believes; open it again to learn more."""
+    """The session is on another sandbox than expected; open it again to get its state."""
 
     reason = "SESSION_RECREATED"
 
@@ -226,13 +228,13 @@ class SandboxLostError(SessionError):
 
 
 class CommandError(SandboxError):
-    """Category: it is about a command."""
+    """Category: errors about a command."""
 
 
 class CommandNotStartableError(CommandError):
-    """Directory, program or shell of the command does not exist.
+    """The directory, program or shell of the command does not exist.
 
-    Or, with `retry_after_seconds`, there was no process for it just then, after some tries.
+    Or, with `retry_after_seconds`, no process was available for it, after several attempts.
     """
 
     reason = "COMMAND_NOT_STARTABLE"
@@ -251,13 +253,13 @@ class ExecConflictError(CommandError):
 
 
 class ExecEndedError(CommandError):
-    """The command has ended, or still waits for its shell, and cannot be acted on."""
+    """The command has ended, or still waits for its shell, so the call cannot act on it."""
 
     reason = "EXEC_ENDED"
 
 
 class CommandFailedError(CommandError):
-    """A command that was run with `check=True` did not end with 0; `result` has all of it."""
+    """A command run with `check=True` did not exit with 0; see `result`."""
 
     def __init__(self, message: str, result: CommandResult) -> None:
         super().__init__(message)
@@ -265,7 +267,7 @@ class CommandFailedError(CommandError):
 
 
 class FileError(SandboxError):
-    """Category: it is about files of the workspace."""
+    """Category: errors about files of the workspace."""
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -275,19 +277,19 @@ class MissingFileError(FileError, FileNotFoundError):
 
 
 class FileExistsInSandboxError(FileError, FileExistsError):
-    """There is something at this path already."""
+    """Something already exists at this path."""
 
     reason = "FILE_EXISTS"
 
 
 class NotAFileError(FileError, IsADirectoryError):
-    """It is not a regular file."""
+    """The entry is not a regular file."""
 
     reason = "NOT_A_FILE"
 
 
 class NotADirectoryInSandboxError(FileError, NotADirectoryError):
-    """It is not a directory."""
+    """The entry is not a directory."""
 
     reason = "NOT_A_DIRECTORY"
 
@@ -299,7 +301,7 @@ class DirectoryNotEmptyError(FileError):
 
 
 class OutsideWorkspaceError(FileError):
-    """The path leads out of the workspace, through a link."""
+    """The path leaves the workspace through a link."""
 
     reason = "OUTSIDE_WORKSPACE"
 
@@ -311,25 +313,25 @@ class ProtectedPathError(FileError, PermissionError):
 
 
 class FileNotPermittedError(FileError, PermissionError):
-    """Permissions that a command has set forbid it."""
+    """Permissions set by a command forbid the operation."""
 
     reason = "FILE_NOT_PERMITTED"
 
 
 class FileTooLargeError(FileError):
-    """The file is larger than a file may be, or than the operation takes."""
+    """The file is larger than a file may be, or larger than the operation supports."""
 
     reason = "FILE_TOO_LARGE"
 
 
 class WorkspaceFullError(FileError):
-    """The workspace has no room for it, in bytes or in files."""
+    """The workspace has no space left, in bytes or in files."""
 
     reason = "WORKSPACE_FULL"
 
 
 class ChecksumMismatchError(FileError):
-    """What arrived is not what was sent; send it again."""
+    """The received bytes differ from the sent ones; send them again."""
 
     reason = "CHECKSUM_MISMATCH"
 
@@ -341,25 +343,25 @@ class FileChangedError(FileError):
 
 
 class TextNotFoundError(FileError):
-    """The text to replace is not there as often as expected."""
+    """The text to replace does not occur as often as expected."""
 
     reason = "TEXT_NOT_FOUND"
 
 
 class FileWorkInterruptedError(FileError):
-    """A command ended or stopped what was at work on the files; try again."""
+    """A command killed or stopped the worker of the file operation; try again."""
 
     reason = "FILE_WORK_INTERRUPTED"
 
 
 class UploadStalledError(FileError):
-    """Nothing arrived of an upload for too long; nothing was written, send it again."""
+    """The upload paused for too long; nothing was written, send it again."""
 
     reason = "UPLOAD_STALLED"
 
 
 class ExhaustedError(SandboxError):
-    """Category: a limit is reached; it frees up by itself."""
+    """Category: a limit is reached; try again later."""
 
 
 class PoolExhaustedError(ExhaustedError):
@@ -369,13 +371,13 @@ class PoolExhaustedError(ExhaustedError):
 
 
 class ExecLimitReachedError(ExhaustedError):
-    """Too many commands run at once."""
+    """Too many commands run at the same time."""
 
     reason = "EXEC_LIMIT_REACHED"
 
 
 class TooManyRequestsError(ExhaustedError):
-    """Too many calls are being served at once."""
+    """Too many calls are being served at the same time, or come from this token."""
 
     reason = "TOO_MANY_REQUESTS"
 
@@ -387,29 +389,29 @@ class DiskSpaceLowError(ExhaustedError):
 
 
 class SessionLimitReachedError(ExhaustedError):
-    """The user has as many sessions as one user may have."""
+    """The user already has the maximum number of sessions."""
 
     reason = "SESSION_LIMIT_REACHED"
 
 
 class OpenFilesExhaustedError(ExhaustedError):
-    """The daemon has as many files and connections open as it may."""
+    """The daemon has too few file descriptors left."""
 
     reason = "OPEN_FILES_EXHAUSTED"
 
 
 class FileBusyError(ExhaustedError):
-    """Too many calls are at work on the files of this session."""
+    """Too many file operations of this session run at the same time."""
 
     reason = "FILE_BUSY"
 
 
 class UnavailableError(SandboxError):
-    """Category: the daemon cannot serve this now, whoever asks."""
+    """Category: the daemon cannot serve this now, for any caller."""
 
 
 class EngineUnreachableError(UnavailableError):
-    """No container engine answers."""
+    """The container engine does not answer."""
 
     reason = "ENGINE_UNREACHABLE"
 
@@ -433,9 +435,15 @@ class ImageNotFoundError(UnavailableError):
 
 
 class StateNotSavedError(UnavailableError):
-    """The daemon could not write down what it was asked to do, so it did not do it."""
+    """The daemon cannot save its state; nothing was changed."""
 
     reason = "STATE_NOT_SAVED"
+
+
+class SessionReturningError(UnavailableError):
+    """The daemon was restarted and has not reconnected to the session's sandbox yet."""
+
+    reason = "SESSION_RETURNING"
 
 
 class LocalModeError(UnavailableError):
@@ -443,7 +451,7 @@ class LocalModeError(UnavailableError):
 
 
 class ConnectionLostError(SandboxError, ConnectionError):
-    """The daemon does not answer, or went away during the call."""
+    """The daemon does not answer, or stopped answering during the call."""
 
 
 class CallTimeoutError(SandboxError, TimeoutError):
@@ -451,27 +459,27 @@ class CallTimeoutError(SandboxError, TimeoutError):
 
 
 class NotAuthorizedError(SandboxError, PermissionError):
-    """The token is missing, wrong, or not for this."""
+    """The token is missing, unknown, or does not allow the call."""
 
 
 class UnauthenticatedError(NotAuthorizedError):
-    """Nobody knows who calls: the token is missing or wrong. Set SANDBOXD_TOKEN."""
+    """The token is missing or unknown. Set SANDBOXD_TOKEN."""
 
     reason = "UNAUTHENTICATED"
 
 
 class NotPermittedError(NotAuthorizedError):
-    """The token is not for this call, or not for this user's sessions."""
+    """The token does not allow this call, or not for this user's sessions."""
 
     reason = "NOT_PERMITTED"
 
 
 class NotSupportedError(SandboxError):
-    """This daemon does not have it; it may be older than the client."""
+    """This daemon does not support the call; it may be older than the client."""
 
 
 class InternalError(SandboxError):
-    """A fault of sandboxd; its log has the details under the error id in the message."""
+    """A bug in sandboxd; its log has the details under the error id in the message."""
 
     reason = "INTERNAL"
 

@@ -1,4 +1,4 @@
-"""The events of a command, through dropped connections and restarts of the daemon."""
+"""The events of a command, across lost connections and restarts of the daemon."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NAMES: dict[int, StreamName] = {
 
 
 class ExecStream:
-    """Reads an exec from given positions on. Each byte comes once, and the exit exactly once, last.
+    """Reads an exec from given positions. Each byte arrives once; the exit arrives once, last.
 
-    `queued` is the request of an exec that was not begun yet when it was started: such a one does
-    not survive a restart of the daemon, and is then started again under its id.
+    `queued` is the request of an exec that had to wait for its shell: it does not survive a restart
+    of the daemon, and is then started again under its id.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ExecStream:
         self._queued = queued
 
     async def events(self) -> AsyncGenerator[exec_pb2.ExecEvent, None]:
-        """What happens, up to and including the exit; otherwise it raises."""
+        """Events up to and including the exit; raises if there is no exit."""
         connection = self._hold.connection
         back_off = BackOff(connection.timeouts.reconnect)
         for earlier_tries in itertools.count():
@@ -68,7 +68,7 @@ class ExecStream:
                             if event.HasField("exited"):
                                 return
                 error: SandboxError = ConnectionLostError(
-                    "The stream of the command broke off before its end."
+                    "The stream of the command was interrupted before its end."
                 )
             except ExecNotFoundError:
                 if self._queued is None:
@@ -90,7 +90,7 @@ class ExecStream:
         )
 
     def _fresh(self, event: exec_pb2.ExecEvent) -> list[exec_pb2.ExecEvent]:
-        """What of an event was not there before; with a gap in front where bytes are missing."""
+        """The new part of an event, preceded by a gap if bytes are missing."""
         kind = event.WhichOneof("event")
         if kind == "started" or kind is None:
             self._queued = None

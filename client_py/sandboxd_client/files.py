@@ -60,7 +60,7 @@ class AsyncFiles:
     async def read(self, path: str, *, format: Literal["bytes"]) -> bytes: ...
 
     async def read(self, path: str, *, format: Literal["text", "bytes"] = "text") -> str | bytes:
-        """The whole of a file, as text (UTF-8) or bytes.
+        """The content of a file, as text (UTF-8) or bytes.
 
         Example:
             await sandbox.files.write("data.bin", b"\\x00\\x01")
@@ -94,11 +94,11 @@ class AsyncFiles:
         mode: int = 0,
         overwrite: bool = True,
     ) -> FileInfo:
-        """Write a file, whole or not at all; directories above it are made.
+        """Write a file atomically; missing parent directories are created.
 
-        If the connection breaks off, it is sent again. Without `overwrite` the file may then be
-        there because an earlier try came through unheard: FileExistsInSandboxError with
-        `may_have_begun`.
+        If the connection is lost, the file is sent again. Without `overwrite` the file may then
+        exist because an earlier attempt succeeded and its answer was lost:
+        FileExistsInSandboxError with `may_have_begun`.
 
         Example:
             info = await sandbox.files.write("src/main.py", "print('hi')")
@@ -129,7 +129,7 @@ class AsyncFiles:
                 return found
 
     async def stat(self, path: str = "", *, follow_links: bool = False) -> FileInfo:
-        """One entry.
+        """Describe one entry.
 
         Example:
             print((await sandbox.files.stat("outputs")).type)
@@ -138,7 +138,7 @@ class AsyncFiles:
         return FileInfo.of((await self._hold.connection.call(methods.STAT_FILE, request)).entry)
 
     async def exists(self, path: str) -> bool:
-        """Whether there is something at a path.
+        """Whether something exists at a path.
 
         Example:
             print(await sandbox.files.exists("missing.txt"))
@@ -152,7 +152,7 @@ class AsyncFiles:
     async def remove(
         self, path: str, *, recursive: bool = True, ignore_missing: bool = False
     ) -> int:
-        """Remove an entry, a directory with all that is in it; returns how many there were.
+        """Remove an entry, a directory with its content; returns the number of removed entries.
 
         Example:
             await sandbox.files.write("old/notes.txt", "hello")
@@ -179,7 +179,7 @@ class AsyncFiles:
         return FileInfo.of((await self._hold.connection.call(methods.MOVE_FILE, request)).entry)
 
     async def make_dir(self, path: str) -> bool:
-        """Make a directory, and those above it; False if it was there.
+        """Create a directory and missing parents; False if it already existed.
 
         Example:
             await sandbox.files.make_dir("data/raw")
@@ -196,7 +196,7 @@ class AsyncFiles:
         replace_all: bool = False,
         expected_count: int = 1,
     ) -> int:
-        """Replace a piece of text, exactly as given; returns how often.
+        """Replace an exact piece of text; returns the number of replacements.
 
         Example:
             await sandbox.files.write("hello.py", "print('hello')")
@@ -222,7 +222,7 @@ class AsyncFiles:
         glob: str = "",
         max_matches: int = 1000,
     ) -> GrepResult:
-        """Lines of files that hold a text, or match a regular expression.
+        """Lines in files that contain a text or match a regular expression.
 
         Example:
             await sandbox.files.write("app.log", "ok\\nerror: disk\\n")
@@ -239,11 +239,13 @@ class AsyncFiles:
             max_matches=max_matches,
         )
         found = await self._hold.connection.call(methods.GREP_FILES, request)
-        matches = tuple(GrepMatch(one.path, one.line_number, one.line) for one in found.matches)
+        matches = tuple(
+            GrepMatch(match.path, match.line_number, match.line) for match in found.matches
+        )
         return GrepResult(matches, found.complete)
 
     async def glob(self, pattern: str, path: str = "", *, max_entries: int = 1000) -> GlobResult:
-        """Entries whose path matches a pattern; `**` stands for any directories.
+        """Entries whose path matches a pattern; `**` matches any number of directories.
 
         Example:
             print([entry.path for entry in (await sandbox.files.glob("**/*.py")).entries])
@@ -255,7 +257,7 @@ class AsyncFiles:
         return GlobResult(tuple(map(FileInfo.of, found.entries)), found.complete)
 
     def watch_dir(self, path: str = "", *, recursive: bool = True) -> AsyncFileWatch:
-        """Changes below a directory as they happen, until the block is left.
+        """Changes below a directory as they happen, until the block ends.
 
         Example:
             async with sandbox.files.watch_dir() as changes:
@@ -274,9 +276,9 @@ class AsyncFiles:
         overwrite: bool = True,
         on_progress: ProgressCallback | None = None,
     ) -> FileInfo:
-        """Send a file of this machine; without `path` under its own name.
+        """Upload a local file; `path` defaults to its own name.
 
-        If the connection breaks off, it is sent again, as by `write`.
+        If the connection is lost, the file is sent again, as with `write`.
 
         Example:
             await sandbox.files.upload("report.csv", "data/report.csv")
@@ -299,10 +301,10 @@ class AsyncFiles:
         *,
         on_progress: ProgressCallback | None = None,
     ) -> str:
-        """Fetch a file, whole or not at all; without `local_path` into the current directory.
+        """Download a file atomically; `local_path` defaults to the current directory.
 
-        If the connection breaks off, it goes on where it was, or from the beginning if size or time
-        of the file tell that it has changed.
+        If the connection is lost, the download resumes, or restarts if size or modification time
+        show that the file has changed.
 
         Example:
             await sandbox.files.write("report.csv", "a,b")
@@ -326,9 +328,9 @@ class AsyncFiles:
         *,
         on_progress: ProgressCallback | None = None,
     ) -> TransferReport:
-        """Send a directory with all that is in it, as one archive.
+        """Upload a directory with its content, as one archive.
 
-        It is sent once: if the connection breaks off, some of it may be there.
+        It is sent once: if the connection is lost, a part of it may have arrived.
 
         Example:
             report = await sandbox.files.upload_dir("project", "project")
@@ -359,9 +361,9 @@ class AsyncFiles:
         *,
         on_progress: ProgressCallback | None = None,
     ) -> TransferReport:
-        """Fetch a directory with all that is in it. What would leave `local_path` is refused.
+        """Download a directory with its content. Entries that would leave `local_path` are refused.
 
-        If the connection breaks off, it is fetched again, before anything is written.
+        If the connection is lost, the download restarts; nothing is written before it is complete.
 
         Example:
             await sandbox.commands.run("echo hello > outputs/result.txt")
@@ -402,10 +404,10 @@ class AsyncFileWatch:
         self._changes = self._translated()
 
     async def __aenter__(self) -> AsyncFileWatch:
-        """From here on nothing is missed."""
+        """Start the watch; from here on no change is missed."""
         first = await anext(self._responses, None)
         if first is None or not first.watching:
-            raise ConnectionLostError("The watch broke off before it began; watch again.")
+            raise ConnectionLostError("The watch failed before it began; watch again.")
         return self
 
     async def __aexit__(
@@ -440,7 +442,7 @@ class AsyncFileWatch:
                 yield FileEvent(
                     _KINDS[change.kind], change.path, change.old_path, change.is_directory
                 )
-        raise ConnectionLostError("The watch broke off; list the directory and watch again.")
+        raise ConnectionLostError("The watch was interrupted; list the directory and watch again.")
 
 
 def _target(path: str, local_path: str | os.PathLike[str] | None) -> str:
@@ -451,7 +453,7 @@ def _target(path: str, local_path: str | os.PathLike[str] | None) -> str:
 
 
 def _beside(target: str) -> IO[bytes]:
-    """A new file in the same directory, to be renamed when it is whole."""
+    """A new file in the same directory, to be renamed when it is complete."""
     directory, name = os.path.split(os.path.abspath(target))
     return tempfile.NamedTemporaryFile(dir=directory, prefix=f".{name}.", delete=False)
 
@@ -465,14 +467,14 @@ def _pack(directory: Path, archive: IO[bytes]) -> None:
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Names of users of this machine are nobody's business."""
+    """The member without the names of this machine's users and groups."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
 
 
 def _unpack(archive: IO[bytes], directory: Path) -> list[tuple[str, str]]:
-    """Extract what stays in the directory and is file, directory or link; tell what was not."""
+    """Extract files, directories and links that stay in the directory; report the others."""
     refused: list[tuple[str, str]] = []
     directory.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=archive, mode="r|") as tar:
@@ -485,4 +487,4 @@ def _unpack(archive: IO[bytes], directory: Path) -> list[tuple[str, str]]:
 
 
 def _refused(members: Iterable[files_pb2.RefusedMember]) -> tuple[tuple[str, str], ...]:
-    return tuple((one.name, one.why) for one in members)
+    return tuple((member.name, member.why) for member in members)

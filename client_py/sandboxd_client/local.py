@@ -24,16 +24,16 @@ from sandboxd_client.status import TRAILER, error_of
 
 if TYPE_CHECKING:
     from sandboxd.config import Config
-    from sandboxd.daemon import Daemon
+    from sandboxd.daemon.composition import Daemon
 
 STOP_SECONDS = 60.0
-"""For a daemon to end its sandboxes."""
+"""Limit for a daemon to end its sandboxes."""
 _MODEST = {"pool_size": 2, "min_pool_size": 0, "examine": False}
-"""What holds in a process that is there for something else, unless it is set otherwise: a small
-pool, no attacks on a sandbox of its own at start."""
+"""Defaults for a daemon inside another program: a small pool, and no attacks on a sandbox at
+start."""
 _IN_PROCESS = {"host": "", "tokens_file": None, "socket_auth": "peer", "tls_cert": None}
 _IN_PROCESS |= {"tls_key": None, "tls_client_ca": None}
-"""There is no listener, and nobody but the process itself to let in."""
+"""Settings that are always so in a process: there is no listener to protect."""
 
 Composed = Callable[[], AbstractAsyncContextManager["Daemon"]]
 
@@ -59,7 +59,7 @@ class LocalTransport:
             raise
 
     async def _keep(self, started: asyncio.Future[Sequence[Any]]) -> None:
-        """Start and end it in one task, as whatever nests contexts wants it."""
+        """Start and stop the daemon in one task, as its nested contexts require."""
         try:
             async with self._composed() as daemon:
                 if not started.done():
@@ -106,7 +106,7 @@ class LocalTransport:
                             response = await anext(responses)
                         except StopAsyncIteration:
                             return
-                # Where it saves a copy, a handler gives what would go over the wire.
+                # To save a copy, a handler may return the bytes that would go over the wire.
                 is_packed = isinstance(response, bytes)
                 yield method.response.FromString(response) if is_packed else response
         finally:
@@ -137,16 +137,18 @@ class LocalTransport:
         for handler in self._handlers:
             if (found := handler.service(asked)) is not None:
                 return found
-        raise error_of(grpc.StatusCode.UNIMPLEMENTED, f"there is no {method.name} here", None)
+        raise error_of(
+            grpc.StatusCode.UNIMPLEMENTED, f"this daemon has no method {method.name}", None
+        )
 
 
 @asynccontextmanager
 async def daemon_in_process(settings: Mapping[str, object]) -> AsyncIterator[Daemon]:
-    """A daemon as the environment and these settings say, without listeners."""
+    """A daemon with these settings and the environment's, without listeners."""
     try:
         from sandboxd.config import ConfigInvalid
-        from sandboxd.daemon import running
-        from sandboxd.instance import StartRefused
+        from sandboxd.daemon.composition import running
+        from sandboxd.daemon.instance import StartRefused
     except ImportError as error:
         raise LocalModeError(
             f"local mode needs the daemon ({error}); install sandboxd[daemon], or use "
@@ -158,17 +160,19 @@ async def daemon_in_process(settings: Mapping[str, object]) -> AsyncIterator[Dae
             yield daemon
     except (StartRefused, ConfigInvalid) as error:
         raise LocalModeError(
-            f'no daemon can run in this process: {error}. Or use mode="remote".'
+            f'the daemon cannot run in this process: {error}. Or use mode="remote".'
         ) from error
 
 
 def _config(settings: Mapping[str, object]) -> Config:
-    """What the caller says, then the environment and the daemon's file, then what is modest."""
+    """Settings from the caller, then environment and settings file, then our defaults."""
     from pydantic import ValidationError
 
     from sandboxd.config import Config, load
 
     loaded = load()
+    for warning in loaded.warnings:
+        logging.getLogger("sandboxd").warning("setting.ignored: %s", warning)
     given = {
         name: getattr(loaded.config, name)
         for name, origin in loaded.origins.items()
@@ -181,7 +185,7 @@ def _config(settings: Mapping[str, object]) -> Config:
 
 
 def _be_quiet() -> None:
-    """The daemon's log goes where the program's own goes; it is not for standard output."""
+    """Send the daemon's log to the program's own logging, not to standard output."""
     import structlog
 
     if structlog.is_configured():
@@ -201,7 +205,7 @@ def _be_quiet() -> None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a handler is asked with, as by a server."""
+    """The details of a call that a server would give to find its handler."""
 
     method: str
     invocation_metadata: Sequence[tuple[str, str]] = ()
@@ -215,7 +219,7 @@ class _Refused(Exception):
 
 
 class _Context:
-    """What handlers see of a call that came over no wire."""
+    """The context that handlers see for a call inside the process."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -226,6 +230,9 @@ class _Context:
     def peer(self) -> str:
         return "local"
 
+    async def send_initial_metadata(self, metadata: Metadata) -> None:
+        """Nobody waits for it: the caller gets the answer as a whole."""
+
     async def abort_with_status(self, status: grpc.Status) -> NoReturn:
         trailers = dict(status.trailing_metadata or ())
         packed = trailers.get(TRAILER)
@@ -235,7 +242,7 @@ class _Context:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Refusals and deadlines as the errors that a caller over a channel gets."""
+    """Convert refusals and deadlines to the errors that a remote caller gets."""
     try:
         yield
     except _Refused as refused:

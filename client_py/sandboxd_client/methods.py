@@ -1,4 +1,4 @@
-"""The calls of the API, and whether they may be repeated when their answer was lost."""
+"""The calls of the API, and whether each may be repeated when its answer is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Method(Generic[Request, Response]):
     request: type[Request]
     response: type[Response]
     is_repeatable: bool = False
-    """Done twice it has the effect, and the answer, of once."""
+    """Whether calling it twice has the same effect and answer as calling it once."""
 
     @property
     def path(self) -> str:
@@ -53,7 +53,7 @@ RESET_SESSION = Method(
     _SESSION, "ResetSession", sessions.ResetSessionRequest, sessions.ResetSessionResponse
 )
 
-# These two only with an exec id, which this package always gives.
+# These two only with an exec id, which this package always sets.
 RUN = Method(_EXEC, "Run", execs.ExecRequest, execs.RunResponse, True)
 START_EXEC = Method(_EXEC, "StartExec", execs.ExecRequest, execs.StartExecResponse, True)
 ATTACH_EXEC = Method(_EXEC, "AttachExec", execs.AttachExecRequest, execs.ExecResponse)

@@ -1,4 +1,4 @@
-"""The event loop behind the sync face: one thread per process, started when it is first needed."""
+"""The event loop behind the sync classes: one thread per process, started on first use."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sandboxd_client.connection import close_all
 
 T = TypeVar("T")
 INTERRUPT_SECONDS = 5.0
-"""For work to end after Ctrl-C."""
+"""Limit for work to end after Ctrl-C."""
 END_SECONDS = 60.0
-"""For clients that were never closed, when the process ends."""
+"""Limit for closing clients that were left open when the process ends."""
 
 
 class _Errand:
-    """Something that the caller's thread is to do while it waits for the loop."""
+    """A function for the caller's thread to run while it waits for the loop."""
 
     def __init__(self, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
         self._function = function
@@ -48,7 +48,7 @@ class _Errand:
 
 
 class _Mailbox(SimpleQueue["_Errand | None"]):
-    """What the loop wants of the thread that waits; None when the work is done."""
+    """Functions for the waiting thread; None when the work is done."""
 
 
 _caller: ContextVar[_Mailbox] = ContextVar("caller")
@@ -60,14 +60,14 @@ def _run_errands(mailbox: _Mailbox, timeout: float | None) -> None:
 
 
 def _take_over(context: Context) -> None:
-    """What the work has set in its context holds in the caller's from here on."""
+    """Copy the context variables that the work has set to the caller's context."""
     for variable, value in context.items():
         if variable is not _caller and variable.get(None) is not value:
             variable.set(value)
 
 
 def here(function: Callable[..., object] | None) -> Any:
-    """A callback that runs in the thread that waits for the call, not in the loop's."""
+    """A callback that runs in the thread that waits for the call, not in the loop's thread."""
     if function is None:
         return None
 
@@ -87,7 +87,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it on the loop and wait. Interrupted, it cancels it and waits for its end."""
+        """Run the work on the loop and wait. An interrupt cancels it and waits for its end."""
         loop, mailbox = self.loop, _Mailbox()
         context = copy_context()
         context.run(_caller.set, mailbox)
@@ -124,8 +124,8 @@ class Portal:
             target=loop.run_forever, name="sandboxd client", daemon=True
         )
         self._thread.start()
-        # Ends before Python joins threads and closes executors: a daemon in this process has both,
-        # and needs them to end. atexit would come too late, and what is registered last is first.
+        # Runs before Python joins threads and closes executors, which a daemon in this process
+        # needs to stop. atexit would be too late; the function registered last runs first.
         importlib.import_module("concurrent.futures.thread")
         register = getattr(threading, "_register_atexit")  # noqa: B009  # not in typeshed
         register(self._end)

@@ -22,16 +22,17 @@ MAX_MESSAGE_BYTES = 16 << 20
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # Finds out about a daemon that vanished without a word.
+    # Detect a daemon that disappeared without closing the connection.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # A daemon that was restarted is found soon after.
+    # Reconnect soon after a restart of the daemon.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Its own connection, so that closing it closes the socket.
+    # How long an attempt to connect may take, in spite of its name: a busy daemon is not gone.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    # A separate connection, so that closing the channel closes the socket.
     ("grpc.use_local_subchannel_pool", 1),
-    # No pings to find out how much may be on its way: they come with every short call.
+    # No bandwidth probes: they would add a ping to every short call.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 4 << 20),
 ]
@@ -60,7 +61,7 @@ class RemoteTransport:
         settings = self._settings
         files = (settings.ca_file, settings.client_key, settings.client_cert)
         try:
-            roots, key, chain = (Path(one).read_bytes() if one else None for one in files)
+            roots, key, chain = (Path(file).read_bytes() if file else None for file in files)
         except OSError as error:
             raise InvalidRequestError(
                 f"{error.filename} cannot be read ({error.strerror}); check SANDBOXD_CA_FILE, "
@@ -73,7 +74,7 @@ class RemoteTransport:
         return self._was_reached
 
     async def ready(self, timeout: float) -> None:
-        # Unless it was reached, the first call finds out, and tells at once if nobody is there.
+        # Before the first connection, the first call reports at once if there is no daemon.
         if not self._was_reached or self._is_ready():
             return
         look_again = 0.001
@@ -84,8 +85,8 @@ class RemoteTransport:
                     look_again = min(2 * look_again, _LONGEST_LOOK)
         except TimeoutError:
             raise ConnectionLostError(
-                f"The daemon at {self._settings.target} went away and did not come back within "
-                f"{timeout:.0f} s; look whether it runs."
+                f"The daemon at {self._settings.target} stopped answering and did not return "
+                f"within {timeout:.0f} s; check that it runs."
             ) from None
 
     def _is_ready(self) -> bool:
@@ -140,7 +141,7 @@ class RemoteTransport:
             timeout=timeout, metadata=self._token + metadata
         )
         try:
-            # A call that has ended takes no more requests; its own status says why.
+            # An ended call accepts no more requests; its status says why it ended.
             with suppress(aio.AioRpcError, asyncio.InvalidStateError):
                 await _write_all(call, requests)
             response: Response = await call
@@ -173,17 +174,17 @@ class RemoteTransport:
         elif not self._was_reached:
             return ConnectionLostError(
                 f"There is no daemon at {self._settings.target} ({found}); start one, or set "
-                "SANDBOXD_URL to where it is."
+                "SANDBOXD_URL to its address."
             )
         return found
 
 
 async def _write_all(call: Any, requests: AsyncIterator[Message]) -> None:
-    """All requests, up to the end of the call."""
+    """The requests, until the call ends."""
     writing: asyncio.Task[None] | None = None
 
     def stop(_: object) -> None:
-        # Given up before it fails: a failed write replaces the status of a call that has ended
+        # Stop before a write fails: a failed write replaces the status of a call that has ended
         # with an internal error.
         if writing is not None:
             writing.cancel()

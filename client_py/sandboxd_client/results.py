@@ -1,4 +1,4 @@
-"""What calls answer. Each is a dict with the documented keys, and has typed attributes."""
+"""Results of calls. Each is a dict with the documented keys, and has typed attributes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from sandboxd_proto.v1 import exec_service_pb2
 
 TIMED_OUT_CODE = 124
-"""Exit code of a command that timed out, as timeout(1) has it."""
+"""Exit code of a command that timed out, as with timeout(1)."""
 SIGNAL_BASE = 128
-"""Added to a signal's number, as shells do."""
+"""Added to the number of the signal that ended a command, as shells do."""
 NEVER_SEEN_CODE = -1
-"""Exit code of a command whose end nobody saw, as with a lost sandbox."""
+"""Exit code of a command whose end was not observed, as with a lost sandbox."""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
-"""Is given the number of bytes that were moved since the last time; may be a coroutine function."""
+"""Receives the number of bytes transferred since the last call; may be a coroutine function."""
 
 
 class Result(dict[str, Any]):
-    """A dict whose keys are attributes too. Attributes that are no keys are details beyond them."""
+    """A dict whose keys are also attributes. Attributes that are not keys are further details."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -40,7 +40,7 @@ class Result(dict[str, Any]):
 
 
 class SessionInfo(Result):
-    """A session, and how opening it went.
+    """A session, and how it was opened.
 
     Example:
         info = client.get_or_create_session(user_id="ada", thread_id="42")
@@ -49,17 +49,17 @@ class SessionInfo(Result):
 
     session_id: str
     status: str
-    """`created`, `attached` or `recreated` when it was just opened; otherwise its state."""
+    """`created`, `attached` or `recreated` if it was just opened; otherwise its state."""
     user_id: str
     thread_id: str
     incarnation: int
-    """Which sandbox in a row the session is on, from 1."""
+    """Number of the sandbox that the session is on, counted from 1."""
     workspace_dir: str
     workspace_kept: bool
     """Whether the files are as they were left."""
     created_at: str
     expires_at: str
-    """ISO 8601, moves with every use."""
+    """ISO 8601 time; every use moves it."""
     metadata: dict[str, str]
 
     state: str
@@ -68,7 +68,7 @@ class SessionInfo(Result):
     end_reason: str
     limits: session_pb2.SessionLimits
     usage: session_pb2.SessionUsage | None
-    """What its commands use now; None where that was not asked for, or cannot be told."""
+    """What its commands use now; None if it was not requested or cannot be measured."""
 
     @classmethod
     def of(
@@ -97,7 +97,7 @@ class SessionInfo(Result):
 
 @dataclass(frozen=True)
 class Usage:
-    """What a command used, as the host counted it."""
+    """What a command used, as counted by the host."""
 
     peak_memory_bytes: int
     cpu_seconds: float
@@ -113,7 +113,7 @@ class CommandResult(Result):
     """
 
     exit_code: int
-    """What it returned; 128 + n if signal n ended it, 124 if it timed out, -1 if nobody saw it."""
+    """Exit code; 128 + n if signal n ended it, 124 if it timed out, -1 if its end was not seen."""
     stdout: str
     stderr: str
     execution_time_ms: int
@@ -123,28 +123,28 @@ class CommandResult(Result):
     """Why it ended: `exited`, `signalled`, `timed_out`, `out_of_memory`, `disk_full`, ..."""
     signal: int | None
     hint: str
-    """One line that tells a model what happened and what to do; empty for a plain exit."""
+    """One line for a model: what happened and what to do next; empty for a plain exit."""
     usage: Usage | None
-    """None where the host could not look, as with a lost sandbox."""
+    """None if the host could not measure it, as with a lost sandbox."""
     stdout_bytes: bytes
-    """The same before it was decoded; what was left out is not marked."""
+    """The output before decoding; omissions are not marked."""
     stderr_bytes: bytes
     stdout_omitted_bytes: int
-    """Bytes of the middle that are not in `stdout`, which then says so there."""
+    """Number of bytes left out in the middle of `stdout`, where a line marks them."""
     stderr_omitted_bytes: int
     session: SessionInfo | None = None
-    """The session, where it had to be opened again for this command; `workspace_kept` tells whether
-    its files are still there."""
+    """The session if it had to be opened again for this command; `workspace_kept` says whether its
+    files were kept."""
 
     @property
     def ok(self) -> bool:
         return self.exit_code == 0
 
     def check(self) -> CommandResult:
-        """Itself if the command ended with 0, otherwise raises CommandFailedError."""
+        """Return this result if the exit code is 0, otherwise raise CommandFailedError."""
         if self.ok:
             return self
-        why = self.hint or self.stderr.strip()[-500:]
+        why = " ".join(filter(None, (self.hint, self.stderr.strip()[-500:])))
         message = f"the command ended with exit code {self.exit_code} ({self.reason})"
         raise CommandFailedError(f"{message}: {why}" if why else message, self)
 
@@ -175,19 +175,19 @@ class CommandResult(Result):
 
 @dataclass(frozen=True)
 class OutputChunk:
-    """A piece of what a command wrote."""
+    """A piece of a command's output."""
 
     stream: StreamName
     offset: int
-    """Position of its first byte in the stream."""
+    """Position of the first byte in the stream."""
     data: bytes
     text: str
-    """The same decoded; a character that is cut by the end of a piece is in the next one."""
+    """The bytes, decoded; a character that is cut at the end of a piece is in the next one."""
 
 
 @dataclass(frozen=True)
 class OutputGap:
-    """Output that is not kept any more and cannot be had."""
+    """Output that is no longer kept and cannot be read."""
 
     stream: StreamName
     offset: int
@@ -206,7 +206,7 @@ class CommandInfo(Result):
     """`queued`, `running` or `ended`."""
     started_at: str
     shell: str
-    """Name of the shell it runs in; empty for one of its own."""
+    """Name of the shell that the command runs in; empty for an unnamed one."""
     has_terminal: bool
     has_stdin: bool
     stdout_bytes: int
@@ -239,11 +239,11 @@ class OutputSlice:
     offset: int
     data: bytes
     dropped_bytes: int
-    """Bytes before `offset` that were asked for and are not kept any more."""
+    """Number of requested bytes before `offset` that are no longer kept."""
     total_bytes: int
-    """Bytes of the whole stream so far."""
+    """Number of bytes in the whole stream so far."""
     ended: bool
-    """True if there will be no more."""
+    """True if no more output follows."""
 
     @classmethod
     def of(cls, found: exec_service_pb2.ReadOutputResponse) -> OutputSlice:
@@ -276,17 +276,17 @@ class OutputMatch:
 
 @dataclass(frozen=True)
 class OutputPreview:
-    """A stream of output in a size that a model can read."""
+    """An output stream, shortened to a size that a model can read."""
 
     head: str
     tail: str
-    """Its end; empty when nothing was left out."""
+    """End of the stream; empty if nothing was left out."""
     omitted_bytes: int
     total_bytes: int
 
     @property
     def text(self) -> str:
-        """Both with a line between them that tells what was left out."""
+        """Head and tail, with a line between them that says how much was left out."""
         return f"{self.head}{_left_out(self.omitted_bytes)}{self.tail}"
 
     @classmethod
@@ -297,23 +297,23 @@ class OutputPreview:
 
 
 class FileInfo(Result):
-    """A file, directory or something else with a name in the workspace."""
+    """A file, a directory or another named entry in the workspace."""
 
     name: str
     path: str
-    """Relative to the workspace."""
+    """Path relative to the workspace."""
     type: str
     """`file`, `directory`, `symlink`, `fifo`, `socket` or `other`."""
     size_bytes: int
     modified: str
-    """ISO 8601."""
+    """ISO 8601 time."""
     permissions: str
-    """As `ls -l` shows them."""
+    """Permissions as `ls -l` shows them."""
 
     mode: int
     link_target: str
     path_bytes: bytes
-    """The exact path, where `path` is not."""
+    """Exact path if `path` is not exact."""
 
     @classmethod
     def of(cls, entry: files_pb2.FileEntry) -> FileInfo:
@@ -332,7 +332,7 @@ class FileInfo(Result):
 
 
 class ListedFile(Result):
-    """A file of the workspace as list_files tells it."""
+    """A file of the workspace, in the result of list_files."""
 
     name: str
     """Path relative to the workspace."""
@@ -359,31 +359,31 @@ class FileListing(Result):
     def of(cls, session: SessionInfo, entries: Sequence[FileInfo]) -> FileListing:
         files = [
             ListedFile(
-                name=one.path,
-                size_bytes=one.size_bytes,
-                modified=one.modified,
-                permissions=one.permissions,
+                name=entry.path,
+                size_bytes=entry.size_bytes,
+                modified=entry.modified,
+                permissions=entry.permissions,
             )
-            for one in entries
-            if one.type == "file"
+            for entry in entries
+            if entry.type == "file"
         ]
         return cls(
             session_id=session.session_id,
             workspace_dir=session.workspace_dir,
             files=files,
             total_files=len(files),
-            total_size_bytes=sum(one.size_bytes for one in files),
+            total_size_bytes=sum(file.size_bytes for file in files),
         )
 
 
 class UploadResult(Result):
-    """A file that was uploaded."""
+    """An uploaded file."""
 
     status: str
     """`uploaded`."""
     filename: str
     path: str
-    """Absolute, as commands see it."""
+    """Absolute path, as commands see it."""
     size_bytes: int
 
     @classmethod
@@ -397,16 +397,16 @@ class UploadResult(Result):
 
 
 class DownloadedFile(str):
-    """Path of a file that was downloaded; its content is a call away."""
+    """Local path of a downloaded file, with methods to read it."""
 
     __slots__ = ()
 
     def read_bytes(self) -> bytes:
-        """Its content."""
+        """Content of the file."""
         return Path(self).read_bytes()
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Its content as text: callers may have expected the bytes themselves."""
+        """Content as text, for callers that expect `download_file` to return bytes."""
         return self.read_bytes().decode(encoding, errors)
 
 
@@ -419,7 +419,7 @@ class TextPage:
     line_count: int
     total_lines: int
     truncated: bool
-    """True if lines after these, or parts of the last one, are left out."""
+    """True if the file has more lines after these, or if the last one is cut."""
 
 
 @dataclass(frozen=True)
@@ -433,7 +433,7 @@ class GrepMatch:
 
 @dataclass(frozen=True)
 class GrepResult:
-    """What a search found."""
+    """Result of a search."""
 
     matches: tuple[GrepMatch, ...]
     complete: bool
@@ -446,28 +446,28 @@ class GlobResult:
 
     entries: tuple[FileInfo, ...]
     complete: bool
-    """True if these are all."""
+    """True if these are all matching entries."""
 
 
 @dataclass(frozen=True)
 class FileEvent:
-    """A change of one entry of the workspace."""
+    """A change to one entry of the workspace."""
 
     kind: str
     """`created`, `modified`, `removed`, `moved`; `overflow` if changes were missed: list again."""
     path: str
     old_path: str = ""
-    """Of a move: where it was."""
+    """Old path, for a move."""
     is_directory: bool = False
 
 
 @dataclass(frozen=True)
 class TransferReport:
-    """What became of a directory that was sent or fetched."""
+    """Result of uploading or downloading a directory."""
 
     entries: int
     refused: tuple[tuple[str, str], ...]
-    """Name and reason of those that were left out, at most the first 1000."""
+    """Name and reason of entries that were left out, at most the first 1000."""
     refused_count: int
 
 

@@ -21,8 +21,8 @@ from sandboxd_proto.v1 import session_service_pb2 as pb
 class AsyncSandbox:
     """A sandbox: commands, files, shells and terminals of one session.
 
-    Made by `create`, `open` or `connect`. `async with` frees it, and ends the session of one that
-    was made by `create`.
+    Use `create`, `open` or `connect` to get one. `async with` frees its connection, and ends the
+    session of a sandbox from `create`.
 
     Example:
         async with await AsyncSandbox.create() as sandbox:
@@ -60,12 +60,12 @@ class AsyncSandbox:
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> AsyncSandbox:
-        """A new sandbox of its own, which `async with` ends.
+        """A new sandbox with its own session, which `async with` ends.
 
-        Which daemon: `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`), or
-        SANDBOXD_URL, or the local socket; with `mode="local"` one in this process. With
-        `policy="strict"` commands that the policy of that name forbids are refused before they are
-        sent; a function is given each command and may refuse it with a PolicyError.
+        The daemon is `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`),
+        SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this process.
+        `policy="strict"` refuses commands that the policy of that name forbids before they are
+        sent; a function receives each command and may refuse it with a PolicyError.
 
         Example:
             async with await AsyncSandbox.create(env={"LANG": "C.UTF-8"}) as sandbox:
@@ -103,7 +103,7 @@ class AsyncSandbox:
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> AsyncSandbox:
-        """The sandbox of a user's conversation, with its files; made if there is none.
+        """The sandbox of a user's conversation, with its files; created if there is none.
 
         Example:
             async with await AsyncSandbox.open("ada", "conversation-42") as sandbox:
@@ -138,7 +138,7 @@ class AsyncSandbox:
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
     ) -> AsyncSandbox:
-        """The sandbox of a session that is open, by its id.
+        """The sandbox of an open session, by its id.
 
         Example:
             again = await AsyncSandbox.connect(sandbox.session_id)
@@ -175,32 +175,32 @@ class AsyncSandbox:
 
     @property
     def session_id(self) -> str:
-        """Names the session in every daemon call."""
+        """Id of the session in the API."""
         return self._hold.id
 
     @property
     def info(self) -> SessionInfo:
-        """The session as it was when it was last asked for."""
+        """The session as the daemon last described it."""
         return self._hold.info
 
     @property
     def workspace_dir(self) -> str:
-        """Absolute directory that commands start in and that keeps their files."""
+        """Absolute path of the directory where commands start and keep their files."""
         return self._hold.info.workspace_dir
 
     @property
     def commands(self) -> AsyncCommands:
-        """Its commands."""
+        """Commands of the sandbox."""
         return self._commands
 
     @property
     def files(self) -> AsyncFiles:
-        """Its files."""
+        """Files of the sandbox."""
         return self._files
 
     @property
     def pty(self) -> AsyncPty:
-        """Its terminals."""
+        """Terminals of the sandbox."""
         return self._pty
 
     def shell(self, name: str = "main") -> AsyncShell:
@@ -214,7 +214,7 @@ class AsyncSandbox:
         return AsyncShell(self._commands, name)
 
     async def refresh(self) -> SessionInfo:
-        """Ask for the session as it is now; does not count as use.
+        """Update and return `info`; does not count as use.
 
         Example:
             print((await sandbox.refresh()).expires_at)
@@ -225,7 +225,7 @@ class AsyncSandbox:
         return found
 
     async def set_timeout(self, minutes: float) -> SessionInfo:
-        """Let the session expire after so many minutes without use.
+        """Set the idle time, in minutes, after which the session expires.
 
         Example:
             await sandbox.set_timeout(5)
@@ -237,7 +237,7 @@ class AsyncSandbox:
         return self._hold.info
 
     async def reset(self) -> SessionInfo:
-        """Start afresh: everything that runs ends and files go, but project_files/ stays.
+        """Switch to a fresh sandbox: commands end and files are deleted, except project_files/.
 
         Example:
             await sandbox.files.write("junk.txt", "...")
@@ -255,7 +255,7 @@ class AsyncSandbox:
         return self._hold.info
 
     async def kill(self) -> SessionInfo:
-        """End the session: its commands, its sandbox, its files.
+        """End the session with its commands, and delete its files.
 
         Example:
             sandbox = await AsyncSandbox.create()
@@ -279,5 +279,5 @@ class AsyncSandbox:
 def sandbox_of(
     connection: Connection, info: SessionInfo, *, check: CommandCheck | None = None
 ) -> AsyncSandbox:
-    """One that shares the connection of whoever made it."""
+    """A sandbox that uses a connection which its creator keeps and frees."""
     return AsyncSandbox(SessionHold(connection, info, check=check))

@@ -22,13 +22,13 @@ _OUTCOMES = {
 class SessionHold:
     """A session as this client last saw it.
 
-    Calls name its incarnation, so that a workspace is never swapped for another unnoticed.
+    Calls name its incarnation, so a replaced workspace never goes unnoticed.
     """
 
     def __init__(
         self, connection: Connection, info: SessionInfo, *, check: CommandCheck | None = None
     ) -> None:
-        """`check`: what commands have to pass before they are sent."""
+        """`check`: the policy that commands must pass before they are sent."""
         self.connection = connection
         self.info = info
         self.check = check
@@ -51,7 +51,7 @@ async def open_session(
     metadata: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> SessionInfo:
-    """The session of a (user, thread), made if there is none."""
+    """The session of a (user, thread), created if there is none."""
     request = pb.OpenSessionRequest(
         user_id=user_id, thread_id=thread_id, metadata=metadata or {}, env=env or {}
     )
@@ -64,13 +64,13 @@ async def open_session(
 
 
 async def get_session(connection: Connection, session_id: str) -> SessionInfo:
-    """A session as it is now, also one that ended lately."""
+    """A session as it is now, including one that ended recently."""
     request = pb.GetSessionRequest(session_id=session_id)
     return SessionInfo.of((await connection.call(methods.GET_SESSION, request)).session)
 
 
 async def close_session(connection: Connection, session_id: str) -> SessionInfo:
-    """End a session with everything in it."""
+    """End a session and delete everything in it."""
     request = pb.CloseSessionRequest(session_id=session_id)
     return SessionInfo.of((await connection.call(methods.CLOSE_SESSION, request)).session)
 

@@ -1,4 +1,4 @@
-"""Where the daemon is and how long to wait for it: arguments first, then the environment."""
+"""Address of the daemon and time limits: from arguments, then from the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_PORT = 5000
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long to wait, in seconds. The time limit of a command comes on top of them.
+    """Time limits in seconds. The time limit of a command is added to them.
 
     Example:
         with SandboxClient(timeouts=Timeouts(reconnect=5)) as client:
@@ -25,28 +25,28 @@ class Timeouts:
     """
 
     call: float = 30.0
-    """For the answer to a call."""
+    """Limit for the answer to a call."""
     open: float = 90.0
-    """For a session, which may have to wait for a sandbox."""
+    """Limit for opening a session, which may have to wait for a sandbox."""
     transfer: float = 600.0
-    """For a file or an archive, with all tries."""
+    """Limit for transferring a file or an archive, including all attempts."""
     reconnect: float = 60.0
-    """For a daemon that was there and went away, as when it is restarted."""
+    """Limit for reconnecting to a daemon that stopped answering, as during a restart."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Which daemon, and how to get there. Clients with the same settings share a channel."""
+    """Address and credentials of a daemon. Clients with the same settings share a channel."""
 
     mode: Mode
     target: str
-    """As gRPC wants it; empty in local mode."""
+    """Target in the syntax of gRPC; empty in local mode."""
     is_secure: bool = False
     token: str | None = field(default=None, repr=False)
     ca_file: str | None = None
-    """Certificates to trust, PEM; None means those of gRPC."""
+    """Certificates to trust, PEM; None means the defaults of gRPC."""
     client_cert: str | None = None
-    """Certificate to show, PEM, with `client_key`."""
+    """Certificate of the client, PEM, with `client_key`."""
     client_key: str | None = None
     local: tuple[tuple[str, object], ...] = ()
     """Settings of the daemon in local mode."""
@@ -59,14 +59,14 @@ def resolve(
     token: str | None = None,
     local_settings: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Fill in from the environment what is not given."""
+    """Settings from the arguments; the environment fills in what is missing."""
     environment = os.environ
     chosen = mode or ("remote" if server_url else environment.get("SANDBOXD_MODE", "remote"))
     if chosen == "local":
         local = tuple(sorted((local_settings or {}).items()))
         return Settings("local", "", local=local)
     if chosen != "remote":
-        raise InvalidRequestError(f'mode: it is "local" or "remote", not {chosen!r}')
+        raise InvalidRequestError(f'mode: {chosen!r} is not a valid mode; use "local" or "remote"')
     target, is_secure = address(server_url or environment.get("SANDBOXD_URL") or _default_url())
     return Settings(
         "remote",
@@ -80,7 +80,7 @@ def resolve(
 
 
 def address(url: str) -> tuple[str, bool]:
-    """What gRPC calls the target of a URL, and whether it is to be reached through TLS."""
+    """The gRPC target of a URL, and whether it uses TLS."""
     if url.startswith("unix:"):
         path = url.removeprefix("unix:")
         return "unix:" + (path if not path.startswith("//") else path[2:]), False
@@ -91,8 +91,8 @@ def address(url: str) -> tuple[str, bool]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname:
         raise InvalidRequestError(
-            f"server_url: {url!r} is none; write unix:/path, http://host:port, https://host:port, "
-            "grpc://host:port or host:port"
+            f"server_url: {url!r} is not a valid URL; use unix:/path, http://host:port, "
+            "https://host:port, grpc://host:port or host:port"
         )
     is_secure = parts.scheme in ("https", "grpcs")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

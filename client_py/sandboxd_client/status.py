@@ -1,4 +1,4 @@
-"""A failed call as an exception: the inverse of what the daemon does with its errors."""
+"""Converts the status of a failed call to an exception: the inverse of the daemon's mapping."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def error_of(code: grpc.StatusCode, message: str, packed: bytes | None) -> Sandb
     """The exception of a status; `packed` is the trailer with its details."""
     info, retry = _details(packed)
     if info is None:
-        # No word from a daemon: what gRPC itself says about the connection.
+        # Not from a daemon: gRPC's own status about the connection.
         is_lost = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         kind = ConnectionLostError if is_lost else _BY_CODE.get(code, SandboxError)
         return kind(message or code.name.lower().replace("_", " "))
@@ -71,5 +71,5 @@ def _details(packed: bytes | None) -> tuple[CallErrorInfo | None, CallRetryInfo 
             elif kind == "google.rpc.RetryInfo":
                 retry = CallRetryInfo.FromString(detail.value)
     except DecodeError:
-        return None, None  # not from a daemon of ours
+        return None, None  # not from sandboxd
     return info, retry

@@ -29,7 +29,7 @@ class AsyncShell:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the shell."""
         return self._name
 
     async def run(
@@ -42,7 +42,7 @@ class AsyncShell:
         on_stderr: OutputCallback | None = None,
         check: bool = False,
     ) -> CommandResult:
-        """Run a line in this shell and wait for its end; as `commands.run` otherwise.
+        """Run a line in this shell and wait for its end; otherwise like `commands.run`.
 
         Example:
             await sandbox.shell("main").run("x=1; cd outputs")

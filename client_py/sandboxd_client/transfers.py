@@ -1,4 +1,4 @@
-"""Files on their way, through dropped connections and restarts of the daemon."""
+"""File transfers, across lost connections and restarts of the daemon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Tries:
-    """How often a transfer was begun, and the one deadline of all its tries."""
+    """Number of attempts of a transfer, and the common deadline of all attempts."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -37,11 +37,11 @@ class Tries:
         return self._ends_at - asyncio.get_running_loop().time()
 
     def got_further(self) -> None:
-        """What was moved need not be moved again, so there is time anew for a daemon to return."""
+        """Note progress: the time to wait for the daemon's return starts again."""
         self._back_off.begin()
 
     async def after(self, error: SandboxError) -> None:
-        """Wait for the next try, or raise the error where there is to be none."""
+        """Wait before the next attempt, or raise the error if there is none."""
         error.may_have_begun = self._may_have_begun
         if not self._connection.may_repeat(error, is_repeatable=True):
             raise error
@@ -55,7 +55,7 @@ class Tries:
 
 
 async def until_through(connection: Connection, once: Callable[[Tries], Awaitable[T]]) -> T:
-    """Do it again for as long as only the connection is to blame, and there is time."""
+    """Repeat the work while only the connection fails and there is time."""
     tries = Tries(connection)
     while True:
         try:
@@ -65,7 +65,7 @@ async def until_through(connection: Connection, once: Callable[[Tries], Awaitabl
 
 
 class Progress:
-    """Tells a caller of each byte once, however often it is moved."""
+    """Reports each byte to the caller once, however often it is transferred."""
 
     def __init__(self, callback: ProgressCallback | None) -> None:
         self._callback = callback
@@ -84,7 +84,7 @@ class Progress:
 async def send_file(
     hold: SessionHold, header: pb.UploadHeader, source: IO[bytes], progress: Progress
 ) -> pb.UploadFileResponse:
-    """Write a file, from its beginning at each try: it appears whole or not at all."""
+    """Write a file atomically; each attempt starts from its beginning."""
 
     async def once(tries: Tries) -> pb.UploadFileResponse:
         digest = hashlib.sha256()
@@ -108,20 +108,20 @@ async def send_file(
                 earlier_tries=tries.before,
             )
         if written.sha256 != digest.digest():
-            raise ChecksumMismatchError(f"{header.path} is not what was sent; send it again.")
+            raise ChecksumMismatchError(f"{header.path} was not received correctly; send it again.")
         return written
 
     return await until_through(hold.connection, once)
 
 
 async def fetch_file(hold: SessionHold, path: str, target: IO[bytes], progress: Progress) -> None:
-    """Read a file. What broke off goes on where it was, if the file is still the same."""
+    """Read a file. An interrupted download resumes if the file is unchanged."""
     download = _Download(hold, path, target, progress)
     await until_through(hold.connection, download.go_on)
 
 
 class _Download:
-    """A file that arrives, in one piece or several."""
+    """A download, in one attempt or several."""
 
     def __init__(self, hold: SessionHold, path: str, target: IO[bytes], progress: Progress) -> None:
         self._hold = hold
@@ -136,7 +136,7 @@ class _Download:
             self._begin_anew()
 
     async def _is_received(self, tries: Tries) -> bool:
-        """False where the file is no longer the one whose beginning is here."""
+        """Whether the file is still the one whose beginning was received."""
         digest = hashlib.sha256()
         end: pb.DownloadEnd | None = None
         request = pb.DownloadFileRequest(
@@ -164,10 +164,12 @@ class _Download:
                     case "end":
                         end = response.end
         if end is None:
-            raise ConnectionLostError("The file broke off before its end; fetch it again.")
+            raise ConnectionLostError(
+                "The download was interrupted before its end; download it again."
+            )
         if end.sha256 != digest.digest():
             raise ChecksumMismatchError(
-                f"{self._path} did not arrive as it was sent; fetch it again."
+                f"{self._path} was not received correctly; download it again."
             )
         return True
 
@@ -180,7 +182,7 @@ class _Download:
 async def fetch_archive(
     hold: SessionHold, path: str, target: IO[bytes], progress: Progress
 ) -> pb.DownloadTarEnd:
-    """Read a directory as an archive, from its beginning at each try: no two need be the same."""
+    """Read a directory as an archive; each attempt starts anew, since archives may differ."""
     request = pb.DownloadTarRequest(session_id=hold.id, path=path)
 
     async def once(tries: Tries) -> pb.DownloadTarEnd:
@@ -203,14 +205,16 @@ async def fetch_archive(
                     received += len(response.chunk)
                     await progress.reached(received)
         if end is None:
-            raise ConnectionLostError("The archive broke off before its end; fetch it again.")
+            raise ConnectionLostError(
+                "The download was interrupted before its end; download it again."
+            )
         return end
 
     return await until_through(hold.connection, once)
 
 
 def _is_same(before: files_pb2.FileEntry, now: files_pb2.FileEntry) -> bool:
-    """Whether the content is that of before, as far as size and time of the last change tell."""
+    """Whether the content is unchanged, judged by size and modification time."""
     return (before.size_bytes, before.modify_time) == (now.size_bytes, now.modify_time)
 
 

@@ -1,4 +1,4 @@
-"""What carries calls to a daemon: a channel (remote.py) or the process itself (local.py)."""
+"""Carriers of calls to a daemon: a channel (remote.py) or the process itself (local.py)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from sandboxd_client.methods import Method, Request, Response
 
 
 class Transport(Protocol):
-    """Carries single calls. Every failure comes out as a SandboxError; nothing is tried twice."""
+    """Carries single calls. Every failure is raised as a SandboxError; nothing is repeated."""
 
     @property
     def can_come_back(self) -> bool:
-        """Whether a daemon that is not there may be there a little later."""
+        """Whether a daemon that does not answer may answer a little later."""
 
     async def start(self) -> None:
-        """Get ready for calls."""
+        """Prepare for calls."""
 
     async def ready(self, timeout: float) -> None:
-        """Wait until the daemon can be reached, if it could be before."""
+        """Wait until the daemon can be reached again, if it was reached before."""
 
     async def call(
         self,

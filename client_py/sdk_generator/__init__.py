@@ -1,1 +1,1 @@
-"""Makes what is derived from the async classes of the SDK: its sync face and its reference."""
+"""Generates files from the async classes of the SDK: the sync classes and the reference."""

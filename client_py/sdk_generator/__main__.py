@@ -1,4 +1,4 @@
-"""Write the derived files, or with --check tell whether they are current."""
+"""Write the generated files; with --check only report whether they are current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/sdk.md: what the docstrings of the package say, as one page."""
+"""docs/sdk.md: the docstrings of the package as one page."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _class(node: ast.stmt) -> Iterator[str]:
     for method in node.body:
         if not isinstance(method, Function) or method.name.startswith("_"):
             continue
-        decorators = {ast.unparse(one).rpartition(".")[2] for one in method.decorator_list}
+        decorators = {ast.unparse(node).rpartition(".")[2] for node in method.decorator_list}
         if "overload" in decorators or "setter" in decorators:
             overloaded.add(method.name)
             continue
@@ -84,7 +84,7 @@ def _signature(owner: str, method: Function, decorators: set[str]) -> str:
 
 
 def _split(arguments: str) -> Iterator[str]:
-    """At the commas between arguments, not those within types."""
+    """Split at the commas between arguments, not at those within types."""
     depth, begin = 0, 0
     for position, character in enumerate(arguments):
         depth += {"[": 1, "(": 1, "]": -1, ")": -1}.get(character, 0)
@@ -117,7 +117,7 @@ def _prose(doc: str) -> list[str]:
 
 
 def _results() -> Iterator[str]:
-    yield "Those that are dicts have their keys as attributes too; details are attributes alone."
+    yield "Results that are dicts also have their keys as attributes; details are only attributes."
     yield from _records("results")
 
 

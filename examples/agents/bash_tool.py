@@ -1,4 +1,4 @@
-"""A bash tool for any agent: a virtual file system, commands on its files, a result that is kept.
+"""A bash tool for any agent: a virtual file system, commands on its files, a saved result.
 
 Run it against the daemon at SANDBOXD_URL or on the local socket:
     python examples/agents/bash_tool.py
@@ -14,12 +14,12 @@ RECEIPTS = [{"shop": "books", "amount": 45.5}, {"shop": "tea", "amount": 97}]
 
 
 def main() -> None:
-    # Whose sandbox it is comes from your program, never from the model.
+    # Your program decides whose sandbox it is, never the model.
     conversation = {"user_id": "ada", "thread_id": "example-bash-tool"}
     files = FilesInMemory({"/data-exports/receipts.json": json.dumps(RECEIPTS)})
 
     with BashTool(files=files) as bash:
-        # What a model would ask for. The file is uploaded on the way.
+        # A call that a model would make. The file is uploaded first.
         result = bash.execute_bash_command(
             "jq -r '.[] | [.shop, .amount] | @csv' receipts.json | tee report.csv"
             " | awk -F, '{sum += $2} END {print sum}'",
@@ -28,7 +28,7 @@ def main() -> None:
         )
         print("exit code", result["exit_code"], "- spent", result["stdout"].strip())
 
-        # The sandbox still has what the first command has made.
+        # The sandbox still has the file that the first command created.
         saved = bash.download_sandbox_file("report.csv", "/data-exports/report.csv", **conversation)
         print(saved["status"], saved["path"], saved["size_bytes"], "bytes")
         print(files.files["/data-exports/report.csv"].decode(), end="")

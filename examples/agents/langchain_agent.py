@@ -24,14 +24,14 @@ from sandboxd_client.integrations.postgres_files import PostgresStore
 
 @dataclass
 class AgentContext:
-    """Who is talking; given with each message, and never seen by the model."""
+    """User and thread of a message; the model never sees them."""
 
     user_id: str
     thread_id: str
 
 
 async def answer(model: Any, database: str, question: str, context: AgentContext) -> str:
-    """Ask the agent once. The sandbox and the files are there for the next question too."""
+    """Ask the agent once. The sandbox and the files are kept for the next question."""
     async with (
         PostgresStore(database) as store,
         AsyncBashTool(files=lambda conversation: store.files(conversation.user_id)) as bash,

@@ -1,6 +1,8 @@
-"""Who calls, and what they may do."""
+"""Who calls, what they may do, and how much of it."""
 
 from sandboxd.access.caller import HOST, UNKNOWN, Caller, Scope, act_as, current_caller
+from sandboxd.access.places import CallPlaces
+from sandboxd.access.quotas import Quotas, UserLimits
 from sandboxd.access.rate import RateLimit
 from sandboxd.access.token_file import Access, TokensInvalid
 
@@ -8,10 +10,13 @@ __all__ = [
     "HOST",
     "UNKNOWN",
     "Access",
+    "CallPlaces",
     "Caller",
+    "Quotas",
     "RateLimit",
     "Scope",
     "TokensInvalid",
+    "UserLimits",
     "act_as",
     "current_caller",
 ]

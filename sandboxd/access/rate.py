@@ -1,4 +1,4 @@
-"""How many calls each caller may make in a while."""
+"""Limit on the rate of calls of each caller."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sandboxd.errors import TooManyRequests
 
 
 class RateLimit:
-    """A steady rate with a burst before it. Admins, who call for many users, have none.
+    """A steady rate after a burst. Admins, who call for many users, are not limited.
 
-    Of each caller only a time is kept: when the calls made so far would all have been due at the
-    steady rate. It may lie ahead by as much as the burst takes.
+    It keeps one time for each caller: when the calls so far would have been due at the steady
+    rate. That time may lie ahead by as much as the burst takes.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class RateLimit:
         self._ahead = (burst - 1) * self._interval
         self._clock = clock
         self._due: dict[str, float] = {}
-        """By the names of callers, of which there are as many as tokens."""
+        """Due time by name of the caller; there are as many names as tokens."""
 
     def take(self, caller: Caller) -> None:
         """Count a call, or refuse it with the time to wait."""
@@ -38,8 +38,8 @@ class RateLimit:
         wait = due - now - self._ahead
         if wait > 0:
             raise TooManyRequests(
-                f"This token makes more calls than the {1 / self._interval:g} per second it may; "
-                f"try again in {wait:.2g} s.",
+                f"This token may make {1 / self._interval:g} calls per second and made more; try "
+                f"again in {wait:.2g} s.",
                 retry_after_seconds=wait,
             )
         self._due[caller.name] = due + self._interval

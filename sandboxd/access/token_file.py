@@ -1,4 +1,4 @@
-"""The file that says who may call: one line each, with a hash and never a token.
+"""The token file: one line for each caller, with a hash and never a token.
 
 ::
 
@@ -7,8 +7,8 @@
     ops      admin      cert:ops.example.org
     grafana  read-only  sha256:...
 
-A scope may be of one user: `user:ada`, `read-only:ada`. Whatever is not plain in the name of a user
-or of a certificate is written as in an address: `user:ada%20lovelace`.
+A scope may name one user: `user:ada`, `read-only:ada`. Special characters in the name of a user or
+of a certificate are percent-encoded: `user:ada%20lovelace`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from urllib.parse import quote, unquote
 from sandboxd.access.caller import HOST, UNKNOWN, Caller, Scope
 
 PREFIX = "sbx_"
-"""Of every token, so that one in the wrong place is noticed."""
+"""Prefix of every token, so that scanners notice a leaked one."""
 MAX_FILE_BYTES = 4 << 20
 WRITABLE_BY_OTHERS = 0o022
 NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 RESERVED_NAMES = frozenset({HOST.name, UNKNOWN.name, "daemon"})
-"""In the audit log: who has the socket, who could not be told, and the daemon by itself."""
-NAME_RULE = "a name has letters, digits and . _ @ - only, 64 at most"
+"""Names in the audit log for callers on the socket, unknown callers, and the daemon itself."""
+NAME_RULE = "a name has 1 to 64 letters, digits or . _ @ -"
 _SHA256 = re.compile("[0-9a-f]{64}")
 KeyKind = Literal["sha256", "cert"]
 
 
 class TokensInvalid(Exception):
-    """The token file cannot be used; the text tells every problem."""
+    """The token file cannot be used; the text lists every problem."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Entry:
 
 
 def new_token() -> str:
-    """256 random bits: nothing that could be guessed, so a plain hash keeps it."""
+    """A token of 256 random bits, which nobody can guess, so that a plain hash protects it."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
@@ -65,7 +65,7 @@ def line(caller: Caller, key: str, *, kind: KeyKind = "sha256") -> str:
 
 
 class Access:
-    """The callers of a file, as it was last read. Without one every certificate is an admin's."""
+    """The callers of a token file. Without one every certificate belongs to an admin."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -76,24 +76,19 @@ class Access:
     def __len__(self) -> int:
         return len(self._tokens) + len(self._certificates)
 
-    @property
-    def has_tokens(self) -> bool:
-        """Whether callers can have tokens at all."""
-        return self._path is not None
-
     def reload(self) -> None:
-        """Read the file again; what is wrong with it leaves everything as it was."""
+        """Read the file again; TokensInvalid leaves the callers as they were."""
         if self._path is None:
             return
         entries = parse(_read(self._path))
-        self._tokens = {one.key: one.caller for one in entries if one.kind == "sha256"}
-        self._certificates = {one.key: one.caller for one in entries if one.kind == "cert"}
+        self._tokens = {entry.key: entry.caller for entry in entries if entry.kind == "sha256"}
+        self._certificates = {entry.key: entry.caller for entry in entries if entry.kind == "cert"}
 
-    def of_token(self, token: str) -> Caller | None:
-        # Found by its hash: how long that takes says nothing about any token.
+    def find_by_token(self, token: str) -> Caller | None:
+        # Looked up by its hash, so that the time it takes reveals nothing about any token.
         return self._tokens.get(hash_of(token))
 
-    def of_certificate(self, name: str) -> Caller | None:
+    def find_by_certificate(self, name: str) -> Caller | None:
         """The caller whose certificate has this common name."""
         if self._path is None:
             return Caller(name=name, scope=Scope.ADMIN)
@@ -101,7 +96,7 @@ class Access:
 
 
 def parse(text: str) -> list[_Entry]:
-    """The entries of a file, or TokensInvalid with all that is wrong with it."""
+    """The entries of a file; TokensInvalid with every problem in it."""
     entries: list[_Entry] = []
     problems: list[str] = []
     names: set[str] = set()
@@ -113,9 +108,9 @@ def parse(text: str) -> list[_Entry]:
             problems.append(f"line {number}: {error}")
             continue
         if entry.caller.name in names:
-            problems.append(f"line {number}: there is another {entry.caller.name!r} above")
+            problems.append(f"line {number}: the name {entry.caller.name!r} is used above")
         if (entry.kind, entry.key) in keys:
-            problems.append(f"line {number}: this key is of another line above too")
+            problems.append(f"line {number}: the key is used above")
         names.add(entry.caller.name)
         keys.add((entry.kind, entry.key))
         entries.append(entry)
@@ -136,7 +131,7 @@ def _entry(words: list[str]) -> _Entry:
         raise ValueError("write a name, a scope and a key; `sandboxd token create` makes a line")
     name, scope, key = words
     if name in RESERVED_NAMES:
-        raise ValueError(f"{name} is what the audit log calls others; choose another name")
+        raise ValueError(f"{name} is reserved for the audit log; choose another name")
     if not NAME.fullmatch(name):
         raise ValueError(NAME_RULE)
     return _Entry(_caller(name, scope), *_key(key))
@@ -148,9 +143,11 @@ def _caller(name: str, scope: str) -> Caller:
     is_known = kind in set(Scope)
     needs_user = kind == Scope.USER
     if not is_known or user == "" or (needs_user and user is None):
-        raise ValueError(f"{scope!r} is no scope; write user:ID, read-only, read-only:ID or admin")
+        raise ValueError(
+            f"{scope!r} is not a valid scope; write user:ID, read-only, read-only:ID or admin"
+        )
     if kind == Scope.ADMIN and user is not None:
-        raise ValueError("an admin is of no user; write user:ID or admin")
+        raise ValueError("an admin has no user; write user:ID or admin")
     return Caller(name=name, scope=Scope(kind), user_id=user)
 
 
@@ -161,7 +158,7 @@ def _key(text: str) -> tuple[KeyKind, str]:
     if kind == "cert" and value:
         return "cert", unquote(value)
     if text.startswith(PREFIX):
-        raise ValueError("this is a token itself; write its hash, and make a new token")
+        raise ValueError("this is the token itself; revoke it, and write the hash of a new one")
     raise ValueError("write a key as sha256: and 64 hex digits, or cert: and a common name")
 
 
@@ -173,7 +170,7 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise TokensInvalid(f"it cannot be read ({error.strerror})") from error
     if mode & WRITABLE_BY_OTHERS:
-        raise TokensInvalid("others than its owner may write to it; chmod go-w")
+        raise TokensInvalid("users other than its owner can write to it; run chmod go-w")
     if len(data) > MAX_FILE_BYTES:
         raise TokensInvalid(f"it has more than {MAX_FILE_BYTES >> 20} MiB")
     try:

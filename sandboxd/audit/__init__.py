@@ -1,5 +1,5 @@
-"""The audit log: who did what, in lines that are chained so that a change shows."""
+"""The audit log: who did what, in lines that are chained so that a change is detected."""
 
-from sandboxd.audit.log import AuditLog, AuditSettings, Note
+from sandboxd.audit.log import AuditLog, AuditSettings, PendingEntry
 
-__all__ = ["AuditLog", "AuditSettings", "Note"]
+__all__ = ["AuditLog", "AuditSettings", "PendingEntry"]

@@ -1,4 +1,4 @@
-"""Reads the audit log and tells whether it is whole."""
+"""Reads the audit log and checks that it is whole."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ class Verdict:
     lines: int = 0
     files: int = 0
     first: int = 0
-    """Sequence of the oldest line there is."""
+    """Sequence of the oldest line."""
+    since: str = ""
+    """Time of the oldest line, before which nothing is known."""
     head: Head = START
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What is no damage but should be known: gaps, repairs, what was pruned."""
+    """Gaps, repairs and prunings, which are not damage."""
 
     @property
     def is_whole(self) -> bool:
@@ -30,26 +32,28 @@ class Verdict:
 
 
 def check(directory: Path, expected: Head | None = None) -> Verdict:
-    """Follow the chain from its oldest line; with a head known from elsewhere, it must be in it."""
+    """Follow the chain from its oldest line; `expected` is a head that it must contain."""
     verdict = Verdict()
     pruned_up_to = 0
     was_seen = expected is None
     files = audit_files(directory)
-    for number, one in enumerate(files):
+    for number, audit_file in enumerate(files):
         verdict.files += 1
         is_newest = number == len(files) - 1
-        with one.path.open("rb") as file:
+        with audit_file.path.open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n") and is_newest:
                     verdict.notes.append("the last line is incomplete: it is just being written")
                     break
-                entry = _take(verdict, line, one.path.name)
+                entry = _add(verdict, line, audit_file.path.name)
                 if entry is None:
                     continue
                 if entry["action"] == "audit.pruned":
                     pruned_up_to = max(pruned_up_to, int(entry["up_to"]))
-                _remark(verdict, entry)
+                _note(verdict, entry)
                 was_seen = was_seen or verdict.head == expected
+    if not verdict.lines:
+        verdict.problems.append("it has no lines; a daemon writes one when it starts")
     if verdict.first > 1 and pruned_up_to < verdict.first - 1:
         verdict.problems.append(f"lines before {verdict.first} are missing and were not pruned")
     if not was_seen and expected is not None:
@@ -57,8 +61,8 @@ def check(directory: Path, expected: Head | None = None) -> Verdict:
     return verdict
 
 
-def _take(verdict: Verdict, line: bytes, file: str) -> dict[str, Any] | None:
-    """Add a line to the chain; None if it is not as it was written."""
+def _add(verdict: Verdict, line: bytes, file: str) -> dict[str, Any] | None:
+    """Add a line to the chain; None if the line is broken."""
     where = f"{file}, after line {verdict.head.sequence}"
     try:
         entry, head = decode(line)
@@ -67,6 +71,7 @@ def _take(verdict: Verdict, line: bytes, file: str) -> dict[str, Any] | None:
         return None
     if not verdict.lines:
         verdict.first = head.sequence
+        verdict.since = str(entry["time"])
         if head.sequence == 1 and entry["prev"] != GENESIS:
             verdict.problems.append(f"{where}: the first line is not the beginning")
     elif head.sequence != verdict.head.sequence + 1 or entry["prev"] != verdict.head.hash:
@@ -76,7 +81,7 @@ def _take(verdict: Verdict, line: bytes, file: str) -> dict[str, Any] | None:
     return entry
 
 
-def _remark(verdict: Verdict, entry: dict[str, Any]) -> None:
+def _note(verdict: Verdict, entry: dict[str, Any]) -> None:
     sequence = entry["seq"]
     match entry["action"]:
         case "audit.gap":
@@ -90,11 +95,11 @@ def _remark(verdict: Verdict, entry: dict[str, Any]) -> None:
 
 
 def entries(directory: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """All lines that are as they were written, oldest first, each with its own bytes."""
-    for one in audit_files(directory):
-        with one.path.open("rb") as file:
+    """The entries of all intact lines, oldest first, each with the bytes of its line."""
+    for audit_file in audit_files(directory):
+        with audit_file.path.open("rb") as file:
             for line in file:
                 try:
                     yield decode(line)[0], line
                 except BrokenLine:
-                    continue  # check tells about those
+                    continue  # `check` reports it

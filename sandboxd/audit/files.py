@@ -1,4 +1,4 @@
-"""The files of the audit log: one is written, older ones go when there are too many."""
+"""The files of the audit log, of which the newest is written."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ class AuditFile:
 
 
 def audit_files(directory: Path) -> list[AuditFile]:
-    """Oldest first."""
+    """All files, oldest first."""
     found = [
         AuditFile(path, int(match[1]))
         for path in directory.glob("audit-*.jsonl")
         if (match := _NAME.fullmatch(path.name))
     ]
-    return sorted(found, key=lambda one: one.first)
+    return sorted(found, key=lambda file: file.first)
+
+
+def strangers_directory(directory: Path) -> Path:
+    """Where the log of calls of strangers is, next to an audit log."""
+    return directory / "strangers"
 
 
 def path_of(directory: Path, first: int) -> Path:
@@ -36,18 +41,18 @@ def path_of(directory: Path, first: int) -> Path:
 
 @dataclass(frozen=True)
 class Tail:
-    """The end of a file as it was found."""
+    """The end of a file as a writer finds it."""
 
     head: Head | None
-    """After its last good line; None if that line is not as it was written."""
+    """Head after its last complete line; None if that line is broken."""
     good_bytes: int
-    """Up to and with the last complete line."""
+    """Size up to the end of the last complete line."""
     torn: bytes
-    """What follows it: the beginning of a line whose writer was killed."""
+    """Bytes after it: the beginning of a line whose writer was killed."""
 
 
 def read_tail(path: Path) -> Tail:
-    """Look at the last lines only, however large the file is."""
+    """Read only the last lines, however large the file is."""
     size = path.stat().st_size
     begin = max(0, size - 2 * MAX_LINE)
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Writes the audit log, in a thread of its own."""
+"""Writes the audit log, in a separate thread."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from sandboxd.audit.files import audit_files, open_private, path_of, read_tail
 log = structlog.get_logger()
 
 COLLECT_SECONDS = 0.2
-"""How long entries wait for company. What a killed daemon loses is this much and what is below."""
+"""How long entries are collected for one write. A killed daemon loses the entries of this time."""
 SYNC_SECONDS = 1.0
-"""How often the disk is told to have it, for the case that the host dies."""
-BREATH = 8
-"""Lines after which the thread lets others run: it would keep the event loop waiting."""
+"""How often the file is synced to disk. A host that dies loses the entries of this time."""
+BATCH = 8
+"""Lines after which the thread yields the interpreter, for which the event loop may wait."""
 MAX_TORN = 4096
-COMPLAIN_SECONDS = 60.0
+FAILURE_LOG_SECONDS = 60.0
+"""Pause between log lines about a disk that fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +37,11 @@ class AuditSettings:
     max_files: int = 1000
     max_age_seconds: float = 90 * 86400.0
     max_pending: int = 8192
-    """Entries that may wait to be written; further ones are counted and the gap is told."""
+    """Entries that may wait to be written; further ones are counted and reported as a gap."""
 
 
-class Note:
-    """An entry that waits to be written. Its fields are made by the writer's thread."""
+class PendingEntry:
+    """An entry that waits to be written. The writer's thread makes its fields."""
 
     __slots__ = ("at", "fields", "round")
 
@@ -51,17 +52,17 @@ class Note:
 
 
 class AuditLog:
-    """Append-only, chained, bounded. `tell` never waits and never fails.
+    """Append-only, chained, bounded. `append` never waits and never fails.
 
-    Use as a context manager; without one nothing is written.
+    Entries are written while it is open as a context manager.
     """
 
     def __init__(self, settings: AuditSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._pending: list[Note] = []
+        self._pending: list[PendingEntry] = []
         self._round = 0
-        """Counts how often the writer has taken what was pending."""
+        """Number of times that the writer has taken the pending entries."""
         self._lost = 0
         self._is_writing = False
         self._has_work = threading.Event()
@@ -70,13 +71,13 @@ class AuditLog:
         self._file = _Writer(settings)
         self.written = 0
         self.gaps = 0
-        """Entries that were not written, for want of room to wait or of a working disk."""
+        """Entries that were not written because too many waited or the disk failed."""
 
     def __enter__(self) -> AuditLog:
         try:
             self._file.open()
         except OSError as error:
-            # Nobody is refused service for it, but it is told, here and as a gap.
+            # The daemon serves without it; the log and a later gap report what is missing.
             log.error("audit.not_opened", error=str(error))
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
@@ -92,39 +93,39 @@ class AuditLog:
 
     @property
     def head(self) -> Head:
-        """How far the log has come."""
+        """Sequence and hash of the newest line."""
         return self._file.head
 
     @property
-    def is_settled(self) -> bool:
-        """Whether all that was told is written."""
+    def is_flushed(self) -> bool:
+        """Whether every entry is written."""
         return not self._pending and not self._is_writing
 
-    def tell(
+    def append(
         self, fields: Callable[[], Mapping[str, Any]], *, at: float | None = None
-    ) -> Note | None:
-        """Have an entry written soon; None if too many wait already.
+    ) -> PendingEntry | None:
+        """Write an entry soon; None if too many wait already.
 
-        The fields are asked for later and in another thread, so they must not change meanwhile.
+        The fields are made later and in another thread, so they must not change until then.
         """
-        note = Note(fields, at if at is not None else time.time())
+        entry = PendingEntry(fields, at if at is not None else time.time())
         with self._lock:
             if len(self._pending) >= self._settings.max_pending:
                 self._lost += 1
                 return None
-            note.round = self._round
-            self._pending.append(note)
+            entry.round = self._round
+            self._pending.append(entry)
             is_first = len(self._pending) == 1
         if is_first:
             self._has_work.set()
-        return note
+        return entry
 
-    def amend(self, note: Note, fields: Callable[[], Mapping[str, Any]]) -> bool:
-        """Say something else instead, if the note is not being written yet."""
+    def amend(self, entry: PendingEntry, fields: Callable[[], Mapping[str, Any]]) -> bool:
+        """Replace the fields of an entry, unless the writer has taken it already."""
         with self._lock:
-            if note.round != self._round:
+            if entry.round != self._round:
                 return False
-            note.fields = fields
+            entry.fields = fields
             return True
 
     # --- the writer's thread ---
@@ -140,37 +141,37 @@ class AuditLog:
     def _write_pending(self) -> None:
         with self._lock:
             self._is_writing = True
-            notes, self._pending = self._pending, []
+            entries, self._pending = self._pending, []
             lost, self._lost = self._lost, 0
             self._round += 1
         if lost:
-            notes.append(Note(lambda: {"action": "audit.gap", "lost": lost}, time.time()))
+            entries.append(PendingEntry(lambda: {"action": "audit.gap", "lost": lost}, time.time()))
             self.gaps += lost
-        for begin in range(0, len(notes), BREATH):
-            some = notes[begin : begin + BREATH]
+        for begin in range(0, len(entries), BATCH):
+            some = entries[begin : begin + BATCH]
             written = self._file.write(some)
             self.written += written
             if written < len(some):
                 with self._lock:
                     self._lost += len(some) - written
-            time.sleep(0)  # lets go of the interpreter
-        self._file.settle()
+            time.sleep(0)  # yields the interpreter
+        self._file.sync_if_due()
         self._is_writing = False
 
 
 class _Writer:
-    """The file that is written, and those before it. Used by one thread."""
+    """Writes the current file, and prunes older ones. Used by one thread."""
 
     def __init__(self, settings: AuditSettings) -> None:
         self._settings = settings
         self._descriptor = -1
         self._size = 0
         self._synced_at = 0.0
-        self._complained_at = -COMPLAIN_SECONDS
+        self._logged_at = -FAILURE_LOG_SECONDS
         self.head = START
 
     def open(self) -> None:
-        """Go on where an earlier daemon stopped; what its end left half done is told."""
+        """Continue where an earlier daemon stopped; a line that it left torn is noted."""
         self._settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = audit_files(self._settings.directory)
         if not files:
@@ -179,11 +180,11 @@ class _Writer:
         newest = files[-1]
         tail = read_tail(newest.path)
         if tail.head is None:
-            self._go_on_after_damage(newest.path)
+            self._continue_after_damage(newest.path)
             return
         self.head = tail.head
         if tail.good_bytes == 0 and newest.first > 1:
-            # Killed before the first line of a new file: the one before knows the head.
+            # Killed before the first line of a new file: the head is in the file before.
             before = read_tail(files[-2].path).head if len(files) > 1 else None
             self.head = before or START
         self._descriptor = open_private(newest.path)
@@ -193,8 +194,8 @@ class _Writer:
             torn = tail.torn[:MAX_TORN].decode(errors="replace")
             self._append({"action": "audit.repaired", "torn_bytes": len(tail.torn), "torn": torn})
 
-    def _go_on_after_damage(self, path: Path) -> None:
-        """The last line is not what was written: leave it for whoever looks into it."""
+    def _continue_after_damage(self, path: Path) -> None:
+        """Leave a file whose last line was changed for an inspection, and begin another."""
         with path.open("rb") as file:
             lines = sum(1 for _ in file)
         first = int(path.stem.split("-")[1])
@@ -203,26 +204,26 @@ class _Writer:
         self._begin_file()
         self._append({"action": "audit.damaged", "file": path.name})
 
-    def write(self, notes: list[Note]) -> int:
+    def write(self, entries: list[PendingEntry]) -> int:
         """Append entries; returns how many are in the file."""
         lines, heads = [], []
         head = self.head
-        for note in notes:
-            line, head = encode(head, note.at, _fields_of(note))
+        for entry in entries:
+            line, head = encode(head, entry.at, _fields_of(entry))
             lines.append(line)
             heads.append(head)
         try:
             if self._descriptor < 0:
                 self.open()  # an earlier attempt failed
-                return self.write(notes)
+                return self.write(entries)
             self._put(b"".join(lines))
         except OSError as error:
-            self._complain(error)
+            self._log_failure(error)
             return 0
         self.head = heads[-1]
         if self._size >= self._settings.file_bytes:
             self._rotate()
-        return len(notes)
+        return len(entries)
 
     def _put(self, data: bytes) -> None:
         written = 0
@@ -230,7 +231,7 @@ class _Writer:
             while written < len(data):
                 written += os.write(self._descriptor, data[written:])
         except OSError:
-            os.ftruncate(self._descriptor, self._size)  # half a line is no line
+            os.ftruncate(self._descriptor, self._size)  # remove half a line
             raise
         self._size += len(data)
 
@@ -239,8 +240,7 @@ class _Writer:
         self._put(line)
         self.head = head
 
-    def settle(self) -> None:
-        """Have the disk keep it, from time to time."""
+    def sync_if_due(self) -> None:
         now = time.monotonic()
         if self._descriptor >= 0 and now - self._synced_at >= SYNC_SECONDS:
             self._synced_at = now
@@ -250,7 +250,7 @@ class _Writer:
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
-            self._complain(error)
+            self._log_failure(error)
 
     def _rotate(self) -> None:
         try:
@@ -259,7 +259,7 @@ class _Writer:
             self._begin_file()
             self._prune()
         except OSError as error:
-            self._complain(error)
+            self._log_failure(error)
 
     def _begin_file(self) -> None:
         self._descriptor = -1
@@ -269,26 +269,27 @@ class _Writer:
         log.info("audit.file_begun", sequence=self.head.sequence, hash=self.head.hash)
 
     def _prune(self) -> None:
-        """Delete whole files, oldest first, and say so: others that are missing were taken."""
+        """Delete whole files, oldest first, and note it: other missing files were removed by
+        somebody else."""
         settings = self._settings
         files = audit_files(settings.directory)
-        sizes = [one.path.stat().st_size for one in files]
+        sizes = [file.path.stat().st_size for file in files]
         horizon = time.time() - settings.max_age_seconds
         deleted = 0
-        for number, one in enumerate(files[:-1]):
+        for number, file in enumerate(files[:-1]):
             is_too_much = sum(sizes[number:]) > settings.total_bytes
             is_too_many = len(files) - number > settings.max_files
-            if not (is_too_much or is_too_many or one.path.stat().st_mtime < horizon):
+            if not (is_too_much or is_too_many or file.path.stat().st_mtime < horizon):
                 break
-            one.path.unlink()
+            file.path.unlink()
             deleted = number + 1
         if deleted:
             self._append({"action": "audit.pruned", "up_to": files[deleted].first - 1})
 
-    def _complain(self, error: OSError) -> None:
+    def _log_failure(self, error: OSError) -> None:
         now = time.monotonic()
-        if now - self._complained_at >= COMPLAIN_SECONDS:
-            self._complained_at = now
+        if now - self._logged_at >= FAILURE_LOG_SECONDS:
+            self._logged_at = now
             log.error("audit.not_written", error=str(error))
 
     def close(self) -> None:
@@ -298,9 +299,9 @@ class _Writer:
             self._descriptor = -1
 
 
-def _fields_of(note: Note) -> Mapping[str, Any]:
+def _fields_of(entry: PendingEntry) -> Mapping[str, Any]:
     try:
-        return note.fields()
-    except Exception as error:  # a fault of ours must not end the log
-        log.error("audit.entry_broke", exc_info=error)
-        return {"action": "audit.entry_broke"}
+        return entry.fields()
+    except Exception as error:  # a fault in one entry must not end the log
+        log.error("audit.entry_failed", exc_info=error)
+        return {"action": "audit.entry_failed"}

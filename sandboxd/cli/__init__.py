@@ -1,11 +1,11 @@
-"""Command line of sandboxd."""
+"""The command line of sandboxd."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-# What goes wrong is told in our own words; the core's lines would stand beside them.
+# Our commands report failures themselves; gRPC's own log lines would only repeat them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
@@ -16,5 +16,5 @@ def run() -> None:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        sys.exit("sandboxd: the command line is an extra: pip install 'sandboxd[cli]'")
+        sys.exit("sandboxd: the command line is not installed; run: pip install 'sandboxd[cli]'")
     program(prog_name="sandboxd")

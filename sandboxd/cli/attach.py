@@ -1,4 +1,4 @@
-"""`sandboxd attach`: watch a command that was started before, and talk to it."""
+"""`sandboxd attach`: follow a command that already runs, and type into it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import click
 
 from sandboxd.cli import keyboard
-from sandboxd.cli.exec import exit_code, tell_how_to_return
+from sandboxd.cli.exec import exit_code, print_how_to_return
 from sandboxd.cli.failure import OWN_FAULT, call
 from sandboxd.cli.relay import Left, Relay
 from sandboxd.cli.target import Target, target_options
@@ -18,13 +18,13 @@ from sandboxd.cli.target import Target, target_options
 @click.argument("session")
 @click.argument("exec_id", metavar="EXEC")
 @click.option("-i", "--interactive", is_flag=True, help="Pass on standard input.")
-@click.option("--tail", is_flag=True, help="Only what is written from now on.")
+@click.option("--tail", is_flag=True, help="Skip the output so far.")
 @target_options
 def command(session: str, exec_id: str, interactive: bool, tail: bool, target: Target) -> None:
-    """Watch a command of a SESSION to its end, from the beginning of its output.
+    """Follow a command of a SESSION to its end, from the beginning of its output.
 
-    The exit code is the command's. Leaving with Ctrl-C, or with Ctrl-P Ctrl-Q where it runs in a
-    terminal, does not end it. `sandboxd ps` tells the ids.
+    The exit code is the command's. Ctrl-C, or Ctrl-P Ctrl-Q if it runs in a terminal, detaches and
+    leaves the command running. `sandboxd ps` lists the ids.
     """
     sys.exit(call(_attach(target, session, exec_id, interactive, tail), exit_code=OWN_FAULT))
 
@@ -43,5 +43,5 @@ async def _attach(target: Target, session: str, exec_id: str, interactive: bool,
                 stderr_offset=info.stderr_bytes if tail else 0,
             )
         if isinstance(ended, Left) and ended is not Left.UNREAD:
-            tell_how_to_return(sandbox, exec_id)
+            print_how_to_return(sandbox, exec_id)
         return exit_code(ended)

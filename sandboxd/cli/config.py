@@ -1,4 +1,4 @@
-"""`sandboxd config`: what can be set, what is, and what is wrong with it."""
+"""`sandboxd config`: show and check the settings."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from sandboxd.config.template import template
 
 @click.group()
 def config() -> None:
-    """What can be set, what is set and from where, and what is wrong with it."""
+    """Show and check the settings."""
 
 
 @config.command()
 def default() -> None:
-    """Print a settings file with everything in it, commented."""
+    """Print a settings file with every setting, commented out."""
     click.echo(template(), nl=False)
 
 
 @config.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 def check(file: Path | None) -> None:
-    """Tell everything that is wrong with FILE, or with the usual file, and the environment.
+    """Report every problem in FILE (or the default file) and in the environment.
 
-    Exit code 0 if nothing is, 1 if something is, 2 if the file cannot be read.
+    Exit code 0 if there is none, 1 if there are some, 2 if the file cannot be read.
     """
     loaded = load_or_exit(file)
     for warning in loaded.warnings:
@@ -45,17 +45,17 @@ def check(file: Path | None) -> None:
 @config_option
 @click.argument("name", type=click.Choice(list(SETTINGS)), metavar="NAME")
 def get(config_file: Path | None, name: str) -> None:
-    """Print the value of one setting, for scripts; nothing if it has none."""
+    """Print the value of one setting, for scripts; empty if it has none."""
     value = SETTINGS[name].shown(getattr(load_or_exit(config_file).config, name))
     click.echo("" if value is None else str(value))
 
 
 @config.command(cls=SettingsCommand)
 @config_option
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-@click.option("--changed", "only_changed", is_flag=True, help="Without the defaults.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--changed", "only_changed", is_flag=True, help="Omit the defaults.")
 def show(config_file: Path | None, as_json: bool, only_changed: bool, **flags: Any) -> None:
-    """Tell what holds and where each value comes from, as `sandboxd serve` would have it.
+    """Print the settings that `sandboxd serve` would use, and the source of each.
 
     Secrets are masked. Exit codes as for check.
     """

@@ -1,4 +1,4 @@
-"""`sandboxd cp`: files and directories to and from a session."""
+"""`sandboxd cp`: copy files and directories to and from a session."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TAR_BLOCK = 512
 @click.command("cp")
 @click.argument("source", metavar="FROM")
 @click.argument("destination", metavar="TO")
-@click.option("-q", "--quiet", is_flag=True, help="Tell only what goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @target_options
 def command(source: str, destination: str, quiet: bool, target: Target) -> None:
     """Copy a file or a directory; one of FROM and TO is SESSION:PATH.
 
-    As with cp -r: into TO if that is a directory, else TO is its new name. FROM/. is what is in a
-    directory. A path of this machine that looks like SESSION:PATH is written with ./ before it.
+    Like cp -r: if TO is a directory, the copy is put into it; otherwise TO is its new name. FROM/.
+    is the content of a directory. Put ./ before a local path that looks like SESSION:PATH.
 
     \b
     sandboxd cp report.csv ada/42:
@@ -37,26 +37,26 @@ def command(source: str, destination: str, quiet: bool, target: Target) -> None:
     """
     here, there = RemotePlace.parse(source), RemotePlace.parse(destination)
     if here and there:
-        raise Failure("one of FROM and TO has to be on this machine", USAGE)
+        raise Failure("FROM or TO must be on this machine; copy to a local path first", USAGE)
     if there:
-        told = call(_upload(target, Source.at(source), there))
+        report = call(_upload(target, Source.at(source), there))
     elif here:
-        told = call(_download(target, here, destination))
+        report = call(_download(target, here, destination))
     else:
-        raise Failure("neither FROM nor TO is SESSION:PATH", USAGE)
+        raise Failure("FROM or TO must be SESSION:PATH, for example ada/42:data.csv", USAGE)
     if not quiet:
-        click.echo(told, err=True)
+        click.echo(report, err=True)
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is to be sent, as it is at the beginning."""
+    """What to upload, as it was when the command started."""
 
     path: Path
     name: str
     is_directory: bool
     is_content: bool
-    """Not the directory itself, but what is in it."""
+    """Whether to send the content of the directory and not the directory itself."""
     size_bytes: int
 
     @classmethod
@@ -80,7 +80,7 @@ async def _upload(target: Target, source: Source, to: RemotePlace) -> str:
         with ProgressLine(source.name, source.size_bytes) as progress:
             if source.is_directory:
                 report = await sandbox.files.upload_dir(source.path, goal, on_progress=progress.add)
-                return _told(report, f"{to.session}:{goal}")
+                return _summary(report, f"{to.session}:{goal}")
             written = await sandbox.files.upload(source.path, goal, on_progress=progress.add)
             return f"{size(written.size_bytes)} to {to.session}:{printable(written.path)}"
 
@@ -94,14 +94,14 @@ async def _download(target: Target, source: RemotePlace, destination: str) -> st
                 report = await sandbox.files.download_dir(
                     source.path, goal, on_progress=progress.add
                 )
-            return _told(report, os.fspath(goal))
+            return _summary(report, os.fspath(goal))
         with ProgressLine(found.name, found.size_bytes) as progress:
             await sandbox.files.download(source.path, goal, on_progress=progress.add)
         return f"{size(found.size_bytes)} to {goal}"
 
 
 async def _inside(sandbox: AsyncSandbox, to: RemotePlace, name: str) -> str:
-    """Where something of this name goes: into a directory, or to the path itself."""
+    """Path of the copy: inside `to` if that is a directory, otherwise `to` itself."""
     is_directory = to.is_directory
     if not is_directory:
         try:
@@ -109,7 +109,7 @@ async def _inside(sandbox: AsyncSandbox, to: RemotePlace, name: str) -> str:
                 await sandbox.files.stat(to.path, follow_links=True)
             ).type == "directory"
         except MissingFileError:
-            pass  # then it is its new name
+            pass  # then the path is the new name
     return posixpath.join(to.path, name) if is_directory else to.path
 
 
@@ -128,7 +128,7 @@ def _is_content(path: str) -> bool:
 
 
 def _tar_size(directory: Path) -> int:
-    """About what the archive of a directory will have."""
+    """Approximate size of the archive of a directory."""
     total = 0
     for parent, directories, files in os.walk(directory):
         total += TAR_BLOCK * (len(directories) + len(files))
@@ -138,7 +138,7 @@ def _tar_size(directory: Path) -> int:
     return total
 
 
-def _told(report: TransferReport, where: str) -> str:
+def _summary(report: TransferReport, where: str) -> str:
     lines = [f"{report.entries} entries to {printable(where)}"]
     lines += [f"left out: {printable(name)}: {printable(why)}" for name, why in report.refused]
     if report.refused_count > len(report.refused):

@@ -1,4 +1,4 @@
-"""`sandboxd doctor`: ask a running daemon which protections are in force."""
+"""`sandboxd doctor`: report which protections of a running daemon are in force."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandboxd_proto.v1 import admin_service_pb2 as pb
 from sandboxd_proto.v1 import admin_service_pb2_grpc
 
 ANSWER_SECONDS = 30.0
-"""More than the daemon gives the engine to describe itself."""
+"""Longer than the daemon waits for the engine to describe itself."""
 MISSING_CODE = 1
 NO_DAEMON_CODE = 2
 NARROWEST = 40
@@ -34,18 +34,18 @@ MARKS = {
     pb.PROTECTION_STATE_MISSING: "MISSING",
 }
 UNKNOWN = "unknown"
-"""A state that only a newer daemon knows."""
+"""Shown for a state that only a newer daemon knows."""
 
 
 @click.command()
 @click.option(
     "--socket", "socket_path", type=click.Path(path_type=Path), help="Unix socket of the API."
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def doctor(socket_path: Path | None, as_json: bool) -> None:
-    """Tell which protections are in force, how they were seen, and what is missing.
+    """Report which protections are in force, how that was proved, and what is missing.
 
-    Exit code 0 if none is missing, 1 if one is, 2 if no daemon tells.
+    Exit code 0 if none is missing, 1 if one is, 2 if no daemon answers.
     """
     path = socket_path or load_or_exit(None).config.api_socket
     try:
@@ -54,16 +54,19 @@ def doctor(socket_path: Path | None, as_json: bool) -> None:
         # Every RpcError of a call is a grpc.Call too, which is what carries code and details.
         call: grpc.Call = error  # type: ignore[assignment]
         if call.code() in REFUSALS:
-            click.echo(f"sandboxd doctor: {call.details()} SANDBOXD_TOKEN may hold it.", err=True)
+            click.echo(
+                f"sandboxd doctor: {call.details()} doctor sends the token in SANDBOXD_TOKEN.",
+                err=True,
+            )
             sys.exit(NO_DAEMON_CODE)
         click.echo(
             f"sandboxd doctor: no daemon answers on {path}; start one with ./scripts/run or "
-            "`sandboxd serve`, or name its socket with --socket",
+            "`sandboxd serve`, or give its socket with --socket",
             err=True,
         )
         sys.exit(NO_DAEMON_CODE)
     click.echo(as_document(protections) if as_json else as_table(protections, _width()))
-    if any(one.state == pb.PROTECTION_STATE_MISSING for one in protections):
+    if any(protection.state == pb.PROTECTION_STATE_MISSING for protection in protections):
         sys.exit(MISSING_CODE)
 
 
@@ -77,13 +80,13 @@ def ask(path: Path) -> Sequence[pb.Protection]:
 
 
 def summary(protections: Iterable[pb.Protection]) -> str:
-    """All of it in one line."""
+    """The counts in one line."""
     states = dict.fromkeys(MARKS, 0)
     proved = total = 0
-    for one in protections:
+    for protection in protections:
         total += 1
-        states[one.state] = states.get(one.state, 0) + 1
-        proved += one.state == pb.PROTECTION_STATE_IN_FORCE and bool(one.proof)
+        states[protection.state] = states.get(protection.state, 0) + 1
+        proved += protection.state == pb.PROTECTION_STATE_IN_FORCE and bool(protection.proof)
     parts = [f"{states[pb.PROTECTION_STATE_IN_FORCE]} in force ({proved} proved)"]
     for state in (pb.PROTECTION_STATE_WEAKER, pb.PROTECTION_STATE_MISSING):
         if states[state]:
@@ -92,13 +95,18 @@ def summary(protections: Iterable[pb.Protection]) -> str:
 
 
 def as_table(protections: Sequence[pb.Protection], width: int | None) -> str:
-    """One row each; wrapped for a terminal, one line for programs."""
-    first = max((len(MARKS.get(one.state, UNKNOWN)) for one in protections), default=0)
-    second = max((len(one.name) for one in protections), default=0)
+    """One row per protection; wrapped for a terminal, otherwise one line each."""
+    first = max(
+        (len(MARKS.get(protection.state, UNKNOWN)) for protection in protections), default=0
+    )
+    second = max((len(protection.name) for protection in protections), default=0)
     rows = []
-    for one in protections:
-        head = f"{MARKS.get(one.state, UNKNOWN):<{first}}  {one.name:<{second}}  "
-        paragraphs = [one.detail, *([f"proved: {one.proof}"] if one.proof else [])]
+    for protection in protections:
+        head = f"{MARKS.get(protection.state, UNKNOWN):<{first}}  {protection.name:<{second}}  "
+        paragraphs = [
+            protection.detail,
+            *([f"proved: {protection.proof}"] if protection.proof else []),
+        ]
         if width is None:
             rows.append(head + " | ".join(paragraphs))
         else:
@@ -115,12 +123,12 @@ def _wrapped(head: str, paragraphs: Sequence[str], width: int) -> Sequence[str]:
 def as_document(protections: Sequence[pb.Protection]) -> str:
     rows = [
         {
-            "name": one.name,
-            "state": STATES.get(one.state, UNKNOWN),
-            "detail": one.detail,
-            "proof": one.proof,
+            "name": protection.name,
+            "state": STATES.get(protection.state, UNKNOWN),
+            "detail": protection.detail,
+            "proof": protection.proof,
         }
-        for one in protections
+        for protection in protections
     ]
     return json.dumps({"summary": summary(protections), "protections": rows}, indent=2)
 

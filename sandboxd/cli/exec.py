@@ -21,10 +21,10 @@ KILL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be run, and how."""
+    """What to run, and how."""
 
     command: str | Sequence[str] | None
-    """None is an interactive shell."""
+    """None means an interactive shell."""
     cwd: str | None
     env: dict[str, str]
     timeout: float | None
@@ -33,12 +33,14 @@ class Wanted:
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
-@click.option("-i", "--interactive", is_flag=True, help="Pass on what is typed, line by line.")
-@click.option("-t", "--tty", is_flag=True, help="In a terminal; Ctrl-P Ctrl-Q leaves it running.")
-@click.option("-n", "--no-stdin", is_flag=True, help="Pass on no input.")
-@click.option("-d", "--detach", is_flag=True, help="Only start it, and print its id.")
+@click.option("-i", "--interactive", is_flag=True, help="Pass on standard input, line by line.")
+@click.option("-t", "--tty", is_flag=True, help="Use a terminal; Ctrl-P Ctrl-Q detaches.")
+@click.option("-n", "--no-stdin", is_flag=True, help="Do not pass on standard input.")
+@click.option("-d", "--detach", is_flag=True, help="Start it, print its id and return.")
 @click.option("-w", "--workdir", metavar="DIR", help="Directory to start in.")
-@click.option("-e", "--env", "env", type=Pairs(), multiple=True, help="Variable; repeat.")
+@click.option(
+    "-e", "--env", "env", type=Pairs(), multiple=True, help="Environment variable; may be repeated."
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="How long it may run.")
 @click.option("--shell", metavar="NAME", help="Run it in this named shell, which keeps its state.")
 @click.argument("session")
@@ -59,11 +61,12 @@ def command(
     target: Target,
     as_json: bool,
 ) -> None:
-    """Run a COMMAND in a SESSION; that of USER/THREAD is opened if there is none.
+    """Run a COMMAND in a SESSION; USER/THREAD is opened if it has no session.
 
-    One word is a line for bash, several are a program and its arguments. Input that is piped in is
-    passed on. Output streams; the exit code is the command's, 128 + n if signal n ended it, 124 if
-    it timed out, 125 if sandboxd itself failed. Ctrl-C interrupts the command, twice kills it.
+    One word is a command line for bash; several words are a program and its arguments. Piped input
+    is passed on. Output is streamed. The exit code is the command's: 128 + n if signal n ended it,
+    124 if it timed out, 125 if sandboxd itself failed. Ctrl-C interrupts the command; a second
+    Ctrl-C kills it.
 
     \b
     sandboxd exec ada/42 'ls *.csv | wc -l'
@@ -73,9 +76,11 @@ def command(
     if words[:1] == ("--",):
         words = words[1:]
     if not words and not tty:
-        raise click.UsageError("Missing argument 'COMMAND...' (with -t it is a shell).")
+        raise click.UsageError(
+            "Missing argument 'COMMAND...' (only -t works without one: it starts a shell)."
+        )
     if tty and not keyboard.is_terminal():
-        raise Failure("-t needs a terminal, and standard input is none", USAGE)
+        raise Failure("-t needs a terminal, but standard input is not one", USAGE)
     wanted = Wanted(
         command=(words[0] if len(words) == 1 else list(words)) if words else None,
         cwd=workdir,
@@ -110,7 +115,7 @@ async def _streamed(sandbox: AsyncSandbox, wanted: Wanted, *, only_start: bool) 
         try:
             await started.close_stdin()
         except ExecEndedError:
-            pass  # it was quicker
+            pass  # the command ended first
     if only_start:
         click.echo(started.exec_id)
         return 0
@@ -120,7 +125,7 @@ async def _streamed(sandbox: AsyncSandbox, wanted: Wanted, *, only_start: bool) 
 async def _watched(
     started: AsyncCommandHandle, *, sends_input: bool, in_terminal: bool = False
 ) -> CommandResult | Left:
-    """Watch it; if that fails or is cut short, nobody is there for the command any more."""
+    """Follow the command to its end; kill it if following fails or is cancelled."""
     try:
         return await Relay(started, in_terminal=in_terminal).run(sends_input=sends_input)
     except BaseException:
@@ -145,7 +150,7 @@ async def _as_document(sandbox: AsyncSandbox, wanted: Wanted) -> int:
 
 async def _in_terminal(sandbox: AsyncSandbox, wanted: Wanted) -> int:
     rows, columns = keyboard.screen_size()
-    # Somebody sits there: as long as a command may run at all.
+    # A person uses it, so the default timeout is the longest that a command may have.
     longest = sandbox.info.limits.max_exec_timeout.seconds
     started = await sandbox.pty.create(
         wanted.command,
@@ -158,13 +163,14 @@ async def _in_terminal(sandbox: AsyncSandbox, wanted: Wanted) -> int:
     with keyboard.raw():
         ended = await _watched(started, sends_input=wanted.sends_input, in_terminal=True)
     if ended is Left.DETACHED:
-        tell_how_to_return(sandbox, started.exec_id)
+        print_how_to_return(sandbox, started.exec_id)
     return exit_code(ended)
 
 
-def tell_how_to_return(sandbox: AsyncSandbox, exec_id: str) -> None:
+def print_how_to_return(sandbox: AsyncSandbox, exec_id: str) -> None:
     click.echo(
-        f"\ndetached; it runs on. Go back with: sandboxd attach {sandbox.session_id} {exec_id}",
+        f"\ndetached; the command continues. Return with: "
+        f"sandboxd attach {sandbox.session_id} {exec_id}",
         err=True,
     )
 
@@ -178,7 +184,7 @@ def exit_code(ended: CommandResult | Left) -> int:
         case Left.UNREAD:
             return BROKEN_PIPE_CODE
     assert isinstance(ended, CommandResult)
-    # A signal is told by the code, and may well be the one that was asked for.
+    # The exit code already reports a signal, which may be the one that the user sent.
     if ended.hint and ended.reason != "signalled":
         click.echo(f"sandboxd: {ended.hint}", err=True)
     return ended.exit_code if ended.exit_code >= 0 else OWN_FAULT

@@ -1,4 +1,4 @@
-"""How a command of the client ends when it fails."""
+"""Failures of client commands: message and exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_FOUND = 3
 NO_DAEMON = 4
 NOT_ALLOWED = 5
 OWN_FAULT = 125
-"""Of `exec` and `attach`, whose other codes are those of the command."""
+"""Exit code of `exec` and `attach` if sandboxd fails; other codes are the command's."""
 INTERRUPTED = 130
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Failure(click.ClickException):
 
 
 def call(work: Coroutine[Any, Any, T], *, exit_code: int | None = None) -> T:
-    """Run it; what goes wrong is told in a line, with the code of its kind or the one given."""
+    """Run it; report a failure in one line, with the exit code given or that of the error."""
     try:
         return asyncio.run(work)
     except SandboxError as error:

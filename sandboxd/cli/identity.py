@@ -1,4 +1,4 @@
-"""Who the commands are that call a daemon."""
+"""The credentials that commands send to a daemon."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import os
 
 
 def call_metadata() -> tuple[tuple[str, str], ...]:
-    """The token that SANDBOXD_TOKEN has, for a daemon whose socket asks for one."""
+    """Metadata with the token in SANDBOXD_TOKEN, for a daemon whose socket asks for one."""
     token = os.environ.get("SANDBOXD_TOKEN")
     return (("authorization", f"Bearer {token}"),) if token else ()

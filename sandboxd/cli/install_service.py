@@ -1,4 +1,4 @@
-"""`sandboxd install-service`: make the daemon a service of systemd."""
+"""`sandboxd install-service`: install the daemon as a systemd service."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ UNIT_PATH = Path("etc/systemd/system") / UNIT
 SETTINGS_PATH = Path("etc/sandboxd/config.toml")
 SYSTEMCTL_SECONDS = 60.0
 STOP_SECONDS = 120.0
-"""More than the unit gives the daemon to stop."""
+"""Longer than the unit's stop timeout."""
 _PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
 """systemd reads quotes, spaces and percent signs in its own way."""
 
 
 @click.command("install-service")
 @click.option("--dry-run", is_flag=True, help="Only show the unit and what would be done.")
-@click.option("--now", is_flag=True, help="Also start it, or restart it if it runs.")
-@click.option("--uninstall", is_flag=True, help="Stop it and remove the unit; all data stays.")
+@click.option("--now", is_flag=True, help="Also start the service, or restart it.")
+@click.option("--uninstall", is_flag=True, help="Stop and remove the service; all data is kept.")
 @click.option(
     "--program",
     type=click.Path(path_type=Path),
     default=Path(sys.executable).with_name("sandboxd"),
-    show_default="the one that runs",
-    help="The sandboxd to start.",
+    show_default="this one",
+    help="The sandboxd program that the service starts.",
 )
 @click.option(
     "--root",
@@ -42,10 +42,10 @@ _PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
     help="Install into the system in this directory, such as an image.",
 )
 def install_service(dry_run: bool, now: bool, uninstall: bool, program: Path, root: Path) -> None:
-    """Install the daemon as a service of systemd, from this very environment.
+    """Install the daemon of this environment as a systemd service.
 
-    Writes the unit and, if there is none, a settings file with the defaults; enables it. Doing it
-    again changes only what is different.
+    Writes the unit and, if there is none, a settings file with the defaults, and enables the
+    service. Running it again changes only what differs.
     """
     steps = _Steps(root, is_dry=dry_run)
     try:
@@ -61,7 +61,8 @@ def unit_text(program: Path) -> str:
     """The unit that starts this program."""
     if not program.is_absolute() or not _PLAIN.fullmatch(str(program)):
         raise click.ClickException(
-            f"{program} has to be an absolute path of letters, digits, dots and dashes"
+            f"{program} is not a valid program path: use an absolute path of letters, digits, "
+            "dots and dashes"
         )
     template = resources.files("sandboxd.cli").joinpath(UNIT).read_text()
     return template.replace("@PROGRAM@", str(program))
@@ -72,7 +73,7 @@ def _install(steps: _Steps, unit: str, *, start: bool) -> None:
         click.echo(unit)
     is_new_unit = steps.write(UNIT_PATH, unit, mode=0o644)
     if not steps.exists(SETTINGS_PATH):
-        # Tokens are to be kept beside it.
+        # The token file belongs into the same directory.
         steps.write(SETTINGS_PATH, template(), mode=0o640, directory_mode=0o750)
     if is_new_unit and steps.is_live:
         steps.systemctl("daemon-reload")
@@ -80,12 +81,14 @@ def _install(steps: _Steps, unit: str, *, start: bool) -> None:
     if start:
         steps.systemctl("restart", UNIT, seconds=STOP_SECONDS)
     elif not steps.is_dry:
-        click.echo(f"to start it: systemctl start {UNIT}; its log: journalctl -u {UNIT}")
+        click.echo(
+            f"start it with: systemctl start {UNIT}; read its log with: journalctl -u {UNIT}"
+        )
 
 
 def _uninstall(steps: _Steps) -> None:
     if not steps.exists(UNIT_PATH):
-        click.echo("there is no such service")
+        click.echo(f"nothing to do: {UNIT} is not installed")
         return
     if steps.is_live:
         steps.systemctl("disable", "--now", UNIT, seconds=STOP_SECONDS)
@@ -97,7 +100,7 @@ def _uninstall(steps: _Steps) -> None:
 
 
 class _Steps:
-    """What is done to a system, one line each; nothing is, in a dry run."""
+    """Changes to a system; each prints a line, and a dry run only prints."""
 
     def __init__(self, root: Path, *, is_dry: bool) -> None:
         self._root = root
@@ -105,14 +108,14 @@ class _Steps:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is the system that runs, and not one in a directory."""
+        """Whether this is the running system and not one in a directory."""
         return self._root == Path("/")
 
     def exists(self, path: Path) -> bool:
         return (self._root / path).exists()
 
     def write(self, path: Path, text: str, *, mode: int, directory_mode: int = 0o755) -> bool:
-        """Write a file whole or not at all; False if it is as it should be."""
+        """Write a file atomically; False if it is already up to date."""
         target = self._root / path
         if target.exists() and target.read_text() == text:
             click.echo(f"/{path} is up to date")
@@ -146,9 +149,11 @@ def _run(command: Sequence[str], seconds: float) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except FileNotFoundError:
         raise click.ClickException(
-            "there is no systemctl here: this system does not run systemd"
+            "systemctl was not found: this system does not run systemd"
         ) from None
     except subprocess.TimeoutExpired:
-        raise click.ClickException(f"`{' '.join(command)}` took over {seconds:g} s") from None
+        raise click.ClickException(
+            f"`{' '.join(command)}` did not finish within {seconds:g} s"
+        ) from None
     if done.returncode != 0:
         raise click.ClickException(f"`{' '.join(command)}` failed: {done.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""Standard input of this process, and the terminal it may be."""
+"""Standard input of this process, which may be a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DETACH = b"\x10\x11"
 
 
 class StandardInput:
-    """Reads in a thread: files, pipes and terminals alike, and the process can end meanwhile."""
+    """Reads files, pipes and terminals in a thread that does not keep the process from ending."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -27,7 +27,7 @@ class StandardInput:
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """What is read, up to the end of the input."""
+        """The input, piece by piece, to its end."""
         threading.Thread(target=self._read, name="standard input", daemon=True).start()
         while chunk := await self._chunks.get():
             self._room.release()
@@ -44,22 +44,22 @@ class StandardInput:
             try:
                 self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
             except RuntimeError:
-                return  # nobody listens any more
+                return  # the loop has ended
 
 
 async def everything() -> bytes:
-    """All of the input, at its end."""
+    """All of the input, once it has ended."""
     return b"".join([chunk async for chunk in StandardInput().chunks()])
 
 
 class DetachKeys:
-    """Finds the keys to detach in what is typed, also when they come one by one."""
+    """Finds the detach keys in typed input, even if they arrive one by one."""
 
     def __init__(self) -> None:
         self._held = b""
 
     def feed(self, typed: bytes) -> tuple[bytes, bool]:
-        """What is to be sent on, and whether the keys were typed."""
+        """The bytes to send, and whether the detach keys were typed."""
         text = self._held + typed
         before, keys, _ = text.partition(DETACH)
         if keys:
@@ -75,21 +75,21 @@ def is_terminal() -> bool:
 def screen_size() -> tuple[int, int]:
     """Rows and columns."""
     size = os.get_terminal_size(STDIN)
-    # A terminal that does not know its size says 0.
+    # A terminal of unknown size reports 0.
     return size.lines or 24, size.columns or 80
 
 
 @contextmanager
 def raw() -> Iterator[None]:
-    """Every key is passed on as it is, until the block ends."""
+    """Raw mode until the block ends: every key is passed on unchanged."""
     with _restored():
-        tty.setraw(STDIN, termios.TCSADRAIN)  # what was typed ahead stays
+        tty.setraw(STDIN, termios.TCSADRAIN)  # keep what was typed ahead
         yield
 
 
 @contextmanager
 def single_keys() -> Iterator[None]:
-    """Keys come at once and are not shown, but Ctrl-C is still Ctrl-C."""
+    """Keys arrive at once and are not echoed, but Ctrl-C still interrupts."""
     with _restored():
         tty.setcbreak(STDIN, termios.TCSADRAIN)
         yield

@@ -1,4 +1,4 @@
-"""`sandboxd logs`: what a command has written."""
+"""`sandboxd logs`: the output of a command."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ PIECE_BYTES = 64 << 10
 @click.command("logs")
 @click.argument("session")
 @click.argument("exec_id", metavar="EXEC")
-@click.option("-f", "--follow", is_flag=True, help="Go on until it ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until it ends.")
 @click.option(
-    "-n", "--tail", type=click.IntRange(min=0), metavar="LINES", help="Only its last lines."
+    "-n", "--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last LINES."
 )
 @target_options
 def command(session: str, exec_id: str, follow: bool, tail: int | None, target: Target) -> None:
-    """Print what a command of a SESSION has written, each stream to its own.
+    """Print the output of a command of a SESSION: standard output and standard error.
 
-    All of it, or the last LINES of each stream. `sandboxd ps -a` tells the ids.
+    All of it, or the last LINES of each stream. `sandboxd ps -a` lists the ids.
     """
     call(_print(target, session, exec_id, follow, tail))
 
@@ -54,7 +54,7 @@ async def _print(
 async def _so_far(
     handle: AsyncCommandHandle, begins: dict[StreamName, int], ends: dict[StreamName, int]
 ) -> None:
-    """What is there, in the order it was written; not what comes meanwhile."""
+    """Print the output up to `ends`, in the order it was written."""
     seen = dict(begins)
     stream = handle.stream(stdout_offset=begins["stdout"], stderr_offset=begins["stderr"])
     async with stream as events:
@@ -68,7 +68,7 @@ async def _so_far(
 
 
 async def _last_lines(handle: AsyncCommandHandle, stream: StreamName, end: int, count: int) -> int:
-    """Where the last lines of a stream begin, of what is kept of it."""
+    """Position of the last lines in the kept output of a stream."""
     position = end
     wanted = count
     while position > 0 and wanted:

@@ -1,4 +1,4 @@
-"""`sandboxd ls`: files of a session."""
+"""`sandboxd ls`: list the files of a session."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ HEADER = ("MODE", "SIZE", "MODIFIED", "NAME")
 
 @click.command("ls")
 @click.argument("place", metavar="SESSION[:PATH]")
-@click.option("-R", "--recursive", is_flag=True, help="Also what is in its directories.")
+@click.option("-R", "--recursive", is_flag=True, help="Include everything below its directories.")
 @target_options
 @json_option
 def command(place: str, recursive: bool, target: Target, as_json: bool) -> None:
-    """List files of a SESSION's workspace."""
+    """List the files of a SESSION."""
     remote = RemotePlace.parse(place) or RemotePlace(place, "")
 
     async def work() -> Sequence[FileInfo]:
@@ -35,11 +35,16 @@ def command(place: str, recursive: bool, target: Target, as_json: bool) -> None:
     if as_json:
         table.show_document(found)
         return
-    table.show(HEADER, (_row(one, recursive) for one in found))
+    table.show(HEADER, (_row(entry, recursive) for entry in found))
 
 
-def _row(one: FileInfo, recursive: bool) -> Sequence[object]:
-    name = one.path if recursive else one.name
-    marks = {"directory": "/", "symlink": f" -> {one.link_target}"}
-    modified = one.modified[:19].replace("T", " ")
-    return one.permissions, table.size(one.size_bytes), modified, name + marks.get(one.type, "")
+def _row(entry: FileInfo, recursive: bool) -> Sequence[object]:
+    name = entry.path if recursive else entry.name
+    marks = {"directory": "/", "symlink": f" -> {entry.link_target}"}
+    modified = entry.modified[:19].replace("T", " ")
+    return (
+        entry.permissions,
+        table.size(entry.size_bytes),
+        modified,
+        name + marks.get(entry.type, ""),
+    )

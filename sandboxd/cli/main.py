@@ -1,4 +1,4 @@
-"""`sandboxd serve` and what goes with it."""
+"""`sandboxd serve` and the other commands of the daemon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 import structlog
 import uvloop
 
-from sandboxd import __version__, logs
+from sandboxd import __version__
 from sandboxd.cli.audit import audit
 from sandboxd.cli.config import config
 from sandboxd.cli.doctor import doctor
@@ -19,10 +19,11 @@ from sandboxd.cli.install_service import install_service
 from sandboxd.cli.selfcheck import selfcheck
 from sandboxd.cli.settings import SettingsCommand, config_option, load_or_exit
 from sandboxd.cli.token import token
-from sandboxd.daemon import Daemon
-from sandboxd.instance import StartRefused
-from sandboxd.service.server import AddressInUse
-from sandboxd.serving import serve as serve_daemon
+from sandboxd.daemon import logs
+from sandboxd.daemon.composition import Daemon
+from sandboxd.daemon.instance import StartRefused
+from sandboxd.daemon.serving import serve as serve_daemon
+from sandboxd.service.transport.server import AddressInUse
 
 log = structlog.get_logger()
 
@@ -38,16 +39,16 @@ def main() -> None:
 def serve(config_file: Path | None, **flags: Any) -> None:
     """Run the daemon in the foreground until Ctrl-C or SIGTERM.
 
-    A setting comes from its flag, else from its environment variable, else from the settings file.
+    A flag overrides the environment variable of the setting, which overrides the settings file.
     """
     loaded = load_or_exit(config_file, flags)
     logs.configure(loaded.config.log_level)
     for warning in loaded.warnings:
         log.warning("setting.ignored", name=warning.origin.name, why=warning.text)
     try:
-        # What ends us from outside, or below Python, leaves the stacks of all threads in the log.
+        # A fatal signal, or a crash below Python, writes the stacks of all threads to the log.
         faulthandler.enable()
-        uvloop.run(serve_daemon(loaded.config, on_ready=_say_ready))
+        uvloop.run(serve_daemon(loaded.config, on_ready=_announce_ready))
     except (StartRefused, AddressInUse) as error:
         click.echo(f"sandboxd: {error}", err=True)
         sys.exit(1)
@@ -61,5 +62,5 @@ main.add_command(selfcheck)
 main.add_command(token)
 
 
-def _say_ready(daemon: Daemon) -> None:
+def _announce_ready(daemon: Daemon) -> None:
     click.echo(f"sandboxd: listening on unix:{daemon.config.api_socket}", err=True)

@@ -1,4 +1,4 @@
-"""Where files are: here, or in a session."""
+"""Paths in sessions, as given on the command line."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class RemotePlace:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """SESSION:PATH; None for anything else. A path of this machine can begin with ./ or /."""
+        """SESSION:PATH; None for anything else. A local path can begin with ./ or /."""
         match = _REMOTE.fullmatch(text)
         return cls(match[1], match[2]) if match else None
 
     @property
     def is_directory(self) -> bool:
-        """Whether the path itself says so."""
+        """Whether the path is written as a directory."""
         return self.path in ("", ".") or self.path.endswith(("/", "/."))

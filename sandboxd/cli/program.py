@@ -1,4 +1,4 @@
-"""All commands: those of a client need click and the SDK, those of the daemon the whole install."""
+"""All commands: client commands need click and the SDK, daemon commands the whole install."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CLIENT_COMMANDS = {
     "status": "sandboxd.cli.status",
     "top": "sandboxd.cli.top",
 }
-"""By name: the module, which has a command `command`. Imported when it is wanted."""
+"""Module of each command, imported on demand; it defines the command as `command`."""
 DAEMON_COMMANDS = "sandboxd.cli.main"
-"""Its group `main` has all others."""
+"""Module whose group `main` has all other commands."""
 
 
 class Program(click.Group):
-    """Finds a command without importing the others."""
+    """A group that imports only the command that is called."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         daemon = _daemon_group()
@@ -43,14 +43,14 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if words and words[0] not in CLIENT_COMMANDS and _daemon_group() is None:
             context.fail(
-                f"There is no command {words[0]!r} in this install. Those that run and check a "
-                "daemon come with: pip install 'sandboxd[daemon]'"
+                f"The command {words[0]!r} is not installed. Commands that run and check a daemon "
+                "need: pip install 'sandboxd[daemon]'"
             )
         return super().resolve_command(context, words)
 
 
 def _daemon_group() -> click.Group | None:
-    """None where the daemon is not installed."""
+    """The commands of the daemon; None if the daemon is not installed."""
     try:
         group: click.Group = import_module(DAEMON_COMMANDS).main
     except ModuleNotFoundError as error:
@@ -65,10 +65,10 @@ def _daemon_group() -> click.Group | None:
 def program() -> None:
     """Sandboxes for AI agents.
 
-    A SESSION is given as its id (ses_...) or as USER/THREAD. Which daemon: --url, or SANDBOXD_URL,
-    or the local socket; its token: --token or SANDBOXD_TOKEN.
+    SESSION is a session's id (ses_...) or USER/THREAD. The daemon is --url, SANDBOXD_URL or the
+    local socket; its token is --token or SANDBOXD_TOKEN.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 no daemon answers, 5 not allowed.
-    `exec` and `attach` return that of the command (128 + n for signal n, 124 for a time-out), and
-    125 where sandboxd itself failed.
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 3 not found, 4 no daemon answers, 5 not
+    allowed. `exec` and `attach` return the exit code of the command (128 + n for signal n, 124 for
+    a time-out), and 125 if sandboxd itself failed.
     """

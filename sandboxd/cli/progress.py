@@ -1,4 +1,4 @@
-"""A line that tells how far a transfer is, on a terminal."""
+"""A progress line for a transfer, on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAR = 24
 
 
 class ProgressLine:
-    """Counts bytes; draws itself only where standard error is a terminal. Gone when left."""
+    """Counts bytes; drawn only if standard error is a terminal, and erased at the end."""
 
     def __init__(self, name: str, total: int | None) -> None:
         self._name = table.printable(name)

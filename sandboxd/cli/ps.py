@@ -16,8 +16,8 @@ HEADER = ("EXEC", "STATE", "AGE", "OUTPUT", "COMMAND")
 
 @click.command("ps")
 @click.argument("session")
-@click.option("-a", "--all", "is_all", is_flag=True, help="Also those that ended lately.")
-@click.option("-q", "--quiet", is_flag=True, help="Ids alone.")
+@click.option("-a", "--all", "is_all", is_flag=True, help="Include commands that ended recently.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
 @target_options
 @json_option
 def command(session: str, is_all: bool, quiet: bool, target: Target, as_json: bool) -> None:
@@ -31,12 +31,12 @@ def command(session: str, is_all: bool, quiet: bool, target: Target, as_json: bo
     if as_json:
         table.show_document(found)
     elif quiet:
-        click.echo("".join(f"{one.exec_id}\n" for one in found), nl=False)
+        click.echo("".join(f"{info.exec_id}\n" for info in found), nl=False)
     else:
         table.show(HEADER, map(_row, found))
 
 
-def _row(one: CommandInfo) -> Sequence[object]:
-    state = one.state if one.exit_code is None else f"{one.reason} ({one.exit_code})"
-    output = table.size(one.stdout_bytes + one.stderr_bytes)
-    return one.exec_id, state, table.since(one.started_at), output, one.command
+def _row(info: CommandInfo) -> Sequence[object]:
+    state = info.state if info.exit_code is None else f"{info.reason} ({info.exit_code})"
+    output = table.size(info.stdout_bytes + info.stderr_bytes)
+    return info.exec_id, state, table.since(info.started_at), output, info.command

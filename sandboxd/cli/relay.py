@@ -1,4 +1,4 @@
-"""Between this terminal and a command: what is typed goes there, what it writes comes here."""
+"""Connects this terminal to a command: sends what is typed, shows what it writes."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ BROKEN_PIPE_CODE = 128 + signal.SIGPIPE
 
 
 class Left(Enum):
-    """Why the command was left before its end."""
+    """Why following ended before the command did."""
 
     DETACHED = auto()
-    """By the keys for it; the command runs on."""
+    """The user typed the detach keys; the command continues."""
     INTERRUPTED = auto()
-    """By Ctrl-C."""
+    """The user pressed Ctrl-C."""
     UNREAD = auto()
-    """Nobody reads our output any more."""
+    """Our output is no longer read."""
 
 
 class Relay:
-    """Watches one command, to its end or until it is left.
+    """Follows one command, to its end or until the user detaches.
 
-    Signals that we get go on to the command. With `is_owner` it is ours: a second Ctrl-C kills it,
-    and so does a reader of our output who leaves; otherwise Ctrl-C leaves it running.
+    Signals that we receive are passed on to the command. With `is_owner`, a second Ctrl-C kills the
+    command, and so does closing our output; otherwise Ctrl-C leaves it running.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Relay:
                 async for event in events:
                     show(event)
         except BrokenPipeError:
-            # Python would complain about it once more when it closes it.
+            # Python would report the broken pipe again when it closes standard output.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if self._is_owner:
                 await self._command.kill()
@@ -111,7 +111,7 @@ class Relay:
             if not self._in_terminal:
                 await self._command.close_stdin()
         except ExecEndedError:
-            pass  # it did not want all of it
+            pass  # it ended without reading all input
 
     def _leave(self, why: Left) -> None:
         if not self._left.done():
@@ -163,14 +163,14 @@ async def _tolerant(work: Coroutine[Any, Any, object]) -> None:
     try:
         await work
     except SandboxError:
-        pass  # it has ended; or the stream will tell what is wrong
+        pass  # the command has ended, or the stream reports the error
 
 
 def show(event: OutputChunk | OutputGap) -> None:
-    """Write it where the command did."""
+    """Write an event to the stream that the command wrote it to."""
     file = sys.stdout if event.stream == "stdout" else sys.stderr
     if isinstance(event, OutputGap):
-        click.echo(f"[... {event.size_bytes} bytes are not kept any more ...]", err=True)
+        click.echo(f"[... {event.size_bytes} bytes are no longer kept ...]", err=True)
         return
     file.buffer.write(event.data)
     file.buffer.flush()

@@ -1,4 +1,4 @@
-"""`sandboxd selfcheck`: wait until a daemon is ready, use it once, tell how to use it."""
+"""`sandboxd selfcheck`: wait until a daemon is ready, use it once, show how to use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandboxd.cli.doctor import REFUSALS, summary
 from sandboxd.cli.identity import call_metadata
 from sandboxd.cli.settings import load_or_exit
 from sandboxd.config import Config
-from sandboxd.examination import NOT_YET
+from sandboxd.protections.examination import NOT_YET
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
@@ -28,8 +28,8 @@ from sandboxd_proto.v1 import (
 
 COMMAND = 'echo "hello from $(uname -s), uid $UID"'
 CALL_SECONDS = 40.0
-"""More than the daemon itself waits for anything, so that its own words arrive."""
-# The first tries are made while the daemon is still starting.
+"""Longer than any wait of the daemon, so that its own error message arrives."""
+# The first attempts happen while the daemon is still starting.
 CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -56,11 +56,11 @@ TRY_PYTHON = (
     "wait_seconds",
     default=180.0,
     show_default=True,
-    help="Seconds until it must be ready.",
+    help="Seconds to wait for it to be ready.",
 )
-@click.option("--no-session", is_flag=True, help="Only tell the status and how to use it.")
+@click.option("--no-session", is_flag=True, help="Only print the status and how to use it.")
 def selfcheck(socket_path: Path | None, wait_seconds: float, no_session: bool) -> None:
-    """Wait until the daemon is ready, run one session through its API, and tell how to use it."""
+    """Wait until the daemon is ready, run one session through its API, and show how to use it."""
     config = load_or_exit(None).config
     path = socket_path or config.api_socket
     with grpc.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS) as channel:
@@ -88,10 +88,10 @@ def get_status(channel: grpc.Channel) -> admin_service_pb2.GetStatusResponse:
 def wait_until_ready(
     channel: grpc.Channel, wait_seconds: float
 ) -> admin_service_pb2.GetStatusResponse:
-    """Wait for an answer and a warm pool, showing how it goes."""
+    """Wait for an answer and a warm pool, and print the progress."""
     started = time.monotonic()
     stub = admin_service_pb2_grpc.AdminServiceStub(channel)
-    progress = "nothing answers on the socket"
+    progress = "no answer on the socket"
     while (elapsed := time.monotonic() - started) < wait_seconds:
         try:
             status = stub.GetStatus(
@@ -112,7 +112,7 @@ def wait_until_ready(
             progress += f", the last start failed: {pool.last_error}"
         if progress != before:
             click.echo(f"[{elapsed:3.0f}s] {progress}")
-        is_examined = not any(NOT_YET in one.detail for one in status.protections)
+        is_examined = not any(NOT_YET in protection.detail for protection in status.protections)
         if pool.warm >= pool.target and (is_examined or elapsed > wait_seconds / 4):
             return status
         time.sleep(0.2)
@@ -123,7 +123,7 @@ def run_session(channel: grpc.Channel) -> None:
     """Open a session, run a command, show both with the time they took, and close it."""
     sessions = session_service_pb2_grpc.SessionServiceStub(channel)
     execs = exec_service_pb2_grpc.ExecServiceStub(channel)
-    # A thread of its own, so that the session is a new one.
+    # A random thread, so that the session is new.
     request = session_service_pb2.OpenSessionRequest(
         user_id="selfcheck", thread_id=secrets.token_hex(8)
     )
@@ -164,17 +164,17 @@ def show_status(status: admin_service_pb2.GetStatusResponse) -> None:
         click.echo(f"  engine     {engine.name} {engine.version}, runtime {engine.runtime}")
     else:
         click.echo("  engine     does not answer")
-    click.echo(f"  isolation  {summary(status.protections)}; `sandboxd doctor` tells each")
-    for one in status.protections:
-        if one.state == admin_service_pb2.PROTECTION_STATE_MISSING:
-            click.echo(f"  MISSING    {one.name}: {one.detail}")
+    click.echo(f"  isolation  {summary(status.protections)}; `sandboxd doctor` lists them")
+    for protection in status.protections:
+        if protection.state == admin_service_pb2.PROTECTION_STATE_MISSING:
+            click.echo(f"  MISSING    {protection.name}: {protection.detail}")
 
 
 def show_addresses(path: Path, config: Config) -> None:
     click.echo(f"  address    unix:{path}")
     if config.host:
         host = f"[{config.host}]" if ":" in config.host else config.host
-        click.echo(f"  address    {host}:{config.port or ' with a port that its log names'}")
+        click.echo(f"  address    {host}:{config.port or ' with the port in its log'}")
     click.echo("\nTo try in another terminal:\n")
     click.echo(
         f"{_program('buf')} curl --protocol grpc --http2-prior-knowledge --unix-socket {path}"
@@ -189,7 +189,7 @@ def _ms_since(started: float) -> float:
 
 
 def _program(name: str) -> str:
-    """How to call a program of this environment from where the user is."""
+    """Path of a program of this environment, as the user would type it."""
     program = Path(sys.executable).with_name(name)
     if not program.exists():
         return shutil.which(name) or name

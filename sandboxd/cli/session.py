@@ -27,10 +27,18 @@ def command() -> None:
 @click.argument("user")
 @click.argument("thread")
 @click.option(
-    "--timeout-minutes", type=float, metavar="MINUTES", help="How long it lives without use."
+    "--timeout-minutes", type=float, metavar="MINUTES", help="Idle time until it expires."
 )
-@click.option("--label", "labels", type=Pairs(), multiple=True, help="To find it by; repeat.")
-@click.option("--env", "env", type=Pairs(), multiple=True, help="For its commands; repeat.")
+@click.option(
+    "--label", "labels", type=Pairs(), multiple=True, help="Label to find it by; may be repeated."
+)
+@click.option(
+    "--env",
+    "env",
+    type=Pairs(),
+    multiple=True,
+    help="Environment variable of its commands; may be repeated.",
+)
 @target_options
 @json_option
 def open_(
@@ -42,7 +50,7 @@ def open_(
     target: Target,
     as_json: bool,
 ) -> None:
-    """Open the session of a USER's THREAD, or attach to it; prints its id."""
+    """Open the session of a USER's THREAD, or attach to it, and print its id."""
 
     async def work() -> SessionInfo:
         async with target.client() as client:
@@ -56,17 +64,25 @@ def open_(
         return
     click.echo(info.session_id)
     kept = (
-        "" if info.status != "recreated" else f", files {'kept' if info.workspace_kept else 'gone'}"
+        ""
+        if info.status != "recreated"
+        else f", files {'kept' if info.workspace_kept else 'deleted'}"
     )
     click.echo(f"{info.status}{kept}, expires in {table.until(info.expires_at)}", err=True)
 
 
 @command.command("list")
-@click.option("--user", default="", help="Only of this user.")
-@click.option("--thread", default="", help="Only of this thread.")
-@click.option("--state", type=click.Choice(STATES), help="Only in this state.")
-@click.option("--label", "labels", type=Pairs(), multiple=True, help="Only with this; repeat.")
-@click.option("-q", "--quiet", is_flag=True, help="Ids alone.")
+@click.option("--user", default="", help="Only sessions of this user.")
+@click.option("--thread", default="", help="Only sessions of this thread.")
+@click.option("--state", type=click.Choice(STATES), help="Only sessions in this state.")
+@click.option(
+    "--label",
+    "labels",
+    type=Pairs(),
+    multiple=True,
+    help="Only sessions with this label; may be repeated.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
 @target_options
 @json_option
 def list_(
@@ -88,9 +104,9 @@ def list_(
 
     found = call(work())
     if as_json:
-        table.show_document([document(one) for one in found])
+        table.show_document([document(info) for info in found])
     elif quiet:
-        click.echo("".join(f"{one.session_id}\n" for one in found), nl=False)
+        click.echo("".join(f"{info.session_id}\n" for info in found), nl=False)
     else:
         table.show(HEADER, map(row, found))
 
@@ -100,7 +116,7 @@ def list_(
 @target_options
 @json_option
 def show(session: str, target: Target, as_json: bool) -> None:
-    """Tell everything about a SESSION; does not count as use."""
+    """Print everything about a SESSION. This does not count as use."""
 
     async def work() -> SessionInfo:
         async with target.client() as client:
@@ -119,7 +135,7 @@ def show(session: str, target: Target, as_json: bool) -> None:
 @target_options
 @json_option
 def close(sessions: Sequence[str], target: Target, as_json: bool) -> None:
-    """End each SESSION with its commands and files."""
+    """End each SESSION and delete its files."""
 
     async def work() -> list[SessionInfo]:
         closed = []
@@ -129,7 +145,7 @@ def close(sessions: Sequence[str], target: Target, as_json: bool) -> None:
                 closed.append(await close_session(connection, session_id))
         return closed
 
-    _tell(call(work()), as_json)
+    _show_sessions(call(work()), as_json)
 
 
 @command.command("reset")
@@ -137,18 +153,18 @@ def close(sessions: Sequence[str], target: Target, as_json: bool) -> None:
 @target_options
 @json_option
 def reset(session: str, target: Target, as_json: bool) -> None:
-    """Give a SESSION a fresh sandbox: its files go, but project_files/ stays."""
+    """Give a SESSION a fresh sandbox and delete its files, except project_files/."""
 
     async def work() -> SessionInfo:
         async with target.sandbox(session) as sandbox:
             return await sandbox.reset()
 
-    _tell([call(work())], as_json)
+    _show_sessions([call(work())], as_json)
 
 
-def _tell(sessions: Sequence[SessionInfo], as_json: bool) -> None:
+def _show_sessions(sessions: Sequence[SessionInfo], as_json: bool) -> None:
     if as_json:
-        table.show_document([document(one) for one in sessions])
+        table.show_document([document(info) for info in sessions])
     else:
         table.show(HEADER, map(row, sessions))
 
@@ -168,7 +184,7 @@ def row(info: SessionInfo) -> Sequence[object]:
 
 
 def document(info: SessionInfo) -> Mapping[str, Any]:
-    """All there is, for programs."""
+    """All fields, for programs."""
     return {
         **info,
         "state": info.state,
@@ -215,7 +231,7 @@ def _facts(info: SessionInfo) -> dict[str, str]:
             f"{table.size(limits.memory_bytes)} memory, {limits.max_processes} processes, "
             f"{f'{limits.cpu_millis / 1000:g} cores' if limits.cpu_millis else 'all cores'}, "
             f"{table.size(limits.workspace_bytes)} and {limits.workspace_files} files, "
-            f"{limits.default_exec_timeout.seconds} s per command unless it asks for more"
+            f"{limits.default_exec_timeout.seconds} s per command unless it sets another timeout"
         ),
     }
     if info.usage is not None:

@@ -1,4 +1,4 @@
-"""Settings on the command line: one flag for each, made from their definition."""
+"""Settings on the command line: a flag for each, generated from the definition."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ config_option = click.option(
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"Settings file; SANDBOXD_CONFIG names it too. [default: {DEFAULT_FILE} if it is there]",
+    help=f"Settings file; also SANDBOXD_CONFIG. [default: {DEFAULT_FILE} if it exists]",
 )
 
 
 class _SettingOption(click.Option):
-    """A flag that is a setting; it is listed with those of its table."""
+    """The flag of a setting; the help lists it in the section of its table."""
 
     def __init__(self, setting: Setting) -> None:
         names = [setting.flag, setting.name]
@@ -52,7 +52,7 @@ class _SettingOption(click.Option):
 
 
 class SettingsCommand(click.Command):
-    """A command that takes every setting as a flag, in sections as the file has tables."""
+    """A command with a flag for every setting, in a section for each table of the file."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -81,7 +81,7 @@ def _default(setting: Setting) -> str:
 
 
 def load_or_exit(file: Path | None, flags: Mapping[str, Any] | None = None) -> Loaded:
-    """The settings, or every problem on standard error and the end."""
+    """The settings; if they have problems, print all of them and exit."""
     given = {name: _text(value) for name, value in (flags or {}).items() if value is not None}
     try:
         return load(flags=given, file=file)
@@ -99,7 +99,9 @@ def explain_and_exit(error: ConfigInvalid | FileUnreadable) -> NoReturn:
 def _listed(error: ConfigInvalid) -> str:
     count = len(error.problems)
     head = f"sandboxd: {'one problem' if count == 1 else f'{count} problems'} with the settings:"
-    return "\n".join([head, *(f"  {problem}" for problem in error.problems)])
+    problems = (f"  {problem}" for problem in error.problems)
+    warnings = (f"warning: {warning}" for warning in error.warnings)
+    return "\n".join([head, *problems, *warnings])
 
 
 def _text(value: Any) -> str:

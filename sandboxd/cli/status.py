@@ -19,7 +19,7 @@ from sandboxd_proto.v1.admin_service_pb2 import (
 @target_options
 @json_option
 def command(target: Target, as_json: bool) -> None:
-    """Tell what the daemon is doing: pool, engine, sessions, isolation."""
+    """Print what the daemon is doing: pool, engine, sessions, isolation."""
     status = call(_ask(target))
     if as_json:
         table.show_document(
@@ -57,11 +57,11 @@ def summary(status: GetStatusResponse) -> list[str]:
 
 
 def _isolation(status: GetStatusResponse) -> str:
-    states = [one.state for one in status.protections]
+    states = [protection.state for protection in status.protections]
     missing = states.count(PROTECTION_STATE_MISSING)
     weaker = states.count(PROTECTION_STATE_WEAKER)
     in_force = len(states) - missing - weaker
-    told = [f"{in_force} in force"]
-    told += [f"{weaker} weaker"] if weaker else []
-    told += [f"{missing} MISSING"] if missing else []
-    return f"{', '.join(told)}; `sandboxd doctor` tells each"
+    counts = [f"{in_force} in force"]
+    counts += [f"{weaker} weaker"] if weaker else []
+    counts += [f"{missing} MISSING"] if missing else []
+    return f"{', '.join(counts)}; `sandboxd doctor` lists them"

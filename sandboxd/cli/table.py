@@ -13,7 +13,7 @@ import click
 
 GAP = "  "
 SHORTEST = 8
-"""No column is cut below this."""
+"""Columns are not cut below this width."""
 
 
 def show(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -25,7 +25,7 @@ def show_document(document: Any) -> None:
 
 
 def width() -> int | None:
-    """Columns of the terminal; None where output goes elsewhere and must not be cut."""
+    """Width of the terminal; None if output is not a terminal and must not be cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -33,7 +33,7 @@ def lines(
     header: Sequence[str], rows: Iterable[Sequence[object]], columns: int | None
 ) -> list[str]:
     """Aligned columns; on a terminal the widest are cut until they fit."""
-    cells = [list(header), *([printable(str(one)) for one in row] for row in rows)]
+    cells = [list(header), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
     while columns is not None and sum(widths) + len(GAP) * (len(widths) - 1) > columns:
         widest = max(range(len(widths)), key=widths.__getitem__)
@@ -47,8 +47,8 @@ def lines(
 
 
 def printable(text: str) -> str:
-    """Names come from sandboxes: nothing in them may steer the terminal."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    """The text with escapes for control characters, since names come from sandboxes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _fit(cell: str, size: int) -> str:
@@ -56,7 +56,7 @@ def _fit(cell: str, size: int) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in at most five characters or so."""
+    """A size in bytes, in about five characters."""
     number = float(count)
     for unit in ("B", "K", "M", "G"):
         if number < 1000 or unit == "G":
@@ -66,7 +66,7 @@ def size(count: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time span, rounded to what matters."""
+    """A duration, rounded to its largest useful unit."""
     left = max(0, round(seconds))
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if left >= 2 * length:

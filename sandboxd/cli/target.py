@@ -1,4 +1,4 @@
-"""Which daemon, and which of its sessions."""
+"""The daemon and the session that a command works on."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TIMEOUTS = Timeouts(reconnect=30.0)
 
 @dataclass(frozen=True)
 class Target:
-    """A daemon, as options and the environment name it."""
+    """A daemon, named by options or the environment."""
 
     url: str | None
     token: str | None
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AsyncSandboxClient]:
-        """For calls that are not about one session."""
+        """A client for calls that are not about one session."""
         client = AsyncSandboxClient("remote", self.url, token=self.token, timeouts=TIMEOUTS)
         try:
             yield client
@@ -40,7 +40,7 @@ class Target:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """For calls that the client does not have."""
+        """A connection for calls that the client does not offer."""
         settings = resolve("remote", self.url, token=self.token)
         connection = await acquire(settings, TIMEOUTS)
         try:
@@ -50,9 +50,9 @@ class Target:
 
     @asynccontextmanager
     async def sandbox(self, session: str, *, opens: bool = False) -> AsyncIterator[AsyncSandbox]:
-        """The sandbox of a session; with `opens` that of a user's thread is opened if need be.
+        """The sandbox of a session; with `opens`, USER/THREAD is opened if it has no session.
 
-        By itself this does not count as use of the session.
+        Without `opens` this does not count as use of the session.
         """
         async with self.connection() as connection:
             if opens and not SESSION_ID.fullmatch(session):
@@ -62,7 +62,7 @@ class Target:
             yield sandbox_of(connection, info)
 
     async def session_id(self, session: str) -> str:
-        """The id of a session that is given as one, or as USER/THREAD."""
+        """The id of a session that is named by its id or by USER/THREAD."""
         if SESSION_ID.fullmatch(session):
             return session
         user, thread = user_and_thread(session)
@@ -78,23 +78,29 @@ class Target:
 
 
 def _best(sessions: Sequence[SessionInfo]) -> str:
-    """The one that can be used, else the newest."""
-    active = [one for one in sessions if one.state == "active"]
+    """The active one, otherwise the newest."""
+    active = [info for info in sessions if info.state == "active"]
     return (active or sessions)[-1].session_id
 
 
 def user_and_thread(session: str) -> tuple[str, str]:
     user, slash, thread = session.partition("/")
     if not (user and slash and thread):
-        raise Failure(f"{session!r} is no session: give its id (ses_...) or USER/THREAD", USAGE)
+        raise Failure(
+            f"{session!r} is not a valid session: use its id (ses_...) or USER/THREAD", USAGE
+        )
     return user, thread
 
 
 def target_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command --url and --token, and its function a `target`."""
+    """Add --url and --token to a command, and pass its function a `target`."""
 
-    @click.option("--url", metavar="URL", help="Daemon: unix:/path, host:port, https://host:port.")
-    @click.option("--token", metavar="TOKEN", help="Token; better in SANDBOXD_TOKEN.")
+    @click.option(
+        "--url", metavar="URL", help="Daemon: unix:/path, host:port or https://host:port."
+    )
+    @click.option(
+        "--token", metavar="TOKEN", help="Token; prefer SANDBOXD_TOKEN, which others cannot see."
+    )
     @functools.wraps(function)
     def with_target(*arguments: Any, url: str | None, token: str | None, **others: Any) -> None:
         function(*arguments, target=Target(url, token), **others)
@@ -102,7 +108,7 @@ def target_options(function: Callable[..., None]) -> Callable[..., None]:
     return with_target
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 class Pairs(click.ParamType[tuple[str, str]]):

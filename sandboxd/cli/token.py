@@ -1,4 +1,4 @@
-"""`sandboxd token`: make tokens for the token file, and check it."""
+"""`sandboxd token`: create tokens for the token file, and check the file."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from sandboxd.cli.settings import INVALID_CODE, load_or_exit
 
 @click.group()
 def token() -> None:
-    """Tokens for the file that SANDBOXD_TOKENS_FILE names."""
+    """Create tokens for the file in SANDBOXD_TOKENS_FILE, and check that file."""
 
 
 @token.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 def check(file: Path | None) -> None:
-    """Tell everything that is wrong with FILE, or with the token file of the settings.
+    """Report every mistake in FILE, or in the token file of the settings.
 
-    Exit code 0 if nothing is, 1 if something is.
+    Exit code 0 if there is none, 1 if there are some.
     """
     path = file or load_or_exit(None).config.tokens_file
     if path is None:
-        raise click.UsageError("name a file; the settings have no tokens_file")
+        raise click.UsageError("give a FILE; the settings have no tokens_file")
     try:
         access = Access(path)
     except TokensInvalid as error:
@@ -39,26 +39,26 @@ def check(file: Path | None) -> None:
 
 @token.command()
 @click.option("--user", "user_id", metavar="ID", help="For the sessions of this user.")
-@click.option("--admin", "is_admin", is_flag=True, help="For everything.")
+@click.option("--admin", "is_admin", is_flag=True, help="For everything, of every user.")
 @click.option(
     "--read-only",
     "is_read_only",
     is_flag=True,
-    help="To look at sessions and the status; with --user, at those of this user.",
+    help="For reading sessions and the status; with --user, only of this user.",
 )
 @click.option(
-    "--name", metavar="NAME", help="Who has it, for the logs. [default: made from its scope]"
+    "--name", metavar="NAME", help="Name of its owner, for the logs. [default: from its scope]"
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def create(
     user_id: str | None, is_admin: bool, is_read_only: bool, name: str | None, as_json: bool
 ) -> None:
-    """Make a token: show it once, and the line with its hash for the token file.
+    """Create a token and print it once, with the line for the token file that has its hash.
 
     Append the line to the file and send the daemon SIGHUP.
     """
     if is_admin == (is_read_only or user_id is not None):
-        raise click.UsageError("give --admin, or --user, or --read-only")
+        raise click.UsageError("give --admin, --user or --read-only")
     fresh = new_token()
     scope = Scope.ADMIN if is_admin else Scope.READ_ONLY if is_read_only else Scope.USER
     hashed = hash_of(fresh)

@@ -22,13 +22,13 @@ from sandboxd_proto.v1.admin_service_pb2 import GetStatusResponse
 
 HEADER = ("SESSION", "USER", "THREAD", "RUN", "CPU", "MEM", "PROCS", "DISK", "AGE", "EXPIRES")
 RATE_SECONDS = 0.5
-"""Between the two looks that a rate takes."""
+"""Time between the two samples that a rate needs."""
 OTHER_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END_OF_LINE, TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 @click.command("top")
-@click.option("--once", is_flag=True, help="Print it once.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @click.option(
     "-d",
     "--interval",
@@ -36,7 +36,7 @@ HOME, TO_END_OF_LINE, TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Time between refreshes.",
 )
 @target_options
 def command(once: bool, interval: float, target: Target) -> None:
@@ -93,11 +93,11 @@ class Look(NamedTuple):
     status: GetStatusResponse
     sessions: Sequence[SessionInfo]
     rates: Mapping[str, float]
-    """By session: processor time per second since the look before; not for one that is new."""
+    """CPU time per second since the previous look, by session; new sessions have none."""
 
 
 class View:
-    """Looks again and again, and reckons what happened in between."""
+    """Queries the daemon repeatedly and computes rates between the looks."""
 
     def __init__(self, client: AsyncSandboxClient) -> None:
         self._client = client
@@ -117,45 +117,49 @@ class View:
         before = self._before
         if before is None:
             return {}
-        known = {(one.session_id, one.incarnation): one for one in before.sessions}
+        known = {(session.session_id, session.incarnation): session for session in before.sessions}
         rates = {}
-        for one in sessions:
-            earlier = known.get((one.session_id, one.incarnation))
-            if earlier is not None and earlier.usage is not None and one.usage is not None:
-                spent = _cpu_seconds(one) - _cpu_seconds(earlier)
-                rates[one.session_id] = max(0.0, spent) / max(moment - before.moment, 0.001)
+        for session in sessions:
+            earlier = known.get((session.session_id, session.incarnation))
+            if earlier is not None and earlier.usage is not None and session.usage is not None:
+                spent = _cpu_seconds(session) - _cpu_seconds(earlier)
+                rates[session.session_id] = max(0.0, spent) / max(moment - before.moment, 0.001)
         return rates
 
     @staticmethod
     def lines(look: Look, columns: int | None) -> list[str]:
         """The whole screen, the busiest sessions first."""
 
-        def order(one: SessionInfo) -> tuple[float, int, str]:
-            return -look.rates.get(one.session_id, 0.0), -one.running_execs, one.created_at
+        def order(session: SessionInfo) -> tuple[float, int, str]:
+            return (
+                -look.rates.get(session.session_id, 0.0),
+                -session.running_execs,
+                session.created_at,
+            )
 
-        rows = [_row(one, look.rates) for one in sorted(look.sessions, key=order)]
+        rows = [_row(session, look.rates) for session in sorted(look.sessions, key=order)]
         head = [line if columns is None else line[:columns] for line in summary(look.status)]
         return [*head, "", *table.lines(HEADER, rows, columns)]
 
 
-def _row(one: SessionInfo, rates: Mapping[str, float]) -> Sequence[object]:
+def _row(session: SessionInfo, rates: Mapping[str, float]) -> Sequence[object]:
     used: tuple[object, ...] = ("-", "-", "-")
-    if one.usage is not None:
-        usage = one.usage
+    if session.usage is not None:
+        usage = session.usage
         used = table.size(usage.memory_bytes), usage.processes, table.size(usage.workspace_bytes)
-    rate = rates.get(one.session_id)
+    rate = rates.get(session.session_id)
     return (
-        one.session_id,
-        one.user_id,
-        one.thread_id,
-        one.running_execs,
+        session.session_id,
+        session.user_id,
+        session.thread_id,
+        session.running_execs,
         "-" if rate is None else f"{rate:.0%}",
         *used,
-        table.since(one.created_at),
-        table.until(one.expires_at),
+        table.since(session.created_at),
+        table.until(session.expires_at),
     )
 
 
-def _cpu_seconds(one: SessionInfo) -> float:
-    assert one.usage is not None
-    return one.usage.cpu_time.seconds + one.usage.cpu_time.nanos / 1e9
+def _cpu_seconds(session: SessionInfo) -> float:
+    assert session.usage is not None
+    return session.usage.cpu_time.seconds + session.usage.cpu_time.nanos / 1e9

@@ -1,4 +1,4 @@
-"""Settings of the daemon: what there is, and what is set by flag, environment or file."""
+"""Settings of the daemon: their definition, and their values from flags, environment and file."""
 
 from sandboxd.config.definition import ACCOUNT_NAME, Config
 from sandboxd.config.loading import ConfigInvalid, Loaded, load

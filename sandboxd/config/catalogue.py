@@ -1,4 +1,4 @@
-"""The settings as data: what flags, variables, keys and pages about them are made from."""
+"""The settings as data, from which flags, variables, keys and pages are generated."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sandboxd.config.definition import SIZE, TABLES, Config
 
 MASK = "********"
 _CHOICE = re.compile(r"\^\(?([a-z0-9_|-]+)\)?\$")
-"""A pattern that only lists words."""
+"""A pattern that only lists alternatives."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-"""What stands before the host of an address."""
+"""Credentials before the host of a URL."""
 _UNITS = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
 
 class Kind(Enum):
-    """How a setting is written."""
+    """Type of a setting's value."""
 
     SWITCH = auto()
     WHOLE = auto()
@@ -40,24 +40,24 @@ class Kind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One setting, as it is in the definition."""
+    """One setting of the definition."""
 
     name: str
-    """Of the field, and of the key in the file."""
+    """Name of the field, and of the key in the file."""
     table: str
     variables: Sequence[str]
-    """Its names in the environment; the first that is set counts."""
+    """Names in the environment; the first that is set counts."""
     kind: Kind
     choices: Sequence[str]
-    """The words it can be, if it is one of some."""
+    """Accepted words, if only some words are accepted."""
     accepts: str
-    """What to write, as the end of a sentence."""
+    """Accepted values, as the end of a sentence."""
     description: str
     default: Any
     has_varying_default: bool
     """Whether the default depends on the host."""
     is_bounded: bool
-    """Whether `accepts` says more than its type."""
+    """Whether `accepts` says more than the type."""
     is_optional: bool
     is_secret: bool
 
@@ -66,7 +66,7 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
     def flag_for(self, text: str) -> str:
-        """The flag that says this."""
+        """The flag that sets this value."""
         is_no = self.kind is Kind.SWITCH and text == "false"
         return f"--no-{self.flag[2:]}" if is_no else self.flag
 
@@ -76,15 +76,15 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The shorter of its names."""
+        """The shortest name in the environment."""
         return self.variables[-1]
 
     def is_nothing(self, value: Any) -> bool:
-        """Whether it says nothing; an empty path would be the directory we are in."""
+        """Whether the value counts as not set; an empty path would be the current directory."""
         return value == "" and (self.is_optional or self.kind is Kind.PATH)
 
     def from_text(self, text: str) -> Any:
-        """What a flag or a variable says, for the definition to check."""
+        """The value of a flag or a variable, not yet validated."""
         if self.is_nothing(text):
             return None
         if self.kind is Kind.LIST:
@@ -93,11 +93,11 @@ class Setting:
             try:
                 return json.loads(text)
             except ValueError:
-                return text  # which is no table, as the definition will say
+                return text  # the validation reports that it is not a table
         return text
 
     def shown(self, value: Any) -> Any:
-        """A value for people and JSON to read, without what is secret in it."""
+        """A value for output, with secrets masked."""
         if value is not None and self.is_secret:
             return MASK
         if isinstance(value, Path):
@@ -105,7 +105,7 @@ class Setting:
         return _CREDENTIALS.sub(MASK, value) if isinstance(value, str) else value
 
     def in_toml(self, value: Any) -> str:
-        """A value as it is written in the file."""
+        """A value in the syntax of the file."""
         value = self.shown(value)
         if value is None:
             return '""'
@@ -113,12 +113,12 @@ class Setting:
             return json.dumps(size_text(value))
         if isinstance(value, float) and value.is_integer():
             return str(int(value))
-        # Texts, lists and the like are written in TOML as they are in JSON.
+        # TOML writes strings, lists and the like as JSON does.
         return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def size_text(size: int) -> str:
-    """Bytes in the largest unit that takes them whole."""
+    """A size in the largest unit that divides it."""
     for unit, letter in _UNITS:
         if size and size % unit == 0:
             return f"{size // unit}{letter}"
@@ -126,7 +126,7 @@ def size_text(size: int) -> str:
 
 
 def describe(name: str, table: str, field: FieldInfo) -> Setting:
-    """What the definition of a setting says."""
+    """Make a Setting from its field."""
     parts = _parts(field.annotation)
     is_optional = NoneType in parts
     kind = _kind(parts, field)
@@ -148,7 +148,7 @@ def describe(name: str, table: str, field: FieldInfo) -> Setting:
 
 
 def _parts(annotation: Any) -> Sequence[Any]:
-    """The alternatives of a type: two for one that may be absent."""
+    """The members of a union; an optional type has two."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else [annotation]
 
 
@@ -176,7 +176,8 @@ def _variables(field: FieldInfo) -> Sequence[str]:
 
 
 def _pattern(field: FieldInfo) -> str | None:
-    return next((found for one in field.metadata if (found := getattr(one, "pattern", None))), None)
+    patterns = (getattr(constraint, "pattern", None) for constraint in field.metadata)
+    return next(filter(None, patterns), None)
 
 
 def _choices(field: FieldInfo) -> Sequence[str]:
@@ -208,13 +209,13 @@ def _bounds(kind: Kind, field: FieldInfo) -> str:
     def text(bound: Any) -> str:
         return size_text(bound) if kind is Kind.SIZE else f"{bound:g}"
 
-    above = [text(one.gt) for one in field.metadata if isinstance(one, Gt)]
-    least = [text(one.ge) for one in field.metadata if isinstance(one, Ge)]
-    most = [text(one.le) for one in field.metadata if isinstance(one, Le)]
+    above = [text(bound.gt) for bound in field.metadata if isinstance(bound, Gt)]
+    least = [text(bound.ge) for bound in field.metadata if isinstance(bound, Ge)]
+    most = [text(bound.le) for bound in field.metadata if isinstance(bound, Le)]
     if least and most:
         return f"from {least[0]} to {most[0]}"
-    words = [f"above {one}" for one in above] + [f"of at least {one}" for one in least]
-    return " and ".join([*words, *(f"of at most {one}" for one in most)])
+    words = [f"above {bound}" for bound in above] + [f"of at least {bound}" for bound in least]
+    return " and ".join([*words, *(f"of at most {bound}" for bound in most)])
 
 
 def _catalogue() -> Mapping[str, Setting]:
@@ -228,4 +229,4 @@ def _catalogue() -> Mapping[str, Setting]:
 
 SETTINGS = _catalogue()
 """All settings by name, in the order of the definition."""
-BY_VARIABLE = {name: one for one in SETTINGS.values() for name in one.variables}
+BY_VARIABLE = {name: setting for setting in SETTINGS.values() for name in setting.variables}

@@ -1,7 +1,7 @@
-"""Every setting of the daemon, once: name, type, default, bounds, and what it does.
+"""Every setting of the daemon: name, type, default, bounds and description.
 
-Flags, environment variables, keys of the file, `sandboxd config` and docs/configuration.md all come
-from here.
+Flags, environment variables, keys of the file, `sandboxd config` and docs/configuration.md are all
+generated from this module.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 ACCOUNT_NAME = re.compile("[a-z_][a-z0-9_-]{0,31}")
-"""What useradd accepts."""
+"""Names that useradd accepts."""
 AGGRESSIVE_SECONDS = 30.0
-"""How long warm sandboxes stay that nobody needs, with AGGRESSIVE_CLEANUP."""
+"""Seconds that surplus warm sandboxes are kept with AGGRESSIVE_CLEANUP."""
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def _bytes(value: object) -> object:
-    """Accept `256m`, as Docker writes it."""
+    """Accept sizes such as `256m`, as Docker does."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)b?\s*", value.lower())
@@ -36,7 +36,7 @@ Bytes = Annotated[int, SIZE]
 
 
 def _setting(default: Any, *names: str, **constraints: Any) -> Any:
-    """A setting read from SANDBOXD_<NAME> or, where it is named so elsewhere too, from <NAME>."""
+    """A setting read from SANDBOXD_<NAME>, or from <NAME> where that name is common."""
     choices = [choice for name in names for choice in (f"SANDBOXD_{name}", name)]
     return _field(default, AliasChoices(*choices), constraints)
 
@@ -56,26 +56,28 @@ class Table(NamedTuple):
     """A table of the file."""
 
     first: str
-    """The setting it begins with; those that follow belong to it too."""
+    """The first setting of the table; those that follow belong to it too."""
     about: str
 
 
 TABLES = {
-    "server": Table("host", "Where the daemon listens and what it keeps on the host."),
-    "sandbox": Table("guest_runtime", "What sandboxes are made from."),
-    "pool": Table("pool_size", "Warm sandboxes, and how many there may be."),
-    "session": Table("session_timeout_minutes", "How long sessions live."),
-    "limits": Table("memory_limit_bytes", "What the commands of one sandbox may use."),
-    "exec": Table("default_exec_seconds", "Commands: time limits, how many, how long kept."),
-    "output": Table("spool_bytes", "What is kept of output."),
-    "access": Table("tokens_file", "Who may call, and how much; see docs/access.md."),
+    "server": Table("host", "Where the daemon listens and where it keeps its files."),
+    "sandbox": Table("guest_runtime", "How sandboxes are made."),
+    "pool": Table("pool_size", "Warm sandboxes and the number of sandboxes."),
+    "session": Table("session_timeout_minutes", "Lifetime of sessions."),
+    "limits": Table("memory_limit_bytes", "Limits on the commands and files of one sandbox."),
+    "exec": Table(
+        "default_exec_seconds", "Commands: time limits, concurrency, retention and policy."
+    ),
+    "output": Table("spool_bytes", "Output that is kept, and transfers."),
+    "access": Table("tokens_file", "Who may call, and limits for each user; see docs/access.md."),
     "records": Table("history_per_session", "History, audit log, metrics and traces."),
-    "daemon": Table("max_calls", "How the daemon itself behaves."),
+    "daemon": Table("max_calls", "Behaviour of the daemon itself."),
 }
 
 
 class Config(BaseModel):
-    """Everything that can be set, read once at start."""
+    """All settings, read once at start."""
 
     model_config = ConfigDict(
         allow_inf_nan=False,
@@ -86,180 +88,192 @@ class Config(BaseModel):
     )
 
     host: str = _setting("127.0.0.1", "HOST")
-    """Address of the TCP listener; empty means none. Beyond loopback only with tokens or client
-    certificates."""
+    """Address of the TCP listener; empty means none. An address beyond loopback needs tokens or
+    client certificates."""
     port: int = _setting(5000, "PORT", ge=0, le=65535)
     """Port of the TCP listener; 0 lets the kernel choose."""
     worker_id: str = _setting(socket.gethostname, "WORKER_ID")
-    """Name of this daemon among others; the host's name unless it is set."""
+    """Name of this daemon; the default is the name of the host."""
     state_dir: Path = _own(Path("/var/lib/sandboxd"), "STATE_DIR")
-    """Registry, lock and what else outlives the process."""
+    """Directory for the registry and everything else that outlives the process."""
     run_dir: Path = _own(Path("/run/sandboxd"), "RUN_DIR")
-    """Sockets; gone after a reboot."""
+    """Directory for sockets, which need not survive a reboot."""
     socket_path: Path | None = _own(None, "SOCKET")
-    """Unix socket of the API; absent means `sandboxd.sock` in the run directory."""
+    """Unix socket of the API; if not set, `sandboxd.sock` in the run directory."""
     guest_runtime: Path | None = _own(None, "GUEST_RUNTIME")
-    """The guest's Python; absent means `runtime/current` in the state directory."""
+    """Directory of the guest's Python; if not set, `runtime/current` in the state directory."""
     docker_url: str | None = _setting(None, "DOCKER_HOST")
-    """Docker Engine; absent means the local one."""
+    """URL of the Docker Engine; if not set, the local one."""
     container_image: str = _setting("sandbox-secure:latest", "CONTAINER_IMAGE")
     """Image of new sandboxes."""
     container_runtime: str | None = _own(None, "CONTAINER_RUNTIME")
-    """OCI runtime of new sandboxes; absent means the engine's default."""
+    """OCI runtime of new sandboxes; if not set, the engine's default."""
     docker_network_mode: str = _setting("none", "DOCKER_NETWORK_MODE", pattern="^none$")
-    """Sandboxes have no network; no other value is accepted."""
+    """Network of sandboxes. They have none; no other value is accepted."""
     sandbox_uid_start: int = _own(200_000, "UID_START", ge=1000)
-    """First of the uids that sandboxes get, one each."""
+    """First uid for sandboxes; each sandbox has its own."""
     sandbox_uid_count: int = _own(4096, "UID_COUNT", ge=1)
-    """How many there are."""
+    """Number of uids for sandboxes."""
     sandbox_user: str = _setting("sandboxuser", "SANDBOX_USER", pattern=f"^{ACCOUNT_NAME.pattern}$")
-    """Name under which commands see themselves."""
+    """Name of the user that commands run as."""
     workspace_dir: str = _setting("/workspace", "WORKSPACE_DIR", pattern="^/[a-z0-9_/-]+$")
-    """Where commands start and keep their files."""
+    """Directory where commands start and keep their files."""
 
     pool_size: int = _setting(10, "POOL_SIZE", ge=0)
-    """Warm sandboxes at the start, and the most that are kept for opens to come."""
+    """Warm sandboxes at start, and the most that are kept ready later."""
     min_pool_size: int = _setting(3, "MIN_POOL_SIZE", ge=0)
-    """Warm sandboxes that stay, however long nobody needs them."""
+    """Warm sandboxes that are always kept ready."""
     max_pool_size: int = _setting(80, "MAX_POOL_SIZE", ge=1)
-    """Sandboxes there may be in all: warm, starting and in sessions."""
+    """Maximum number of sandboxes: warm, starting and in sessions."""
     pool_idle_minutes: float = _setting(5.0, "CONTAINER_IDLE_TIMEOUT_MINUTES", gt=0)
-    """How long warm sandboxes stay that no burst of opens has needed; the minimum always stays."""
+    """Minutes that surplus warm sandboxes (beyond MIN_POOL_SIZE) are kept after demand drops."""
     aggressive_cleanup: bool = _setting(False, "AGGRESSIVE_CLEANUP")
-    """Whether they go after half a minute already, if the idle time is longer."""
+    """Whether surplus warm sandboxes are removed after 30 s instead, if that is earlier."""
     start_concurrency: int = _own(8, "START_CONCURRENCY", ge=1)
-    """The most sandboxes being started at once; fewer where that makes each start slower."""
+    """Maximum number of concurrent sandbox starts; lowered while concurrency slows starts down."""
     open_wait_seconds: float = _own(30.0, "OPEN_WAIT_SECONDS", gt=0)
-    """How long OpenSession waits for a sandbox when none is warm, or all are in use."""
+    """Seconds that OpenSession waits for a sandbox if none is warm, or all are in use."""
     open_queue: int = _own(64, "OPEN_QUEUE", ge=0)
-    """Opens that wait for sessions to close when all sandboxes are in use; users take turns."""
+    """Maximum number of OpenSession calls that wait while all sandboxes are in use; users take
+    turns."""
     sweep_interval_seconds: float = _setting(300.0, "CLEANUP_INTERVAL_SECONDS", gt=0)
-    """How often containers that nobody holds are looked for."""
+    """Seconds between searches for containers that no session or pool uses."""
     health_interval_seconds: float = _own(15.0, "POOL_HEALTH_SECONDS", gt=0)
-    """How often warm sandboxes are asked whether they still answer."""
+    """Seconds between health checks of warm sandboxes."""
 
     session_timeout_minutes: float = _setting(30.0, "SESSION_TIMEOUT_MINUTES", gt=0)
-    """Idle time after which a session expires, unless it says otherwise."""
+    """Idle time after which a session expires, unless OpenSession sets another."""
     session_memory_hours: float = _own(24.0, "SESSION_MEMORY_HOURS", gt=0)
-    """How long an ended session is remembered, so that its id can be answered truthfully."""
+    """Hours for which an ended session is remembered, so that calls with its id get the reason."""
     max_ended_sessions: int = _own(10_000, "MAX_ENDED_SESSIONS", ge=100)
-    """Ended sessions that are remembered; beyond, the oldest are forgotten before their time."""
+    """Maximum number of ended sessions that are remembered; the oldest are dropped first."""
 
     memory_limit_bytes: Bytes = _setting(256 << 20, "MEMORY_LIMIT", ge=32 << 20)
-    """Memory for all commands of a sandbox together. Its guest has a little of its own besides."""
+    """Memory for all commands of a sandbox together. The guest has a small amount in addition."""
     cpu_quota_us: int = _setting(100_000, "CPU_QUOTA", ge=0)
     """CPU microseconds per 100 ms for all commands of a sandbox; 0 means no limit."""
     max_processes: int = _own(128, "MAX_PROCESSES", ge=16)
-    """Processes and threads of all commands of a sandbox."""
+    """Maximum number of processes and threads of all commands of a sandbox."""
     max_open_files: int = _own(1024, "MAX_OPEN_FILES", ge=64)
-    """Open files of one process."""
+    """Maximum number of open files of one process."""
     workspace_backend: str = _own("auto", "WORKSPACE_BACKEND", pattern="^(auto|disk|memory)$")
-    """`disk`: a filesystem of its own for each workspace, or the daemon does not start; `memory`: a
-    part of the memory limit; `auto`: disk where the host can, otherwise memory, and the status says
-    which."""
+    """Where workspaces are. `disk`: each has a separate filesystem, and the daemon does not start
+    where that is impossible; `memory`: in memory, as part of the memory limit; `auto`: on disk
+    where possible, otherwise in memory, and the status reports which."""
     max_workspace_mb: int = _setting(500, "MAX_WORKSPACE_SIZE_MB", ge=1)
-    """Size of a workspace. In memory it is at most a quarter of the memory limit."""
+    """Size of a workspace. In memory, it is at most a quarter of the memory limit."""
     disk_reserve_mb: int = _own(1024, "DISK_RESERVE_MB", ge=0)
-    """Free space of the host's disk that workspaces leave; below, no new ones are made."""
+    """Free space on the host's disk below which no new workspaces are made."""
+    unknown_disk_hours: float = _own(72.0, "UNKNOWN_DISK_HOURS", ge=0)
+    """Hours for which workspaces and project files that belong to no known session are kept, in
+    directories named `unknown`, before they are deleted."""
     workspace_write_mb: int = _own(200, "WORKSPACE_WRITE_MB", ge=0)
-    """Megabytes per second that a workspace on disk takes; 0 means no limit."""
+    """Megabytes per second that can be written to a workspace on disk; 0 means no limit."""
     max_total_files: int = _setting(1000, "MAX_TOTAL_FILES", ge=16)
-    """Files and directories that a workspace holds."""
+    """Maximum number of files and directories in a workspace."""
     max_file_mb: int = _setting(100, "MAX_FILE_SIZE_MB", ge=1)
-    """Size of a single file."""
+    """Maximum size of a file."""
     max_project_mb: int = _own(500, "MAX_PROJECT_SIZE_MB", ge=1)
-    """Size of the project files of a session, which are no part of its workspace's size."""
+    """Maximum size of a session's project files, which do not count toward its workspace."""
     max_project_files: int = _own(1000, "MAX_PROJECT_FILES", ge=1)
-    """Project files and directories of a session."""
+    """Maximum number of project files and directories of a session."""
     workspace_layout: str = _own("shared", "WORKSPACE_LAYOUT", pattern="^(shared|separate)$")
-    """`shared`: agent_workspace is another name of the workspace itself; `separate`: a directory of
-    its own in it, where commands and relative paths start."""
+    """What agent_workspace is. `shared`: another name of the workspace; `separate`: a directory in
+    the workspace, where commands and relative paths start."""
 
     default_exec_seconds: float = _own(30.0, "EXEC_TIMEOUT_SECONDS", gt=0)
-    """Time limit of a command that names none."""
+    """Time limit of a command that does not set one."""
     max_exec_seconds: float = _own(3600.0, "MAX_EXEC_TIMEOUT_SECONDS", gt=0)
-    """The longest time limit that a command may name."""
+    """Longest time limit that a command may set."""
     max_running_execs: int = _own(32, "MAX_RUNNING_EXECS", ge=1)
-    """Commands at once in one session."""
+    """Maximum number of running commands in one session."""
     max_running_execs_in_all: int = _own(2048, "MAX_RUNNING_EXECS_IN_ALL", ge=1)
-    """Commands at once in all sessions."""
+    """Maximum number of running commands in all sessions."""
     exec_memory_minutes: float = _own(10.0, "EXEC_MEMORY_MINUTES", gt=0)
-    """How long output and end of a command are there for late readers."""
+    """Minutes for which the output and result of an ended command are kept."""
     command_policy: str = _own("strict", "COMMAND_POLICY", pattern="^(strict|open|custom)$")
-    """`strict`: commands of a short allow-list; `open`: any; `custom`: as the policy file says. It
-    is advice to agents: what commands can do is up to the kernel."""
+    """Which commands may run. `strict`: those on a short allow-list; `open`: all; `custom`: those
+    that the policy file allows. It guides agents; the kernel enforces what commands can do."""
     command_policy_file: Path | None = _own(None, "COMMAND_POLICY_FILE")
-    """TOML file of the policy `custom`."""
+    """TOML file of the command policy `custom`."""
     spool_bytes: Bytes = _own(64 << 20, "SPOOL_BYTES", ge=64 << 10)
-    """Bytes of each output stream that are kept; beyond, the middle is dropped."""
+    """Bytes of each output stream that are kept; of longer output, the middle is dropped."""
     session_spool_bytes: Bytes = _own(256 << 20, "SESSION_SPOOL_BYTES", ge=64 << 10)
-    """Bytes of output that are kept for one session, on disk."""
+    """Bytes of output that are kept on disk for one session."""
     total_spool_bytes: Bytes = _own(4 << 30, "TOTAL_SPOOL_BYTES", ge=64 << 10)
-    """Bytes of output that are kept in all, on disk."""
+    """Bytes of output that are kept on disk for all sessions."""
     max_run_output_bytes: Bytes = _own(1 << 20, "MAX_RUN_OUTPUT", ge=1024, le=4 << 20)
-    """Bytes of each stream that Run returns."""
+    """Bytes of each output stream that Run returns."""
     upload_idle_seconds: float = _own(60.0, "UPLOAD_IDLE_SECONDS", gt=0)
-    """How long an upload may pause before it is given up."""
+    """Seconds without data after which an upload is aborted."""
 
     tokens_file: Path | None = _own(None, "TOKENS_FILE")
-    """Who may call: one line for each token, with its hash; SIGHUP reads it again. Absent means
-    that whoever reaches a listener may do everything."""
+    """File of callers, with one line and hash for each token; SIGHUP reloads it. If not set,
+    everyone who can reach a listener may do everything."""
     socket_auth: str = _own("peer", "SOCKET_AUTH", pattern="^(peer|token)$")
-    """Unix socket: `peer`: whoever may open it may do everything; `token`: as over TCP."""
+    """Access to the unix socket. `peer`: everyone who can open it may do everything; `token`: the
+    same rules as over TCP."""
     tls_cert: Path | None = _own(None, "TLS_CERT")
-    """Certificate of the TCP listener with its chain, PEM; absent means no TLS. SIGHUP reads it,
-    the key and the CA again."""
+    """Certificate chain of the TCP listener, PEM; if not set, there is no TLS. SIGHUP reloads the
+    certificate, the key and the CA."""
     tls_key: Path | None = _own(None, "TLS_KEY")
     """Private key of the certificate, PEM, without a passphrase."""
     tls_client_ca: Path | None = _own(None, "TLS_CLIENT_CA")
-    """CA of the certificates that clients have to show, PEM; absent means that they need none."""
+    """CA of client certificates, PEM; if not set, clients need no certificate."""
     allow_network_access_without_authentication: bool = _own(
         False, "ALLOW_NETWORK_ACCESS_WITHOUT_AUTHENTICATION"
     )
-    """Whether HOST may be beyond loopback although nobody is asked who they are."""
+    """Whether HOST may be beyond loopback without authentication."""
     reflection: bool = _own(True, "REFLECTION")
-    """Whether tools can ask for the API's description."""
+    """Whether clients can query the description of the API (gRPC reflection)."""
     max_user_sessions: int = _own(0, "MAX_USER_SESSIONS", ge=0)
-    """Sessions of one user at once; 0 means no limit but that of the pool."""
+    """Maximum number of sessions of one user; 0 means that only the pool limits them."""
     max_user_running_execs: int = _own(0, "MAX_USER_RUNNING_EXECS", ge=0)
-    """Commands at once in all sessions of one user; 0 means no limit but those of exec."""
+    """Maximum number of running commands of one user; 0 means that only the limits in [exec]
+    apply."""
     max_user_spool_bytes: Bytes = _own(0, "MAX_USER_SPOOL_BYTES", ge=0)
-    """Bytes of output that are kept for all sessions of one user, on disk; 0 means no limit but
-    those of output."""
+    """Bytes of output that are kept on disk for one user; 0 means that only the limits in [output]
+    apply."""
+    max_user_calls: int = _own(0, "MAX_USER_CALLS", ge=0)
+    """Maximum number of concurrent calls of one user; 0 means a quarter of SANDBOXD_MAX_CALLS.
+    Admins are not limited by it, and an eighth of SANDBOXD_MAX_CALLS is reserved for them."""
     user_calls_per_second: float = _own(0.0, "USER_CALLS_PER_SECOND", ge=0)
-    """Calls that a token which is no admin's may make on average; 0 means no limit."""
+    """Average calls per second of a token, except those of admins; 0 means no limit."""
     user_calls_burst: int = _own(100, "USER_CALLS_BURST", ge=1)
-    """Calls it may make at once before."""
+    """Calls that a token may make at once before its average rate applies."""
 
     history_per_session: int = _own(1000, "HISTORY_PER_SESSION", ge=0)
-    """Ended commands that ListExecutions tells of, for one session."""
+    """Ended commands of one session that ListExecutions returns."""
     history_in_all: int = _own(100_000, "HISTORY_IN_ALL", ge=0)
-    """Ended commands that are remembered, for all sessions."""
+    """Ended commands of all sessions that are remembered."""
     audit_file_mb: int = _own(16, "AUDIT_FILE_MB", ge=1)
-    """Size at which the audit log begins its next file."""
+    """Size at which the audit log starts a new file."""
     audit_total_mb: int = _own(256, "AUDIT_TOTAL_MB", ge=1)
-    """Size of the whole audit log; the oldest files go first."""
+    """Maximum size of the whole audit log; the oldest files are deleted first."""
     audit_max_files: int = _own(1000, "AUDIT_MAX_FILES", ge=2)
-    """Files of the audit log."""
+    """Maximum number of files of the audit log."""
     audit_days: float = _own(90.0, "AUDIT_DAYS", gt=0)
-    """Age at which a file of the audit log goes."""
+    """Age in days at which a file of the audit log is deleted."""
     metrics_port: int = _own(0, "METRICS_PORT", ge=0, le=65535)
-    """Port on 127.0.0.1 for /metrics (Prometheus) and /health over HTTP; 0 means none."""
+    """HTTP port on 127.0.0.1 for /metrics (Prometheus) and /health; 0 means none."""
     traces: bool = _own(False, "TRACES")
-    """Whether traces are sent, to where the OTEL_EXPORTER_OTLP_* variables say. Needs the extra
-    `otel`."""
+    """Whether to send traces, to the address in the OTEL_EXPORTER_OTLP_* variables. Needs the
+    extra `otel`."""
     max_calls: int = _own(4096, "MAX_CALLS", ge=1)
-    """Calls served at once; one more is refused."""
+    """Maximum number of concurrent calls; further calls are refused."""
+    max_connections: int = _own(1024, "MAX_CONNECTIONS", ge=1)
+    """Maximum number of connections to each listener; further ones are closed."""
     examine: bool = _own(True, "EXAMINE")
-    """Whether the daemon attacks a sandbox of its own at start, to prove the isolation."""
+    """Whether the daemon attacks a sandbox made for that at start, to prove the isolation."""
     grace_seconds: float = _own(120.0, "GRACE_SECONDS", ge=0)
-    """How long commands go on without their daemon, after a crash or a stop that keeps sessions."""
+    """Seconds that commands keep running without a daemon, after a crash or a stop that keeps
+    sessions."""
     keep_sessions: bool = _own(False, "KEEP_SESSIONS")
-    """Whether a stop (SIGTERM) leaves sessions, with what runs in them, to the next daemon."""
+    """Whether sessions and their commands survive a stop (SIGTERM), for the next daemon."""
     drain_seconds: float = _own(5.0, "DRAIN_SECONDS", ge=0)
-    """How long running calls get to finish at shutdown."""
+    """Seconds that running calls get to finish at shutdown."""
     log_level: str = _own("info", "LOG_LEVEL", pattern="^(debug|info|warning|error)$")
-    """What is logged: this and what is graver."""
+    """Lowest level that is logged."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -268,18 +282,21 @@ class Config(BaseModel):
         return self
 
     def _contradictions(self) -> Iterator[str]:
-        """One sentence for each, with the settings by their names in the environment."""
+        """One sentence for each contradiction, with the settings' names in the environment."""
         if not self.min_pool_size <= self.max_pool_size:
             yield "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"
         if self.pool_size > self.max_pool_size:
             yield "POOL_SIZE must not exceed MAX_POOL_SIZE"
         if self.max_pool_size >= self.sandbox_uid_count:
-            # One more for the sandbox that the daemon examines.
-            yield "SANDBOXD_UID_COUNT must be more than MAX_POOL_SIZE"
+            # One uid is for the sandbox that the daemon examines.
+            yield "SANDBOXD_UID_COUNT must be greater than MAX_POOL_SIZE"
         if self.default_exec_seconds > self.max_exec_seconds:
             yield "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
         if (self.command_policy == "custom") != (self.command_policy_file is not None):
-            yield "SANDBOXD_COMMAND_POLICY=custom and SANDBOXD_COMMAND_POLICY_FILE go together"
+            yield (
+                "SANDBOXD_COMMAND_POLICY=custom and SANDBOXD_COMMAND_POLICY_FILE need each other; "
+                "set both or neither"
+            )
         if self.is_on_network and not self.asks_who_calls:
             yield (
                 f"HOST={self.host} would open the API to the network without authentication; set "
@@ -287,7 +304,7 @@ class Config(BaseModel):
                 "empty and use the unix socket"
             )
         if (self.tls_cert is None) != (self.tls_key is None):
-            yield "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY go together"
+            yield "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY need each other; set both or neither"
         if self.tls_client_ca is not None and self.tls_cert is None:
             yield "SANDBOXD_TLS_CLIENT_CA needs SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY"
         if self.socket_auth == "token" and self.tokens_file is None:
@@ -299,7 +316,7 @@ class Config(BaseModel):
 
     @property
     def asks_who_calls(self) -> bool:
-        """Whether TCP is for those with a token or a certificate, or open on purpose."""
+        """Whether TCP callers need a token or a certificate, or TCP is open on purpose."""
         return (
             self.tokens_file is not None
             or self.tls_client_ca is not None
@@ -320,7 +337,7 @@ class Config(BaseModel):
 
     @property
     def pool_idle_seconds(self) -> float:
-        """How long warm sandboxes stay that nobody needs."""
+        """Seconds that surplus warm sandboxes are kept."""
         seconds = self.pool_idle_minutes * 60
         return min(seconds, AGGRESSIVE_SECONDS) if self.aggressive_cleanup else seconds
 
@@ -332,14 +349,8 @@ class Config(BaseModel):
     def max_file_bytes(self) -> int:
         return self.max_file_mb << 20
 
-    @property
-    def start_dir(self) -> str:
-        """Where commands and relative paths of requests start."""
-        is_separate = self.workspace_layout == "separate"
-        return f"{self.workspace_dir}/agent_workspace" if is_separate else self.workspace_dir
-
     def with_workspace_in_memory(self) -> Config:
-        """What holds where workspaces are a part of the memory limit."""
+        """A copy for workspaces in memory, which are part of the memory limit."""
         most = max(1, (self.memory_limit_bytes // 4) >> 20)
         size = min(self.max_workspace_mb, most)
         return self.model_copy(update={"workspace_backend": "memory", "max_workspace_mb": size})

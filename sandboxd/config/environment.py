@@ -12,23 +12,21 @@ PREFIX = "SANDBOXD_"
 FILE_VARIABLE = "SANDBOXD_CONFIG"
 FOR_OTHERS = re.compile(
     f"{FILE_VARIABLE}"
-    # What clients and tests read.
+    # Variables of clients and tests.
     "|SANDBOXD_(URL|MODE|TOKEN|CA_FILE|CLIENT_[A-Z0-9_]+|TEST_[A-Z0-9_]+)"
-    # What Kubernetes tells every pod about a service that is named sandboxd.
+    # Variables that Kubernetes sets in every pod for a service named sandboxd.
     "|SANDBOXD_SERVICE_[A-Z0-9_]+|SANDBOXD_PORT_[0-9]+_[A-Z0-9_]+"
 )
 """Variables with our prefix that are not settings of the daemon."""
 WITHOUT_EFFECT = {
-    "AGGRESSIVE_CLEANUP": "the pool keeps its size",
-    "CONTAINER_IDLE_TIMEOUT_MINUTES": "the pool keeps its size",
     "REDIS_HOST": "a daemon serves one machine and needs no Redis",
     "REDIS_PORT": "a daemon serves one machine and needs no Redis",
 }
-"""Names that setups of this kind often have set, and why they do nothing here."""
+"""Variables that similar setups often set, and the reason why they do nothing here."""
 
 
 def variables_set(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """For each setting that is set, the variable that counts."""
+    """The variable that counts, by setting that is set."""
     return {
         setting.name: variable
         for setting in SETTINGS.values()
@@ -36,29 +34,27 @@ def variables_set(environment: Mapping[str, str]) -> Mapping[str, str]:
     }
 
 
-def unknown_variables(environment: Mapping[str, str]) -> Iterator[Problem]:
-    """Variables that were meant for us and that we do not know."""
+def ignored_variables(environment: Mapping[str, str]) -> Iterator[Problem]:
+    """Variables that look like settings and set nothing.
+
+    None is an error: other programs use our prefix too.
+    """
     for name in sorted(environment):
-        if not name.startswith(PREFIX) or name in BY_VARIABLE or FOR_OTHERS.fullmatch(name):
-            continue
-        if name.removeprefix(PREFIX) in WITHOUT_EFFECT:
-            continue
-        meant = _meant(name.removeprefix(PREFIX))
-        advice = f"write {meant}" if meant else "`sandboxd config default` lists what there is"
-        yield Problem(Origin("environment", name), f"there is no such setting; {advice}")
+        word = name.removeprefix(PREFIX)
+        if word in WITHOUT_EFFECT:
+            yield Problem(Origin("environment", name), f"has no effect: {WITHOUT_EFFECT[word]}")
+        elif name.startswith(PREFIX) and not _is_known(name):
+            text = f"is not a setting and is ignored; {_advice(word)}"
+            yield Problem(Origin("environment", name), text)
 
 
-def _meant(word: str) -> str | None:
+def _is_known(name: str) -> bool:
+    return name in BY_VARIABLE or FOR_OTHERS.fullmatch(name) is not None
+
+
+def _advice(word: str) -> str:
     """The variable that was probably meant, also if it was named as in the file."""
     names = {setting.name.upper(): setting.variables[0] for setting in SETTINGS.values()}
-    names |= {one.removeprefix(PREFIX): one for one in BY_VARIABLE if one.startswith(PREFIX)}
+    names |= {name.removeprefix(PREFIX): name for name in BY_VARIABLE if name.startswith(PREFIX)}
     key = nearest(word, names)
-    return names[key] if key else None
-
-
-def without_effect(environment: Mapping[str, str]) -> Iterator[Problem]:
-    """Variables that are known from elsewhere and do nothing."""
-    for name in sorted(environment):
-        why = WITHOUT_EFFECT.get(name.removeprefix(PREFIX))
-        if why is not None and name not in BY_VARIABLE:
-            yield Problem(Origin("environment", name), f"has no effect: {why}")
+    return f"did you mean {names[key]}?" if key else "`sandboxd config default` lists all settings"

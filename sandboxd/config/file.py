@@ -1,4 +1,4 @@
-"""Settings in a TOML file: tables of keys, and on which line each of them is."""
+"""Settings in a TOML file, with the line of each key."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _QUOTES = re.compile(r'"""|' + "'''")
 
 
 class FileUnreadable(Exception):
-    """The file cannot be read at all; the text says why and what to do."""
+    """The file cannot be read; the text says why and what to do."""
 
 
 class SettingsFile:
-    """A file that was read: what it sets, and what is wrong with it."""
+    """A settings file: its values and its problems."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,12 +37,12 @@ class SettingsFile:
         try:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            self.problems.append(Problem(Origin("file", str(path)), f"this is no TOML: {error}"))
+            self.problems.append(Problem(Origin("file", str(path)), f"not valid TOML: {error}"))
             return
         self._lines = lines_of_keys(text)
-        self._take_version(document)
+        self._read_version(document)
         for name, value in document.items():
-            self._take(name, value)
+            self._read_table(name, value)
 
     def _origin(self, key: str) -> Origin:
         return Origin("file", str(self.path), self._lines.get(key))
@@ -50,30 +50,30 @@ class SettingsFile:
     def _refuse(self, key: str, text: str) -> None:
         self.problems.append(Problem(self._origin(key), f"{key}: {text}"))
 
-    def _take_version(self, document: dict[str, Any]) -> None:
+    def _read_version(self, document: dict[str, Any]) -> None:
         if not document:
             return
         version = document.pop(VERSION_KEY, None)
         if version is None:
-            text = f"the first line has to be `{VERSION_KEY} = {VERSION}`"
+            text = f"the first line must be `{VERSION_KEY} = {VERSION}`"
             self.problems.append(Problem(Origin("file", str(self.path)), text))
         elif version is True or version != VERSION:
             self._refuse(
                 VERSION_KEY,
-                f"this sandboxd reads version {VERSION} and not {version!r}; "
-                "`sandboxd config default` shows what it has",
+                f"this sandboxd reads version {VERSION}, not {version!r}; "
+                "`sandboxd config default` prints a file of that version",
             )
 
-    def _take(self, name: str, value: Any) -> None:
+    def _read_table(self, name: str, value: Any) -> None:
         if name not in TABLES:
             self._refuse(name, _advice(name, table=None))
         elif not isinstance(value, dict):
-            self._refuse(name, f"this is a table; write [{name}], and its settings below")
+            self._refuse(name, f"this is a table; write [{name}] and its settings below it")
         else:
             for key, inner in value.items():
-                self._take_setting(name, key, inner)
+                self._read_setting(name, key, inner)
 
-    def _take_setting(self, table: str, name: str, value: Any) -> None:
+    def _read_setting(self, table: str, name: str, value: Any) -> None:
         key = f"{table}.{name}"
         setting = SETTINGS.get(name)
         if setting is None or setting.table != table:
@@ -87,24 +87,24 @@ class SettingsFile:
 
 
 def _advice(name: str, *, table: str | None) -> str:
-    """What was probably meant by a name that is not known at this place."""
+    """What was probably meant by a name that is unknown at this place."""
     if name in SETTINGS:
         return f"it belongs to the table [{SETTINGS[name].table}]"
     if table is None and (meant_table := nearest(name, TABLES)):
-        return f"there is no such table; write [{meant_table}]"
-    variables = {variable.lower(): one.name for variable, one in BY_VARIABLE.items()}
-    meant = nearest(name.lower(), [*_near(table), *SETTINGS, *variables])
+        return f"unknown table; did you mean [{meant_table}]?"
+    variables = {variable.lower(): setting.name for variable, setting in BY_VARIABLE.items()}
+    meant = nearest(name.lower(), [*_settings_of(table), *SETTINGS, *variables])
     meant = variables.get(meant, meant) if meant else None
     if meant is None:
         what = "setting" if table else "table"
-        return f"there is no such {what}; `sandboxd config default` lists what there is"
+        return f"unknown {what}; `sandboxd config default` lists all tables and settings"
     place = "" if SETTINGS[meant].table == table else f" in the table [{SETTINGS[meant].table}]"
-    return f"there is no such setting; write {meant}{place}"
+    return f"unknown setting; did you mean {meant}{place}?"
 
 
-def _near(table: str | None) -> Iterator[str]:
-    """The settings of a table, which are meant rather than others."""
-    return (one.name for one in SETTINGS.values() if one.table == table)
+def _settings_of(table: str | None) -> Iterator[str]:
+    """The settings of a table, which are the likeliest."""
+    return (setting.name for setting in SETTINGS.values() if setting.table == table)
 
 
 def _read(path: Path) -> str:
@@ -117,15 +117,20 @@ def _read(path: Path) -> str:
             "SANDBOXD_CONFIG, or let this user read it"
         ) from error
     if len(data) > MAX_BYTES:
-        raise FileUnreadable(f"{path} has more than {MAX_BYTES >> 20} MiB and is no settings file")
+        raise FileUnreadable(
+            f"{path} is larger than {MAX_BYTES >> 20} MiB and not a settings file; name another "
+            "file with --config or SANDBOXD_CONFIG"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise FileUnreadable(f"{path} is not UTF-8 (byte {error.start}); save it as such") from None
+        raise FileUnreadable(
+            f"{path} is not valid UTF-8 (byte {error.start}); save it as UTF-8"
+        ) from None
 
 
 def lines_of_keys(text: str) -> Mapping[str, int]:
-    """On which line each table and each `table.key` begins, as far as it can be told."""
+    """Line of each table and each `table.key`, as far as it can be determined."""
     lines: dict[str, int] = {}
     table, is_in_text = "", False
     for number, line in enumerate(text.splitlines(), start=1):

@@ -1,4 +1,4 @@
-"""Settings as they hold: flag before environment before file before default."""
+"""Effective settings: a flag overrides the environment, then the file, then the default."""
 
 from __future__ import annotations
 
@@ -15,32 +15,28 @@ from pydantic_core import ErrorDetails
 
 from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS, Kind, Setting
 from sandboxd.config.definition import Config
-from sandboxd.config.environment import (
-    FILE_VARIABLE,
-    unknown_variables,
-    variables_set,
-    without_effect,
-)
+from sandboxd.config.environment import FILE_VARIABLE, ignored_variables, variables_set
 from sandboxd.config.file import DEFAULT_FILE, SettingsFile
 from sandboxd.config.origins import Given, Origin, Problem
 
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _DEFAULT = Origin("default")
 MAX_SHOWN = 80
-"""Characters of a value that is told to be wrong."""
+"""Characters of an invalid value that are repeated."""
 
 
 class ConfigInvalid(Exception):
-    """Settings that cannot hold, with every problem that was found."""
+    """The settings are invalid: every problem that was found, and what may have caused it."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = sorted(problems, key=lambda one: one.origin.line or math.inf)
+    def __init__(self, problems: Sequence[Problem], warnings: Sequence[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda problem: problem.origin.line or math.inf)
+        self.warnings = warnings
         super().__init__("\n".join(map(str, self.problems)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """Settings, and where each of them comes from."""
+    """Settings, and the origin of each."""
 
     config: Config
     file: Path | None
@@ -54,27 +50,28 @@ def load(
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Loaded:
-    """Read all settings, or raise ConfigInvalid with all that is wrong.
+    """Read all settings, or raise ConfigInvalid with all problems.
 
-    `flags` are texts by the names of the settings. Without a file, the one that the environment
-    names is read, or the usual one if it is there.
+    `flags` are texts by name of the setting. Without `file`, the file that the environment names is
+    read, or the default file if it exists.
     """
     environment = os.environ if environment is None else environment
     path = file or _usual_file(environment)
     read = SettingsFile(path) if path else None
     given = _given(flags or {}, environment, read)
-    problems = [*(read.problems if read else ()), *unknown_variables(environment)]
+    problems = read.problems if read else []
+    warnings = list(ignored_variables(environment))
     try:
-        config = Config.model_validate({name: one.value for name, one in given.items()})
+        config = Config.model_validate({name: entry.value for name, entry in given.items()})
     except ValidationError as error:
-        raise ConfigInvalid([*problems, *_explained(error, given)]) from None
+        raise ConfigInvalid([*problems, *_explained(error, given)], warnings) from None
     if problems:
-        raise ConfigInvalid(problems)
+        raise ConfigInvalid(problems, warnings)
     return Loaded(
         config=config,
         file=path,
         origins={name: _origin(name, given) for name in SETTINGS},
-        warnings=list(without_effect(environment)),
+        warnings=warnings,
     )
 
 
@@ -104,13 +101,13 @@ def _origin(name: str, given: Mapping[str, Given]) -> Origin:
 
 
 def _explained(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
-    """Each value that is refused, then what the others contradict among themselves."""
-    refused = {setting.name: one for one in error.errors() if (setting := _about(one))}
+    """A problem for each invalid value, then for each contradiction among the others."""
+    refused = {setting.name: detail for detail in error.errors() if (setting := _about(detail))}
     for name, detail in refused.items():
         text = _correction(SETTINGS[name], given[name].value, detail)
         yield Problem(given[name].origin, text)
     if refused:
-        rest = {name: one.value for name, one in given.items() if name not in refused}
+        rest = {name: entry.value for name, entry in given.items() if name not in refused}
         try:
             Config.model_validate(rest)
         except ValidationError as second:
@@ -123,7 +120,7 @@ def _explained(error: ValidationError, given: Mapping[str, Given]) -> Iterator[P
 
 
 def _about(detail: ErrorDetails) -> Setting | None:
-    """The setting that an error is about; none if it is about several."""
+    """The setting that an error is about; None if it is about several."""
     if not detail["loc"]:
         return None
     name = str(detail["loc"][0])
@@ -152,7 +149,7 @@ def _contradictions(
             BY_VARIABLE[word].name for word in _VARIABLE.findall(sentence) if word in BY_VARIABLE
         )
         if refused.keys() & names.keys():
-            continue  # with the value corrected it may be gone
+            continue  # it may disappear once the value is corrected
         seen = ", ".join(f"{SETTINGS[name].key} is {_seen(name, given)}" for name in names)
         yield Problem(_DEFAULT, f"{sentence} ({seen})" if seen else sentence)
 

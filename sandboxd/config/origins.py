@@ -1,4 +1,4 @@
-"""Where settings come from, what is wrong with them, and which name was probably meant."""
+"""Origins of settings, problems with them, and names that were probably meant."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Literal, NamedTuple
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value comes from."""
+    """The origin of a value."""
 
     kind: Literal["flag", "environment", "file", "default"]
     name: str = ""
-    """Of the flag, the variable or the file."""
+    """Name of the flag, the variable or the file."""
     line: int | None = None
-    """In the file, where it could be found."""
+    """Line in the file, if it could be determined."""
 
     def __str__(self) -> str:
         if self.kind == "file" and self.line is not None:
@@ -25,7 +25,7 @@ class Origin:
 
 
 class Given(NamedTuple):
-    """A value that is set somewhere."""
+    """A value with its origin."""
 
     value: Any
     origin: Origin
@@ -33,7 +33,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to correct, and how."""
+    """One thing to correct; the text says how."""
 
     origin: Origin
     text: str
@@ -43,10 +43,10 @@ class Problem:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like this one, or has all its words, if any does."""
+    """The known name that is most similar to this one, or has all its words, if any."""
     names = list(known)
     if found := get_close_matches(name, names, n=1, cutoff=0.7):
         return found[0]
     words = set(name.split("_"))
-    having = [one for one in names if words <= set(one.split("_"))]
+    having = [candidate for candidate in names if words <= set(candidate.split("_"))]
     return min(having, key=len, default=None)

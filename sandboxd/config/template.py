@@ -1,4 +1,4 @@
-"""A settings file with everything in it, each with its default and what it does."""
+"""A settings file with every setting, its default and its description."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sandboxd.config.file import VERSION, VERSION_KEY
 
 WIDTH = 98
 INTRODUCTION = (
-    "Settings of sandboxd. Take the # from a line to set it; as it stands it shows the default. "
-    "Flags and environment variables go before this file. `sandboxd config check` tells what is "
-    "wrong with it, `sandboxd config show` what holds and why."
+    "Settings of sandboxd. Each line shows a default; remove the # to set another value. Flags and "
+    "environment variables override this file. `sandboxd config check` reports what is wrong with "
+    "it, `sandboxd config show` prints the settings in force and the source of each."
 )
 
 

@@ -1,1 +1,1 @@
-"""What runs containers. `contract` is the interface, `docker` the implementation."""
+"""The container engine: `contract` is the interface, `docker` the implementation."""

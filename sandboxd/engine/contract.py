@@ -1,4 +1,4 @@
-"""What sandboxd asks of a container engine.
+"""What sandboxd requires of a container engine.
 
 Every call is bounded by a deadline of the implementation and raises only errors of
 `sandboxd.errors`: EngineUnreachable, EngineFailed, ImageNotFound.
@@ -17,7 +17,7 @@ ImageId = NewType("ImageId", str)
 
 @dataclass(frozen=True, kw_only=True)
 class BindMount:
-    """A host directory or file shown inside the container, read-only unless said otherwise."""
+    """A host directory or file that is mounted into the container, read-only by default."""
 
     source: Path
     target: str
@@ -26,7 +26,7 @@ class BindMount:
 
 @dataclass(frozen=True, kw_only=True)
 class TmpfsMount:
-    """A writable area in memory, bounded in bytes and in files."""
+    """A writable area in memory with limits on bytes and files."""
 
     target: str
     size_bytes: int
@@ -38,7 +38,7 @@ class TmpfsMount:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerSpec:
-    """One hardened container. What is not named here is switched off."""
+    """One hardened container. Everything that is not listed here is switched off."""
 
     name: str
     image: ImageId
@@ -55,39 +55,27 @@ class ContainerSpec:
     """Largest file that a process may write."""
     network_mode: str
     runtime: str | None
-    """Name of an OCI runtime the engine knows, or None for its default."""
+    """Name of an OCI runtime of the engine; None means its default."""
     seccomp: str | None = None
     """Filter of system calls as JSON; None means the engine's default."""
     write_bytes_per_second: Mapping[str, int] = field(default_factory=dict)
-    """Limits by block device of the host."""
+    """Write limits by block device of the host."""
     binds: Sequence[BindMount] = ()
     tmpfs: Sequence[TmpfsMount] = ()
     masked_paths: Sequence[str] = ()
     readonly_paths: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """What the engine says of one container."""
+    """What the engine reports about one container."""
 
     id: ContainerId
     name: str
     labels: Mapping[str, str]
     is_running: bool
     pid: int
-    """Host pid of the container's first process; 0 when it does not run."""
-    exit_code: int | None = None
-    oom_killed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContainerEvent:
-    """Something happened to a container with our labels."""
-
-    container_id: ContainerId
-    action: str
-    """`start`, `die`, `destroy`, `oom`, ...: the engine's own word."""
+    """Host pid of the container's first process; 0 if it does not run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +92,13 @@ class EngineInfo:
     security_options: Sequence[str]
     live_restore: bool
     runc_version: str = ""
-    """Empty if the engine does not tell, like the next one."""
+    """Empty if the engine does not report it, like `runc_package`."""
     runc_package: str = ""
-    """The distribution's version of it, or its commit."""
+    """Version of the distribution's package, or a commit."""
 
 
 class Engine(Protocol):
-    """Creates, watches and destroys containers."""
+    """Creates, inspects and destroys containers."""
 
     async def info(self) -> EngineInfo: ...
 
@@ -124,42 +112,38 @@ class Engine(Protocol):
     async def start(self, container_id: ContainerId) -> None: ...
 
     async def inspect(self, container_id: ContainerId) -> Container | None:
-        """What the engine knows of the container, None if it does not exist."""
+        """The state of the container; None if it does not exist."""
         ...
 
     async def remove(self, container_id: ContainerId) -> None:
-        """Kill and remove; a container that is already gone is fine."""
+        """Kill and remove; not an error if the container is already gone."""
         ...
 
     async def list_containers(self, labels: Mapping[str, str]) -> Sequence[Container]:
-        """All containers, running or not, that carry these labels. `pid` is not filled in."""
-        ...
-
-    def events(self, labels: Mapping[str, str]) -> AsyncGenerator[ContainerEvent, None]:
-        """Container events as they happen, until the engine goes away (EngineUnreachable)."""
+        """All containers with these labels, running or not. `pid` is always 0."""
         ...
 
     async def image_id(self, reference: str) -> ImageId:
-        """The id behind a name, so that a later retag changes nothing. Never pulls."""
+        """The id of an image, so that a later retag has no effect. Never pulls."""
         ...
 
     async def volumes(self, image: ImageId) -> Sequence[str]:
-        """Directories for which the image asks for a volume, and would get one without a limit."""
+        """Directories that the image declares as volumes, which would have no size limit."""
         ...
 
     async def read_file(
         self, image: ImageId, path: str, *, name: str, labels: Mapping[str, str]
     ) -> bytes:
-        """A small file of an image, as it is before any container runs; empty if there is none.
+        """Read a small file of an image; empty if it does not exist.
 
-        May create a container of this name for a moment; a cancelled call may leave it.
+        May create a container of this name for a moment; a cancelled call may leave it behind.
         """
         ...
 
     def build_image(
         self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
     ) -> AsyncGenerator[str, None]:
-        """Build an image, yielding the engine's progress lines; EngineFailed if a step fails."""
+        """Build an image and yield the engine's progress lines; EngineFailed if a step fails."""
         ...
 
     async def aclose(self) -> None: ...

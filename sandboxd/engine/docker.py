@@ -8,7 +8,6 @@ import os
 import re
 import tarfile
 import tempfile
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from sandboxd.engine import docker_errors
 from sandboxd.engine.contract import (
     BindMount,
     Container,
-    ContainerEvent,
     ContainerId,
     ContainerSpec,
     EngineInfo,
@@ -38,32 +36,32 @@ log = structlog.get_logger(__name__)
 DEFAULT_URL = "unix:///var/run/docker.sock"
 
 # Waiting for a free connection counts against a call's deadline. With aiohttp's default of 100, a
-# hundred slow starts would make every inspect and remove fail although the engine is well.
-# How much runs at once is for the callers to limit; this is only a last fence below RLIMIT_NOFILE.
+# hundred slow starts would make every inspect and remove fail although the engine is healthy.
+# Callers limit how much runs at once; this is only a safety limit below RLIMIT_NOFILE.
 _MAX_CONNECTIONS = 512
-# Half of the longest line that can be read; a build step that prints no newline makes long ones.
+# Half of the longest line that can be read; a build step without newlines prints long lines.
 _READ_BUFFER_BYTES = 512 * 1024
 _CPU_PERIOD_US = 100_000
-# Python's multiprocessing needs /dev/shm for its locks; what is in it counts as memory.
 _MAX_FILE_BYTES = 1024 * 1024
+# Python's multiprocessing needs /dev/shm for its locks; its content counts as memory.
 _SHM_BYTES = 16 * 1024 * 1024
 _IMAGE_REFERENCE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w.:/@-]{0,511}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineTimeouts:
-    """How long the engine may take before a call fails."""
+    """Time limits of calls to the engine."""
 
     call_seconds: float = 10.0
     start_seconds: float = 30.0
-    """For create and start, each."""
+    """Time limit of create and of start."""
     remove_seconds: float = 20.0
     build_seconds: float = 1800.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Deadline:
-    """One limit over several waits; a stream cannot hold `asyncio.timeout` across its yields."""
+    """One limit for several waits; a generator cannot hold `asyncio.timeout` across its yields."""
 
     seconds: float
     at: float
@@ -74,16 +72,16 @@ class _Deadline:
 
 
 class DockerEngine:
-    """Implements `contract.Engine`. Connects at the first call, and anew for every call.
+    """Implements `contract.Engine`, with a new connection for every call.
 
-    Without a `url` it uses DOCKER_HOST or the usual socket. The engine has to be on this host:
+    Without a `url` it uses DOCKER_HOST or the default socket. The engine has to be on this host:
     sandboxes are reached through bind-mounted sockets.
     """
 
     def __init__(self, *, url: str | None, timeouts: EngineTimeouts) -> None:
         self._url = url or os.environ.get("DOCKER_HOST") or DEFAULT_URL
         if not self._url.startswith(("unix://", "tcp://", "http://")):
-            raise ValueError("The URL of the engine has to start with unix://, tcp:// or http://.")
+            raise ValueError("The URL of the engine must start with unix://, tcp:// or http://.")
         self._timeouts = timeouts
         self._session: aiohttp.ClientSession | None = None
         self._docker: Docker | None = None
@@ -154,17 +152,8 @@ class DockerEngine:
             )
             return [_listed(entry) for entry in answer]
 
-    def events(self, labels: Mapping[str, str]) -> AsyncGenerator[ContainerEvent, None]:
-        """See the contract. Starts with what happens after this call, not after the first read.
-
-        The engine drops events for a reader that falls far behind: they are a hint to look, and
-        `list_containers` is the truth.
-        """
-        # The engine answers before it subscribes; `since` closes that gap as well.
-        return self._events_since(f"{time.time():.9f}", labels)
-
     async def image_id(self, reference: str) -> ImageId:
-        # The reference becomes part of a URL: anything else than a name could leave its place.
+        # The reference becomes part of a URL: anything but a name could change its path.
         if not _IMAGE_REFERENCE.fullmatch(reference):
             raise ImageNotFound(reference)
         async with self._call(
@@ -183,7 +172,7 @@ class DockerEngine:
     async def read_file(
         self, image: ImageId, path: str, *, name: str, labels: Mapping[str, str]
     ) -> bytes:
-        # A container that is created and never started is the engine's only way to look inside.
+        # The engine can read an image only through a container, which is created and never started.
         async with self._call(
             "look into an image", self._timeouts.start_seconds, image=image
         ) as docker:
@@ -218,7 +207,7 @@ class DockerEngine:
             response = await self._open_build(archive, params=params, deadline=deadline)
             try:
                 output = _BuildOutput()
-                while message := await _next_message(response, "build an image", deadline=deadline):
+                while message := await _next_build_message(response, deadline=deadline):
                     for line in output.lines_of(message):
                         yield line
                 for line in output.rest():
@@ -236,7 +225,7 @@ class DockerEngine:
     async def _call(
         self, doing: str, seconds: float, *, image: str | None = None
     ) -> AsyncIterator[Docker]:
-        """Give the client for one request that has to be over in time."""
+        """Yield the client for one request with a time limit."""
         try:
             with docker_errors.translated(doing, within_seconds=seconds, image=image):
                 async with asyncio.timeout(seconds):
@@ -253,33 +242,15 @@ class DockerEngine:
         return self._docker
 
     def _forget_api_version(self) -> None:
-        # The engine that comes back may be another release, which refuses the version agreed on.
+        # The engine that comes back may be another release that refuses the negotiated version.
         if self._docker is not None:
             self._docker.api_version = "auto"
 
     def _log_warnings(self, warnings: Sequence[str]) -> None:
-        # This is how the engine says that it ignores a limit, once per container.
+        # The engine reports here, for each container, that it ignores a limit.
         for warning in set(warnings) - self._warnings_seen:
             self._warnings_seen.add(warning)
             log.warning("engine.warned", warning=warning)
-
-    async def _events_since(
-        self, since: str, labels: Mapping[str, str]
-    ) -> AsyncGenerator[ContainerEvent, None]:
-        params = {"since": since, "filters": _filters(labels, type="container")}
-        async with self._call("report events", self._timeouts.call_seconds) as docker:
-            # Not aiodocker's subscribe(): it starts a task of its own, queues without a bound, and
-            # ends silently when the engine goes away.
-            response = await docker._do_query("events", "GET", params=params)
-        try:
-            while message := await _next_message(response, "report events", deadline=None):
-                yield _event(message)
-            raise docker_errors.stream_ended()
-        except EngineUnreachable:
-            self._forget_api_version()
-            raise
-        finally:
-            response.close()
 
     async def _open_build(
         self, archive: IO[bytes], *, params: Mapping[str, str | bool], deadline: _Deadline
@@ -296,8 +267,8 @@ class DockerEngine:
 
 
 def _open_client(url: str) -> tuple[aiohttp.ClientSession, Docker]:
-    # Connections are not kept: one that dies with the engine while a request goes out on it would
-    # fail a call that the engine, already back, could serve. Opening one takes 0.2 ms.
+    # Connections are not reused: one that dies with the engine while a request is being sent would
+    # fail a call that the restarted engine could serve. Opening one takes 0.2 ms.
     connector: aiohttp.BaseConnector
     if url.startswith("unix://"):
         connector = aiohttp.UnixConnector(
@@ -310,13 +281,12 @@ def _open_client(url: str) -> tuple[aiohttp.ClientSession, Docker]:
     return session, Docker(url=url, connector=connector, session=session)
 
 
-async def _next_message(
-    response: aiohttp.ClientResponse, doing: str, *, deadline: _Deadline | None
+async def _next_build_message(
+    response: aiohttp.ClientResponse, *, deadline: _Deadline
 ) -> dict[str, Any] | None:
-    """The next JSON line of a stream, None at its end."""
-    seconds, at = (deadline.seconds, deadline.at) if deadline else (None, None)
-    with docker_errors.translated(doing, within_seconds=seconds):
-        async with asyncio.timeout_at(at):
+    """The next JSON line of a build's progress, None at its end."""
+    with docker_errors.translated("build an image", within_seconds=deadline.seconds):
+        async with asyncio.timeout_at(deadline.at):
             line = await response.content.readline()
         if not line:
             return None
@@ -325,8 +295,8 @@ async def _next_message(
 
 
 async def _wait_until_removed(container: DockerContainer) -> None:
-    # Someone else's removal is under way. The caller may reuse the uid and the mounts when we
-    # return, so returning early would be a lie.
+    # Another call is removing it. The caller may reuse the uid and the mounts as soon as we return,
+    # so we must not return early.
     try:
         answer = await container.wait(condition="removed")
     except DockerError as error:
@@ -337,19 +307,18 @@ async def _wait_until_removed(container: DockerContainer) -> None:
         raise DockerError(500, str(problem))
 
 
-def _filters(labels: Mapping[str, str], **more: str) -> str:
-    filters = {"label": [f"{key}={value}" for key, value in labels.items()]}
-    return json.dumps(filters | {key: [value] for key, value in more.items()})
+def _filters(labels: Mapping[str, str]) -> str:
+    return json.dumps({"label": [f"{key}={value}" for key, value in labels.items()]})
 
 
 def _component(version: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What the engine says of one of its parts; empty if nothing."""
+    """What the engine reports about one of its components; empty if nothing."""
     components: Sequence[Mapping[str, Any]] = version.get("Components") or ()
-    return next((one for one in components if one.get("Name") == name), {})
+    return next((component for component in components if component.get("Name") == name), {})
 
 
 def _first_file(archive: tarfile.TarFile) -> bytes:
-    """The one file of an archive, if it is one and not too large to be what was asked for."""
+    """The content of an archive's first entry, if that is a file, up to a limit."""
     for member in archive:
         file = archive.extractfile(member) if member.isreg() else None
         return file.read(_MAX_FILE_BYTES) if file else b""
@@ -358,15 +327,12 @@ def _first_file(archive: tarfile.TarFile) -> bytes:
 
 def _inspected(answer: Mapping[str, Any]) -> Container:
     state = answer["State"]
-    has_ended = state["Status"] in ("exited", "dead")
     return Container(
         id=ContainerId(answer["Id"]),
         name=answer["Name"].removeprefix("/"),
         labels=answer["Config"]["Labels"] or {},
         is_running=state["Running"],
         pid=state["Pid"],
-        exit_code=state["ExitCode"] if has_ended else None,
-        oom_killed=state["OOMKilled"],
     )
 
 
@@ -381,13 +347,6 @@ def _listed(entry: Mapping[str, Any]) -> Container:
     )
 
 
-def _event(message: Mapping[str, Any]) -> ContainerEvent:
-    with docker_errors.translated("report events"):
-        return ContainerEvent(
-            container_id=ContainerId(message["Actor"]["ID"]), action=message["Action"]
-        )
-
-
 def _container_config(spec: ContainerSpec) -> dict[str, Any]:
     return {
         "Image": spec.image,
@@ -396,9 +355,8 @@ def _container_config(spec: ContainerSpec) -> dict[str, Any]:
         "User": f"{spec.uid}:{spec.uid}",
         "WorkingDir": "/workspace",
         "Hostname": spec.hostname,
-        "Env": [f"{key}={value}" for key, value in spec.environment.items()],
         "Labels": dict(spec.labels),
-        # With NetworkMode none alone, the host's nameservers show in resolv.conf.
+        # With NetworkMode none alone, resolv.conf shows the host's nameservers.
         "NetworkDisabled": spec.network_mode == "none",
         # An image's own check would be a `docker exec` into the sandbox every few seconds.
         "Healthcheck": {"Test": ["NONE"]},
@@ -420,14 +378,14 @@ def _host_config(spec: ContainerSpec) -> dict[str, Any]:
         "CgroupnsMode": "private",
         "IpcMode": "private",
         "ShmSize": _SHM_BYTES,
-        # The guest has to be PID 1 itself: only that process is safe from signals from inside.
+        # The guest has to be PID 1 itself: only PID 1 is safe from signals from inside.
         "Init": False,
         "AutoRemove": False,
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "none"},
         "Mounts": [_bind(mount) for mount in spec.binds],
         "Tmpfs": {mount.target: _tmpfs_options(mount) for mount in spec.tmpfs},
-        # A list, even an empty one, replaces the engine's own.
+        # A list, even an empty one, replaces the engine's default.
         "MaskedPaths": list(spec.masked_paths) or None,
         "ReadonlyPaths": list(spec.readonly_paths) or None,
     }
@@ -466,14 +424,14 @@ def _bind(mount: BindMount) -> dict[str, Any]:
         "Source": str(mount.source),
         "Target": mount.target,
         "ReadOnly": not mount.writable,
-        # Read-only reaches only the directory's own filesystem: one mounted below it would appear
-        # writable, so it does not appear at all.
+        # Read-only covers only the directory's own filesystem: a filesystem mounted below it would
+        # be writable, so it is left out.
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
     }
 
 
 def _tmpfs_options(mount: TmpfsMount) -> str:
-    # runc 1.1 ignores the mode where the image already has the directory, and keeps that one's.
+    # runc 1.1 ignores the mode if the image already has the directory, and keeps its mode.
     return ",".join(
         (
             "rw",
@@ -507,14 +465,14 @@ def _write_tar(context: Path, archive: IO[bytes]) -> None:
 
 
 def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    # Who checked the sources out must not change the image or miss its cache.
+    # The user who checked out the sources must not affect the image or its cache.
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
 
 
 class _BuildOutput:
-    """Turns the builder's messages, which break anywhere, into lines."""
+    """Turns the builder's messages, which may end anywhere, into lines."""
 
     _LONGEST_LINE = 8192
 
@@ -523,7 +481,7 @@ class _BuildOutput:
         self._step = ""
 
     def lines_of(self, message: Mapping[str, Any]) -> Iterator[str]:
-        """The lines this message completes; raises EngineFailed if it tells of a failed step."""
+        """The lines that this message completes; EngineFailed if it reports a failed step."""
         if "error" in message:
             raise docker_errors.build_failed(step=self._step, problem=str(message["error"]))
         if "stream" in message:

@@ -1,7 +1,7 @@
-"""What aiodocker, aiohttp and the socket raise, told in the words of `sandboxd.errors`.
+"""Translates what aiodocker, aiohttp and the socket raise into `sandboxd.errors`.
 
-The messages reach API callers, so nothing the engine said goes into them: its text names host paths
-and containers. It stays readable as the `__cause__` of the error, for the log.
+The messages reach API callers, so they do not repeat the text of the engine: it names host paths
+and containers. The log has it as the `__cause__` of the error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def engine_error(
     within_seconds: float | None = None,
     image: str | None = None,
 ) -> SandboxdError:
-    """The error a caller is told. `image` is what the request named, if it named one."""
+    """The error for the caller. `image` is the image that the request named, if any."""
     if isinstance(error, DockerError):
         return _by_status(error, doing=doing, image=image)
     # TimeoutError is an OSError: the order of these two matters.
@@ -62,24 +62,19 @@ def engine_error(
     )
 
 
-def stream_ended() -> EngineUnreachable:
-    """For a stream that only ends when the engine goes away."""
-    return _unreachable(None)
-
-
 def connection_closed() -> EngineUnreachable:
-    """For a call after the daemon gave up its own connection."""
+    """For a call after `aclose`."""
     return EngineUnreachable(
-        "The daemon has already closed its connection to the container engine; try again once it "
+        "The daemon is shutting down and no longer uses the container engine; try again once it "
         "has restarted.",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 
 
 def build_failed(*, step: str, problem: str) -> EngineFailed:
-    """A build step failed: the only place where the engine's text, capped, is passed on.
+    """A build step failed. Only here the engine's text, shortened, is passed on.
 
-    Whoever builds an image wrote the step, and cannot repair it without the text.
+    The caller wrote the step and cannot fix it without the text.
     """
     place = f" at {_one_line(step)!r}" if step else ""
     return EngineFailed(f"The image build failed{place}: {_one_line(problem)}")
@@ -87,7 +82,7 @@ def build_failed(*, step: str, problem: str) -> EngineFailed:
 
 @contextmanager
 def build_refusals() -> Iterator[None]:
-    """Tell why the engine refused to begin a build, such as a Dockerfile it cannot parse."""
+    """Report why the engine refused to begin a build, such as a Dockerfile it cannot parse."""
     try:
         yield
     except DockerError as error:
@@ -122,16 +117,16 @@ def _by_status(error: DockerError, *, doing: str, image: str | None) -> Sandboxd
         )
     if status in (401, 403):
         return EngineFailed(
-            f"The container engine does not allow the daemon to {doing}; an operator has to grant "
+            f"The container engine does not permit the daemon to {doing}; an operator has to grant "
             "it access."
         )
     if 400 <= status < 500:
         return EngineFailed(
-            f"The container engine refused to {doing}; an operator has to compare the daemon's "
-            "settings with the reason in its log."
+            f"The container engine refused to {doing}; an operator has to check the daemon's "
+            "settings against the reason in its log."
         )
     return EngineFailed(
-        f"The container engine failed to {doing}; try again, and look into the daemon's log if it "
+        f"The container engine failed to {doing}; try again, and check the daemon's log if it "
         "happens again."
     )
 
@@ -142,7 +137,7 @@ def _missing(error: DockerError, *, doing: str, image: str | None) -> SandboxdEr
         return ImageNotFound(image)
     return EngineFailed(
         f"The container engine could not {doing} because something it needs is gone; try again "
-        "with a fresh session."
+        "with a new session."
     )
 
 
@@ -154,11 +149,11 @@ def _no_answer_in_time(doing: str, within_seconds: float | None) -> EngineFailed
     )
 
 
-def _unreachable(error: Exception | None) -> EngineUnreachable:
+def _unreachable(error: Exception) -> EngineUnreachable:
     if _is_permission_problem(error):
         message = (
-            "The daemon may not use the container engine's socket; an operator has to add its user "
-            "to the group that owns the socket."
+            "The daemon may not use the container engine's socket; an operator has to add the "
+            "daemon's user to the group of the socket."
         )
     else:
         message = (

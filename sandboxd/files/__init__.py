@@ -1,7 +1,7 @@
-"""The files of a session. Everything happens in the sandbox, by a worker that its guest forks."""
+"""The files of a session. Workers that the guest forks do everything, inside the sandbox."""
 
-from sandboxd.files.archive import Compression, TarMade, TarSpec, TarUnpacked
-from sandboxd.files.desk import FileDesk
+from sandboxd.files.archives import TarDownload, TarMade, TarSpec, TarUnpacked
+from sandboxd.files.compression import Compression
 from sandboxd.files.entries import (
     Change,
     ChangeKind,
@@ -28,7 +28,7 @@ from sandboxd.files.requests import (
     TextSpec,
     UploadSpec,
 )
-from sandboxd.files.tarring import TarDownload
+from sandboxd.files.session_files import SessionFiles
 from sandboxd.files.transfer import Download
 from sandboxd.files.workspace import WorkspaceFiles
 
@@ -42,7 +42,6 @@ __all__ = [
     "EditSpec",
     "Edited",
     "Entry",
-    "FileDesk",
     "FilePath",
     "FileSettings",
     "FileType",
@@ -53,6 +52,7 @@ __all__ = [
     "LeftOut",
     "Listing",
     "MadeDirectory",
+    "SessionFiles",
     "TarDownload",
     "TarMade",
     "TarSpec",

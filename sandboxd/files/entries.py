@@ -1,4 +1,4 @@
-"""What is told of files."""
+"""Descriptions of files, and the results of operations on them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Entry(NamedTuple):
-    """Something with a name in a workspace. A tuple, since listings make thousands."""
+    """A file, directory or anything else with a name. A tuple, since listings make thousands."""
 
     path: bytes
-    """From the workspace on; empty for the workspace itself."""
+    """Path from the workspace on; empty for the workspace itself."""
     type: FileType
     size: int
     modified_ns: int
-    """Since 1970; a command may have set anything, also before it."""
+    """Nanoseconds since 1970; negative where a command set an earlier time."""
     mode: int
     """Permission bits only."""
     link_target: bytes = b""
@@ -57,13 +57,14 @@ class Entry(NamedTuple):
         return _permissions(self.type, self.mode)
 
 
-def in_words(seconds: int, nanoseconds: int) -> str:
-    """A time since 1970 in ISO 8601 in UTC, to the microsecond; the nearest that can be written."""
+def iso_time(seconds: int, nanoseconds: int) -> str:
+    """A time since 1970 in ISO 8601, in UTC and to the microsecond; the nearest one that ISO 8601
+    can express."""
     moment = _second(seconds)
     return f"{moment}.{nanoseconds // 1000:06}Z" if len(moment) == _TO_SECONDS else moment
 
 
-# Of a thousand files many are of one second, and nearly all have the same permissions.
+# Among a thousand files many share a second, and nearly all share their permissions.
 
 
 @lru_cache(maxsize=256)
@@ -73,7 +74,7 @@ def _permissions(type_: FileType, mode: int) -> str:
 
 @lru_cache(maxsize=256)
 def _second(seconds: int) -> str:
-    """Up to the second; all of it for a time that cannot be written."""
+    """The time up to the second; with microseconds where the time cannot be expressed."""
     try:
         moment = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
@@ -105,7 +106,7 @@ class Listing:
 
     entries: Sequence[Entry]
     next_after: bytes
-    """Path to go on after; empty on the last page. Pages are also cut where they become large."""
+    """Path after which the next page begins; empty on the last page. A large page ends early."""
     total_files: int
     total_bytes: int
     complete: bool
@@ -175,7 +176,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What happened since the ones before."""
+    """Changes since the report before."""
 
     changes: Sequence[Change]
     overflow: bool

@@ -1,4 +1,4 @@
-"""Paths in a workspace: bytes, checked once, and how they are shown as text."""
+"""Paths in a workspace: bytes that are checked once, and shown as text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sandboxd.errors import InvalidRequest
 
 MAX_PATH = 4095
 MAX_NAME = 255
-"""What the kernel takes, in bytes."""
+"""Limits of the kernel, in bytes."""
 
 
 def text_of(raw: bytes) -> str:
-    r"""As text: what is not UTF-8, or does not print, as `\xNN`."""
+    r"""A name as text; what is not UTF-8 or not printable appears as `\xNN`."""
     text = raw.decode(errors="surrogateescape")
     if text.isprintable():
         return text
@@ -24,7 +24,7 @@ def _escaped(character: str) -> str:
 
 
 def exact_of(raw: bytes) -> bytes:
-    """What has to be told beside the text: nothing where the text is exact."""
+    """The bytes to return beside the text; none where the text is exact."""
     return b"" if text_of(raw).encode() == raw else raw
 
 
@@ -45,8 +45,8 @@ class FilePath:
         field: str = "path",
         may_be_workspace: bool = False,
     ) -> FilePath:
-        """Check what a caller sent: `exact` replaces `text`, `workspace` is the directory under
-        which absolute paths have to be, `start` the part of it where relative ones begin.
+        """Check what a caller sent. `exact` replaces `text`. Absolute paths have to be below
+        `workspace`; relative ones begin at `start` in it.
 
         InvalidRequest for what can never be a path in the workspace.
         """
@@ -63,7 +63,7 @@ class FilePath:
             names = [*start.split(b"/"), *names]
         parts = tuple(name for name in names if name not in (b"", b"."))
         if not parts and not may_be_workspace:
-            raise InvalidRequest(field, "name something in the workspace")
+            raise InvalidRequest(field, "name something in the workspace, not the workspace itself")
         return cls(parts)
 
     @property
@@ -74,21 +74,17 @@ class FilePath:
     def name(self) -> bytes:
         return self.parts[-1] if self.parts else b""
 
-    @property
-    def is_workspace(self) -> bool:
-        return not self.parts
-
     def __str__(self) -> str:
         return text_of(self.raw)
 
 
 def _check(raw: bytes, field: str) -> None:
     if len(raw) > MAX_PATH:
-        raise InvalidRequest(field, f"a path has at most {MAX_PATH} bytes")
+        raise InvalidRequest(field, f"a path can have at most {MAX_PATH} bytes")
     if b"\0" in raw:
-        raise InvalidRequest(field, "a path has no NUL bytes")
+        raise InvalidRequest(field, "a path cannot contain NUL bytes")
     names = raw.split(b"/")
     if b".." in names:
-        raise InvalidRequest(field, "`..` is not allowed; name it from the workspace on")
+        raise InvalidRequest(field, "`..` is not allowed; give the path from the workspace on")
     if max(map(len, names)) > MAX_NAME:
-        raise InvalidRequest(field, f"a name has at most {MAX_NAME} bytes")
+        raise InvalidRequest(field, f"a name can have at most {MAX_NAME} bytes")

@@ -1,4 +1,4 @@
-"""What can be asked of files, already checked."""
+"""Checked requests about files, and the settings that they are served with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sandboxd.files.paths import FilePath
+from sandboxd.workspaces.layout import Layout
 
 Chunk: TypeAlias = "bytes | memoryview"
 MAX_TEXT = 4 << 20
@@ -14,29 +15,26 @@ MAX_PATTERN = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class FileSettings:
-    """What holds for the files of every session."""
+    """Settings for the files of every session."""
 
     workspace_dir: str
+    layout: Layout = Layout.SHARED
     max_file_bytes: int
     workspace_bytes: int
     workspace_files: int
-    layout: tuple[bytes, ...] = (b"project_files", b"agent_workspace", b"outputs")
-    """Names in the workspace that can neither be removed nor moved nor replaced."""
-    project_area: bytes = b"project_files"
-    """The one of them that only the API can write to."""
     project_bytes: int | None = None
-    """What fits into it; absent means as much as into the workspace."""
+    """Size limit of the project area; absent, it is that of the workspace."""
     project_files: int | None = None
     max_workers: int = 8
-    """Operations at work on the files of one session at once."""
+    """Operations on the files of a session at once."""
     max_watches: int = 4
-    """Of those, watches, which last."""
+    """Watches among them, which last."""
     wait_seconds: float = 5.0
-    """For one of them to end, before FileBusy."""
+    """Seconds that another operation waits for a place, before FileBusy."""
     idle_seconds: float = 20.0
-    """A worker that is silent for so long, while it is waited for, is given up."""
+    """Seconds of silence after which a worker is given up."""
     search_seconds: float = 10.0
-    """For grep and glob, and for what a listing looks at."""
+    """Time limit of a search or a listing."""
 
     @property
     def project_limits(self) -> tuple[int, int]:
@@ -59,7 +57,7 @@ class UploadSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TextSpec:
-    """Text to write; with `first_line` in place of `line_count` lines from there on."""
+    """Text to write; with `first_line`, it replaces `line_count` lines from there on."""
 
     path: FilePath
     text: str
@@ -75,7 +73,7 @@ class EditSpec:
     old_text: str
     new_text: str
     expected_count: int | None = 1
-    """Absent: however often it is there, at least once."""
+    """Number of occurrences; absent, there has to be at least one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,21 @@
-"""Text files read, written and edited."""
+"""Text files: reading, writing and editing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from sandboxd.errors import FileTooLarge, TextNotFound
-from sandboxd.files.answers import entry_and_end, one_entry
+from sandboxd.files.answers import receive_entry, receive_last_entry
 from sandboxd.files.entries import Edited, Entry, TextRead
 from sandboxd.files.requests import EditSpec, FileSettings, TextSpec
-from sandboxd.files.worker import Worker, WorkerFailed, WorkerGone, believed
+from sandboxd.files.worker import FileWorker, WorkerFailed, believed
 from sandboxd.guest.files import codec
 from sandboxd.guest.files.codec import CHUNK, Failure, Kind
+from sandboxd.link.workers import WorkerGone
 
 
-async def read(worker: Worker, max_bytes: int) -> TextRead:
-    entry = await one_entry(worker)
+async def read(worker: FileWorker, max_bytes: int) -> TextRead:
+    entry = await receive_entry(worker)
     data = bytearray()
     while True:
         kind, payload = await worker.next((Kind.DATA, Kind.DONE))
@@ -51,11 +52,11 @@ class TextWrite:
             path = str(self.spec.path)
             raise FileTooLarge(path, limit_bytes=limit, size_bytes=len(self.data))
 
-    async def send(self, worker: Worker) -> Entry:
+    async def send(self, worker: FileWorker) -> Entry:
         await worker.expect(Kind.READY)
         await worker.data(self.data)
         await worker.end()
-        return (await entry_and_end(worker))[0]
+        return (await receive_last_entry(worker))[0]
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,13 @@ class TextEdit:
     def old(self) -> bytes:
         return self.spec.old_text.encode(errors="surrogatepass")
 
-    async def send(self, worker: Worker) -> Edited:
+    async def send(self, worker: FileWorker) -> Edited:
         await worker.expect(Kind.READY)
         await worker.data(self.old)
         await worker.data(self.spec.new_text.encode(errors="surrogatepass"))
         await worker.end()
         try:
-            entry, (count, *_) = await entry_and_end(worker)
+            entry, (count, *_) = await receive_last_entry(worker)
         except WorkerFailed as error:
             failed = error.failed
             if failed.failure != Failure.TEXT_NOT_FOUND:

@@ -1,20 +1,53 @@
-"""Whole files in and out."""
+"""Whole files uploaded and downloaded."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 
 from sandboxd.errors import ChecksumMismatch, FileTooLarge
-from sandboxd.files.answers import entry_and_end
-from sandboxd.files.checksum import Checksum
+from sandboxd.files.answers import receive_last_entry
 from sandboxd.files.entries import Entry, Uploaded
 from sandboxd.files.requests import Chunk, FileSettings, UploadSpec
-from sandboxd.files.worker import Worker, WorkerGone
+from sandboxd.files.worker import FileWorker
 from sandboxd.guest.files.codec import CHUNK, Kind
+from sandboxd.link.workers import WorkerGone
+
+INLINE_BYTES = 32 << 10
+"""Bytes that are hashed sooner than a thread would start."""
+
+
+class Checksum:
+    """SHA-256 of what passes through, computed beside the event loop."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._pending: asyncio.Future[None] | None = None
+        self.count = 0
+
+    async def add(self, data: Chunk) -> None:
+        """Returns while `data` is still being hashed; the next call waits for that."""
+        self.count += len(data)
+        await self._finish_pending()
+        if len(data) <= INLINE_BYTES:
+            self._hash.update(data)
+        else:
+            loop = asyncio.get_running_loop()
+            self._pending = loop.run_in_executor(None, self._hash.update, data)
+
+    async def digest(self) -> bytes:
+        await self._finish_pending()
+        return self._hash.digest()
+
+    async def _finish_pending(self) -> None:
+        if self._pending is not None:
+            await asyncio.shield(self._pending)
+            self._pending = None
 
 
 class Upload:
-    """The bytes of one file on their way in."""
+    """A file to be sent to a worker."""
 
     def __init__(
         self, spec: UploadSpec, chunks: AsyncIterator[Chunk], settings: FileSettings
@@ -25,11 +58,11 @@ class Upload:
         self._checksum = Checksum()
 
     def check(self) -> None:
-        """Before anyone is asked."""
+        """Raise what is known without a worker."""
         if self._spec.size is not None:
             self._refuse_over_limit(self._spec.size)
 
-    async def send(self, worker: Worker) -> Uploaded:
+    async def send(self, worker: FileWorker) -> Uploaded:
         await worker.expect(Kind.READY)
         async for chunk in self._chunks:
             self._refuse_over_limit(self._checksum.count + len(chunk))
@@ -46,7 +79,7 @@ class Upload:
                 arrived=digest.hex(),
             )
         await worker.end()
-        entry, _ = await entry_and_end(worker)
+        entry, _ = await receive_last_entry(worker)
         return Uploaded(entry=entry, sha256=digest)
 
     def _refuse_over_limit(self, size: int) -> None:
@@ -62,10 +95,10 @@ class Upload:
 
 
 class Download:
-    """A file on its way out: iterate it once, to the end; then `sent_bytes` and `sha256` are of
-    what was sent. FileChanged if it became shorter meanwhile."""
+    """A file to be iterated once, to its end; then `sent_bytes` and `sha256` describe what was
+    sent. FileChanged if it became shorter meanwhile."""
 
-    def __init__(self, worker: Worker, entry: Entry, *, offset: int, length: int) -> None:
+    def __init__(self, worker: FileWorker, entry: Entry, *, offset: int, length: int) -> None:
         self.entry = entry
         self.sent_bytes = 0
         self.sha256 = b""
@@ -79,7 +112,7 @@ class Download:
         while self._left:
             data = await self._worker.expect(Kind.DATA)
             if len(data) != min(CHUNK, self._left):
-                raise WorkerGone("it sent another size than belongs there")
+                raise WorkerGone("it sent a chunk of the wrong size")
             self._left -= len(data)
             await checksum.add(data)
             yield data

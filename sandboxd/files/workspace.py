@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from sandboxd.files import text
-from sandboxd.files.answers import entries_and_end, entry_and_end, one_entry, removed_count
-from sandboxd.files.archive import Compression, TarSpec, TarUnpacked
-from sandboxd.files.crew import Crew, HasGuest, ProjectArea
+from sandboxd.files.answers import (
+    ChangePace,
+    receive_changes,
+    receive_entries,
+    receive_entry,
+    receive_last_entry,
+    receive_matches,
+    receive_removed_count,
+)
+from sandboxd.files.archives import TarDownload, TarSpec, TarUnpacked, TarUpload
+from sandboxd.files.compression import Compression
 from sandboxd.files.entries import (
     Changes,
     Edited,
@@ -24,46 +32,51 @@ from sandboxd.files.entries import (
     Uploaded,
     Usage,
 )
-from sandboxd.files.errands import Errands
+from sandboxd.files.operations import FileOperations, OverWork
 from sandboxd.files.paths import FilePath
+from sandboxd.files.project_area import ProjectArea
 from sandboxd.files.requests import Chunk, EditSpec, FileSettings, GrepSpec, TextSpec, UploadSpec
-from sandboxd.files.search import found_lines
-from sandboxd.files.tarring import TarDownload, TarUpload
 from sandboxd.files.transfer import Download, Upload
-from sandboxd.files.watching import changes_told
-from sandboxd.files.worker import WorkerGone
 from sandboxd.guest.files.codec import Kind
+from sandboxd.link import GuestLink
+from sandboxd.link.workers import WorkerGone
+from sandboxd.workspaces.layout import PROJECT_FILES
 
 
 class WorkspaceFiles:
-    """Works on the files of one sandbox; made once for each, and ends with it.
+    """The files of one sandbox.
 
     Every call may raise SandboxLost, FileBusy, FileWorkInterrupted, OutsideWorkspace and
-    FileNotPermitted besides what it names. A cancelled call leaves nothing behind, in the sandbox
-    or here. Chunks are waited for as long as whoever sends them allows.
+    FileNotPermitted besides the errors in its docstring. A cancelled call leaves nothing behind, in
+    the sandbox or here. The iterators of chunks have to limit how long they wait.
     """
 
     def __init__(
-        self, sandbox: HasGuest, settings: FileSettings, project_dir: Path | None = None
+        self,
+        link: GuestLink,
+        settings: FileSettings,
+        project_dir: Path | None = None,
+        over_work: OverWork = nullcontext,
     ) -> None:
-        """`project_dir`: the host's directory that is mounted read-only as the project area;
-        without it that is a directory of the workspace like any other."""
+        """`project_dir` is the host's directory that is mounted read-only as the project area.
+        Without it, the project area is a directory of the workspace like any other. `over_work`
+        limits the processor time of a worker."""
         self._settings = settings
         project = _project_area(settings, project_dir) if project_dir else None
-        self._crew = Crew(sandbox, settings, project)
-        self._errands = Errands(self._crew, settings, has_project=project is not None)
+        self._operations = FileOperations(link, settings, project, over_work)
+        self._change_pace = ChangePace()
 
     async def aclose(self) -> None:
-        """Wait for what cancelled calls have left to be ended; a second at most."""
-        await self._crew.aclose()
+        """Wait until the workers of cancelled calls have ended; a second at most."""
+        await self._operations.aclose()
 
     async def upload(self, spec: UploadSpec, chunks: AsyncIterator[Chunk]) -> Uploaded:
         """FileExists, NotAFile, FileNotFound, NotADirectory, FileTooLarge, WorkspaceFull,
-        ChecksumMismatch. What can be known before the first chunk is raised before it is asked
-        for."""
+        ChecksumMismatch. An error that is known before the first chunk is raised before that is
+        read."""
         upload = Upload(spec, chunks, self._settings)
         upload.check()
-        return await self._errands.change(
+        return await self._operations.change(
             "upload",
             spec.path,
             upload.send,
@@ -78,10 +91,11 @@ class WorkspaceFiles:
         self, path: FilePath, *, offset: int = 0, length: int = 0
     ) -> AsyncIterator[Download]:
         """FileNotFound, NotAFile on entering; chunks of up to 1 MiB. A length of 0 means all."""
-        async with self._errands.look("download", path, offset=offset, length=length) as worker:
-            entry = await one_entry(worker)
+        fields = {"offset": offset, "length": length}
+        async with self._operations.reading("download", path, **fields) as worker:
+            entry = await receive_entry(worker)
             if entry.type != FileType.FILE:
-                raise WorkerGone("it sends what is no file")
+                raise WorkerGone("it sent something that is not a file")
             yield Download(worker, entry, offset=offset, length=length)
 
     async def list(
@@ -91,19 +105,19 @@ class WorkspaceFiles:
         recursive: bool = False,
         page_size: int = 1000,
         after: bytes = b"",
-        as_they_come: Callable[[Sequence[Entry]], None] = lambda _: None,
+        on_entries: Callable[[Sequence[Entry]], None] = lambda _: None,
     ) -> Listing:
-        """FileNotFound, NotADirectory. The entries are also given to `as_they_come`, while further
-        ones are looked at; they count for nothing if this raises."""
+        """FileNotFound, NotADirectory. `on_entries` gets the entries too, as they arrive; they are
+        void if this raises."""
         fields: dict[str, Any] = {
             "recursive": recursive,
             "page_size": page_size,
             "after": after.decode(errors="surrogateescape"),
             "seconds": self._settings.search_seconds,
         }
-        async with self._errands.look("list", path, **fields) as worker:
-            entries, figures = await entries_and_end(
-                worker, page_size, self._search_patience, as_they_come
+        async with self._operations.reading("list", path, **fields) as worker:
+            entries, figures = await receive_entries(
+                worker, page_size, self._search_patience, on_entries
             )
         files, size, complete, has_more, free_bytes, free_files = figures
         return Listing(
@@ -116,7 +130,7 @@ class WorkspaceFiles:
         )
 
     def _usage(self, free_bytes: int, free_files: int) -> Usage:
-        """Of what a caller can have: a filesystem has some of both for itself."""
+        """What callers have used; the filesystem's own bytes and files do not count."""
         max_bytes, max_files = self._settings.workspace_bytes, self._settings.workspace_files
         return Usage(
             used_bytes=max(0, max_bytes - free_bytes),
@@ -128,28 +142,32 @@ class WorkspaceFiles:
 
     async def stat(self, path: FilePath, *, follow_links: bool = False) -> Entry:
         """FileNotFound."""
-        async with self._errands.look("stat", path, follow_links=follow_links) as worker:
-            return (await entry_and_end(worker))[0]
+        async with self._operations.reading("stat", path, follow_links=follow_links) as worker:
+            return (await receive_last_entry(worker))[0]
 
     async def make_directory(
         self, path: FilePath, *, make_parents: bool = False, mode: int = 0o755
     ) -> MadeDirectory:
-        """FileExists (as something else), FileNotFound, NotADirectory, WorkspaceFull."""
-        entry, (created, *_) = await self._errands.change(
-            "make_directory", path, entry_and_end, make_parents=make_parents, mode=mode
+        """FileExists (if it is not a directory), FileNotFound, NotADirectory, WorkspaceFull."""
+        entry, (created, *_) = await self._operations.change(
+            "make_directory", path, receive_last_entry, make_parents=make_parents, mode=mode
         )
         return MadeDirectory(entry=entry, created=bool(created))
 
     async def move(self, path: FilePath, new_path: FilePath, *, replace: bool = False) -> Entry:
         """FileNotFound, FileExists, NotADirectory, ProtectedPath."""
-        return (await self._errands.move(path, new_path, entry_and_end, replace=replace))[0]
+        return (await self._operations.move(path, new_path, receive_last_entry, replace=replace))[0]
 
     async def remove(
         self, path: FilePath, *, recursive: bool = False, ignore_missing: bool = False
     ) -> int:
-        """How many were removed. FileNotFound, DirectoryNotEmpty, ProtectedPath."""
-        return await self._errands.change(
-            "remove", path, removed_count, recursive=recursive, ignore_missing=ignore_missing
+        """Returns the number of removed entries. FileNotFound, DirectoryNotEmpty, ProtectedPath."""
+        return await self._operations.change(
+            "remove",
+            path,
+            receive_removed_count,
+            recursive=recursive,
+            ignore_missing=ignore_missing,
         )
 
     async def read_text(
@@ -162,16 +180,16 @@ class WorkspaceFiles:
             "max_bytes": max_bytes,
             "seconds": self._settings.search_seconds,
         }
-        async with self._errands.look("read_text", path, **fields) as worker:
+        async with self._operations.reading("read_text", path, **fields) as worker:
             return await text.read(worker, max_bytes)
 
     async def write_text(self, spec: TextSpec) -> Entry:
-        """As upload; InvalidRequest for a line beyond the end of the file. Links are followed, and
-        lines stay lines: where the text does not end with a newline and more follows, one is
+        """Raises what `upload` does, and InvalidRequest for a line beyond the end of the file.
+        Links are followed. Where the text does not end with a newline and more lines follow, one is
         added."""
         write = text.TextWrite(spec, self._settings)
         write.check()
-        return await self._errands.change(
+        return await self._operations.change(
             "write_text",
             spec.path,
             write.send,
@@ -183,18 +201,20 @@ class WorkspaceFiles:
         )
 
     async def edit_text(self, spec: EditSpec) -> Edited:
-        """FileNotFound, NotAFile, TextNotFound, FileTooLarge (over 16 MiB). Links are followed."""
+        """FileNotFound, NotAFile, TextNotFound, FileTooLarge (over 16 MiB, or over the size limit
+        of files or 64 MiB afterwards). Links are followed."""
         edit = text.TextEdit(spec)
-        return await self._errands.change(
+        return await self._operations.change(
             "edit_text",
             spec.path,
             edit.send,
             old_size=len(edit.old),
             expected=spec.expected_count,
+            max_file_bytes=self._settings.max_file_bytes,
         )
 
     async def grep(self, spec: GrepSpec) -> GrepResult:
-        """FileNotFound; InvalidRequest for a pattern that is no regular expression."""
+        """FileNotFound; InvalidRequest for an invalid regular expression."""
         fields: dict[str, Any] = {
             "pattern": spec.pattern,
             "regex": spec.regex,
@@ -203,8 +223,8 @@ class WorkspaceFiles:
             "max_matches": spec.max_matches,
             "seconds": self._settings.search_seconds,
         }
-        async with self._errands.look("grep", spec.path, **fields) as worker:
-            return await found_lines(worker, spec.max_matches, self._search_patience)
+        async with self._operations.reading("grep", spec.path, **fields) as worker:
+            return await receive_matches(worker, spec.max_matches, self._search_patience)
 
     async def glob(self, path: FilePath, pattern: str, *, max_entries: int = 1000) -> GlobResult:
         """FileNotFound, NotADirectory."""
@@ -213,8 +233,8 @@ class WorkspaceFiles:
             "max_entries": max_entries,
             "seconds": self._settings.search_seconds,
         }
-        async with self._errands.look("glob", path, **fields) as worker:
-            entries, (complete, *_) = await entries_and_end(
+        async with self._operations.reading("glob", path, **fields) as worker:
+            entries, (complete, *_) = await receive_entries(
                 worker, max_entries, self._search_patience
             )
         return GlobResult(entries=entries, complete=bool(complete))
@@ -223,17 +243,17 @@ class WorkspaceFiles:
     async def watch(
         self, path: FilePath, *, recursive: bool = False, gather_seconds: float = 0.05
     ) -> AsyncIterator[AsyncIterator[Changes]]:
-        """From entering on, changes are told. FileNotFound, NotADirectory."""
+        """Changes from the beginning of the block on. FileNotFound, NotADirectory."""
         fields: dict[str, Any] = {"recursive": recursive, "gather": gather_seconds}
-        async with self._errands.look("watch", path, is_watch=True, **fields) as worker:
+        async with self._operations.watching(path, **fields) as worker:
             await worker.expect(Kind.READY)
-            yield changes_told(worker)
+            yield receive_changes(worker, self._change_pace)
 
     async def upload_tar(self, spec: TarSpec, chunks: AsyncIterator[bytes]) -> TarUnpacked:
-        """FileNotFound, NotADirectory, InvalidArchive, WorkspaceFull. A member that is too large
-        for a file is one of those refused."""
+        """FileNotFound, NotADirectory, InvalidArchive, WorkspaceFull. A member over the size limit
+        of files is refused, the others are extracted."""
         upload = TarUpload(spec, chunks, self._settings)
-        return await self._errands.change(
+        return await self._operations.change(
             "unpack",
             spec.path,
             upload.send,
@@ -246,7 +266,7 @@ class WorkspaceFiles:
         self, path: FilePath, *, compression: Compression = Compression.NONE
     ) -> AsyncIterator[TarDownload]:
         """FileNotFound, NotADirectory on entering."""
-        async with self._errands.look("pack", path) as worker:
+        async with self._operations.reading("pack", path) as worker:
             await worker.expect(Kind.READY)
             yield TarDownload(worker, compression)
 
@@ -256,6 +276,6 @@ class WorkspaceFiles:
 
 
 def _project_area(settings: FileSettings, directory: Path) -> ProjectArea:
-    name = f"{settings.workspace_dir}/{settings.project_area.decode()}"
+    name = f"{settings.workspace_dir}/{PROJECT_FILES}"
     max_bytes, max_files = settings.project_limits
     return ProjectArea(directory=directory, name=name, max_bytes=max_bytes, max_files=max_files)

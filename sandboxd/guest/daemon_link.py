@@ -1,4 +1,4 @@
-"""The guest's end of the link: what is on its way to the daemon, and what came from it."""
+"""The guest's end of the link: what is to be sent to the daemon, and what came from it."""
 
 import array
 import os

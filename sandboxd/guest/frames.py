@@ -13,18 +13,31 @@ A link that breaks is dialled again by the guest, for as long as its settings sa
 commands go on, up to their windows. After a second hello, with is_resumed set, the guest names its
 execs with one STATE each, ended ones that were not released included, and then says READY. The
 daemon answers each with RESUME, which says up to where it has the output; from there on the guest
-sends it again, with a fresh window less what is sent. An ended exec is sent its EXITED again.
+sends it again, with a fresh window less what is sent. An ended exec is sent its EXITED again. If
+the daemon has lost output that the guest was allowed to forget, the guest first says with SKIPPED
+where it goes on, once for each stream.
 
-Work on files has no place on the link: each FILES comes with a descriptor, the socket to a worker
-that the guest forks for it.
+A command that is killed may take a while to end: its processes need processor time to die in. Every
+so often, as KILL asked for, the guest then reports with SWEEPING that it is still ending them, so
+that the daemon can tell a guest that is busy from one that hangs.
+
+Workers do not use the link: each WORKER carries a descriptor, the socket to a process that the
+guest forks for the purpose named in the frame. For a purpose that it does not know, a guest closes
+the socket.
+
+Sandboxes outlive a daemon, so a guest may be older than the daemon that adopts it. The daemon
+accepts every version from OLDEST_VERSION on, and refuses others by closing the link. REMARKS and
+Cause.DEADLINE are for daemons whose settings say that they take remarks; others do not know them.
 """
 
 import struct
 from collections.abc import Iterator
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
+OLDEST_VERSION = 4
+"""The first version that the daemon still speaks."""
 HEADER = struct.Struct("!IBI")
 WINDOW = 1 << 20
 FRAME_COST = 1024
@@ -57,9 +70,13 @@ _EXITED = struct.Struct("!BBiQQ")
 _ACK = struct.Struct("!BQI")
 _STATE = struct.Struct("!BBBiQQ")
 _RESUME = struct.Struct("!QQ")
+_KILL = struct.Struct("!H")
+_SWEEPING = struct.Struct("!I")
 _OFFSET = struct.Struct("!Q")
 _SIGNAL = struct.Struct("!BB")
 _SIZE = struct.Struct("!HH")
+_WORKER = struct.Struct("!B")
+_REMARKS = struct.Struct("!B")
 
 
 class Kind(IntEnum):
@@ -73,7 +90,7 @@ class Kind(IntEnum):
     OUTPUT = 6  # guest: stream, offset, bytes
     EXITED = 7  # guest: ending, cause, value, bytes of stdout, bytes of stderr
     ACK = 8  # daemon: stream, offset up to which it has the output, window given back
-    KILL = 9  # daemon: end this exec and all its processes
+    KILL = 9  # daemon: end this exec and all its processes; milliseconds between two reports of it
     PING = 10  # daemon: anything up to 64 bytes
     PONG = 11  # guest: the same bytes
     PLACE = 12  # guest: a shell was started that has to be moved to where commands belong
@@ -86,8 +103,11 @@ class Kind(IntEnum):
     INPUT_TAKEN = 19  # guest: bytes of standard input taken in all; the next may be sent
     SIGNAL = 20  # daemon: signal number, target
     RESIZE = 21  # daemon: rows, columns of the terminal
-    FILES = 22  # daemon: the channel is the number of a worker; a socket to it comes along
-    FILES_END = 23  # daemon: the worker of this number is not needed any more
+    WORKER = 22  # daemon: purpose; the channel is the worker's number, its socket is attached
+    WORKER_END = 23  # daemon: the worker of this number is no longer needed
+    SWEEPING = 24  # guest: number of this report, from 1; a killed exec has not ended yet
+    REMARKS = 25  # guest: what the end of an exec has to be read with; its EXITED comes next
+    SKIPPED = 26  # guest: stream, offset; after RESUME, what was before it is no longer kept
 
 
 class Stream(IntEnum):
@@ -115,10 +135,21 @@ class Cause(IntEnum):
     ITSELF = 0
     KILLED = 1  # by a KILL for it
     SWEPT = 2  # by a KILL for another exec that took everything in the sandbox along
+    DEADLINE = 3  # by the guest itself: its time was over, and no KILL came
 
 
 _ENDINGS, _CAUSES = tuple(Ending), tuple(Cause)
 """By value."""
+
+
+class Remark(IntFlag):
+    """What an agent should know before it believes the end of a command."""
+
+    COMPANY = 1  # processes that earlier commands left running were there when it began
+    HINDERED = 2  # it did not get to run; those processes were ended
+
+
+_ALL_REMARKS = int(Remark.COMPANY | Remark.HINDERED)
 
 
 class Target(IntEnum):
@@ -126,6 +157,17 @@ class Target(IntEnum):
 
     GROUP = 0  # the foreground process group of the terminal, or the group of the first process
     LEADER = 1  # the first process alone
+
+
+class Purpose(IntEnum):
+    """What a worker is for."""
+
+    FILES = 1
+
+
+FIRST_VERSION = {Purpose.FILES: 4}
+"""The first version in which a guest knows a purpose. One of version 4 does not read the purpose:
+it takes every worker to be one for files."""
 
 
 class Frame(NamedTuple):
@@ -183,12 +225,12 @@ def encode_output_head(channel: int, stream: Stream, offset: int, size: int) -> 
     return head + _OUTPUT.pack(stream, offset)
 
 
-def encode_output(channel: int, stream: Stream, offset: int, data: bytes) -> bytes:
-    return encode_output_head(channel, stream, offset, len(data)) + data
-
-
 def encode_exited(channel: int, exited: Exited) -> bytes:
     return encode(Kind.EXITED, channel, _EXITED.pack(*exited))
+
+
+def encode_remarks(channel: int, remarks: Remark) -> bytes:
+    return encode(Kind.REMARKS, channel, _REMARKS.pack(remarks))
 
 
 def encode_ack(channel: int, ack: Ack) -> bytes:
@@ -204,6 +246,18 @@ def encode_state(channel: int, state: ExecState) -> bytes:
 
 def encode_resume(channel: int, stdout_bytes: int, stderr_bytes: int) -> bytes:
     return encode(Kind.RESUME, channel, _RESUME.pack(stdout_bytes, stderr_bytes))
+
+
+def encode_skipped(channel: int, stream: Stream, offset: int) -> bytes:
+    return encode(Kind.SKIPPED, channel, _OUTPUT.pack(stream, offset))
+
+
+def encode_kill(channel: int, report_seconds: float) -> bytes:
+    return encode(Kind.KILL, channel, _KILL.pack(round(report_seconds * 1000)))
+
+
+def encode_sweeping(channel: int, number: int) -> bytes:
+    return encode(Kind.SWEEPING, channel, _SWEEPING.pack(number))
 
 
 def encode_input(channel: int, offset: int, data: bytes) -> bytes:
@@ -222,6 +276,10 @@ def encode_resize(channel: int, rows: int, columns: int) -> bytes:
     return encode(Kind.RESIZE, channel, _SIZE.pack(rows, columns))
 
 
+def encode_worker(number: int, purpose: Purpose) -> bytes:
+    return encode(Kind.WORKER, number, _WORKER.pack(purpose))
+
+
 def decode_hello(payload: Payload) -> tuple[int, int, bool]:
     """Version, pid, and whether the guest had a link before."""
     version, pid, is_resumed = _unpack(_HELLO, payload)
@@ -232,9 +290,18 @@ def decode_output(payload: Payload) -> Output:
     if len(payload) <= _OUTPUT.size:
         raise ProtocolError("output frame without output")
     stream, offset = _OUTPUT.unpack_from(payload)
-    if stream not in (1, 2):
-        raise ProtocolError(f"output on unknown stream {stream}")
-    return Output(STREAMS[stream - 1], offset, payload[_OUTPUT.size :])
+    return Output(_stream(stream), offset, payload[_OUTPUT.size :])
+
+
+def _stream(number: int) -> Stream:
+    if number not in (1, 2):
+        raise ProtocolError(f"output on unknown stream {number}")
+    return STREAMS[number - 1]
+
+
+def decode_skipped(payload: Payload) -> tuple[Stream, int]:
+    stream, offset = _unpack(_OUTPUT, payload)
+    return _stream(stream), offset
 
 
 def decode_exited(payload: Payload) -> Exited:
@@ -242,12 +309,19 @@ def decode_exited(payload: Payload) -> Exited:
 
 
 def _exited(ending: int, cause: int, value: int, stdout_bytes: int, stderr_bytes: int) -> Exited:
-    if ending not in (0, 1) or cause not in (0, 1, 2):
+    if ending not in (0, 1) or cause not in (0, 1, 2, 3):
         raise ProtocolError("unknown way of ending")
     low, high = (0, 255) if ending == Ending.CODE else (1, 64)
     if not low <= value <= high:
         raise ProtocolError(f"impossible exit value {value}")
     return Exited(_ENDINGS[ending], _CAUSES[cause], value, stdout_bytes, stderr_bytes)
+
+
+def decode_remarks(payload: Payload) -> Remark:
+    bits = _unpack(_REMARKS, payload)[0]
+    if not bits or bits & ~_ALL_REMARKS:
+        raise ProtocolError("unknown remarks")
+    return Remark(bits)
 
 
 def decode_ack(payload: Payload) -> Ack:
@@ -271,6 +345,15 @@ def decode_resume(payload: Payload) -> tuple[int, int]:
     return stdout_bytes, stderr_bytes
 
 
+def decode_kill(payload: Payload) -> float:
+    """Seconds between two reports; infinity if the daemon asks for none, as older ones do."""
+    return _unpack(_KILL, payload)[0] / 1000 if payload else float("inf")
+
+
+def decode_sweeping(payload: Payload) -> int:
+    return int(_unpack(_SWEEPING, payload)[0])
+
+
 def decode_input(payload: Payload) -> tuple[int, bytes]:
     if len(payload) < _OFFSET.size:
         raise ProtocolError("input without an offset")
@@ -289,6 +372,11 @@ def decode_signal(payload: Payload) -> tuple[int, Target]:
 def decode_resize(payload: Payload) -> tuple[int, int]:
     rows, columns = _unpack(_SIZE, payload)
     return rows, columns
+
+
+def decode_worker(payload: Payload) -> int:
+    """The purpose, which a newer daemon may have chosen."""
+    return int(_unpack(_WORKER, payload)[0])
 
 
 def _unpack(layout: struct.Struct, payload: Payload) -> tuple[int, ...]:

@@ -4,8 +4,8 @@ import ctypes
 import os
 import signal
 
-from .named_shell import STATE
-from .shell import GATE
+from .commands.named_shell import STATE
+from .commands.shell import GATE
 
 PR_SET_DUMPABLE = 4
 

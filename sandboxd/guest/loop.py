@@ -7,28 +7,29 @@ import select
 import signal
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 
-from . import frames, named_shell, processes
-from .child_news import ChildNews
-from .daemon_link import LINGER_SECONDS, DaemonLink
-from .ended import EndedExecs
-from .execution import Exec, Output
-from .file_workers import FileWorkers
-from .frames import Cause, Kind, Stream
-from .interaction import Interaction
-from .processes import Beginning
-from .request import command_of, label_of
+from . import frames
+from .child_exits import ChildExits
+from .commands import named_shell, processes
+from .commands.ended_execs import EndedExecs
+from .commands.execution import Exec, Output
+from .commands.interaction import Interaction
+from .commands.output_pipes import OutputPipes
+from .commands.processes import Beginning, Census, Process
+from .commands.request import command_of, label_of, seconds_of
+from .commands.shell import Refusal, Shells
+from .commands.spawner import PATIENCE_SECONDS, Late, Spawner
+from .commands.supervision import Supervision
+from .commands.sweep_reports import SweepReports
+from .commands.waiting_starts import WaitingStart, WaitingStarts
+from .daemon_link import DaemonLink
+from .frames import Cause, Kind, Remark, Stream
 from .settings import Settings, environment_of, start_dir_of
-from .shell import Refusal, Shells
-from .spawner import PATIENCE_SECONDS, Late, Spawner
-from .waiting_starts import WaitingStart, WaitingStarts
+from .workers import Workers
 
 OUTGOING_HIGH = 512 * 1024
 """Above this no output is read from commands: the daemon is behind."""
-CHUNKS_PER_TURN = 8
-"""Each turn costs as much as reading a chunk does; with many more, others would wait."""
 YOUNG_SECONDS = 0.02
 LINGER_BYTES = 4096
 RETRY_SECONDS = 0.1
@@ -39,8 +40,9 @@ HURRY_SECONDS = 0.005
 """A command that comes so soon after the end of the last one is probably followed by the next as
 soon: its shell is prepared at once, for after any quiet time that would come too late."""
 PLACE_SECONDS = 5.0
-"""A daemon that takes longer to move a shell does not serve any more."""
-REDIAL_SECONDS = 0.05
+"""A daemon that takes longer to move a shell no longer serves."""
+PLACE_LOOK_MILLISECONDS = 50
+REDIAL_SECONDS, LONGEST_REDIAL_SECONDS = 0.05, 0.5
 MAX_KEPT_ALONE = 4 << 20
 """Output of all commands together that is kept while no daemon is there to take it."""
 FIRST_VICTIM = "echo 1000 2>/dev/null >/proc/self/oom_score_adj\n"
@@ -48,6 +50,7 @@ FIRST_VICTIM = "echo 1000 2>/dev/null >/proc/self/oom_score_adj\n"
 SETTLE_SECONDS = 0.002
 SETTLE_LOOKS = 5
 """How often, and after how long each, a new shell is looked at until it has read its arguments."""
+_NOBODY = Census([], True)
 _parse = json.JSONDecoder().raw_decode
 """Requests are ours, so nothing has to be found out about them."""
 
@@ -66,22 +69,21 @@ class Guest:
         self._spawner = spawner
         self._asks_to_place = settings["asks_to_place"]
         self._grace_seconds = settings.get("grace_seconds", 0.0)
+        self._takes_remarks = settings.get("takes_remarks", False)
         self._workspace = settings["workspace"]
         self._start_dir = start_dir_of(settings)
         self._shells = Shells(
             workspace=self._start_dir,
             environment=environment_of(settings),
             spawner=spawner,
-            place=self._have_placed if self._asks_to_place else lambda: None,
+            place=self._wait_until_placed if self._asks_to_place else lambda: None,
+            has_company=lambda: bool(self._running or self._company or not self._company_known),
             set_up=FIRST_VICTIM if settings["is_first_victim"] else "",
         )
         self._running: dict[int, Exec] = {}
         self._ended = EndedExecs()
         self._by_pid: dict[int, Exec] = {}
-        self._by_fd: dict[int, tuple[Exec, Output]] = {}
         self._waiting_starts = WaitingStarts()
-        self._young: deque[Exec] = deque()
-        """Commands whose pipes are not watched yet, oldest first."""
         self._settle_looks = 0
         """Left for a new shell."""
         self._prepare_after = 0.0
@@ -91,27 +93,32 @@ class Guest:
         """Whether commands come one right after the other."""
         self._leftovers: frozenset[tuple[int, int]] = frozenset()
         """What was there when the last command had ended."""
+        self._session = os.getsid(0)
+        self._company: list[Process] = []
+        """Those of them that belong to no running command."""
+        self._company_known = True
+        """Whether there was certainly no more of it."""
         self._leftovers_known = True
+        self._supervision = Supervision()
         self._poll = select.epoll()
-        # Output pipes have a poll of their own, not watched while the daemon is behind.
-        self._pipes = select.epoll()
-        self._pipes_watched = True
+        self._pipes = OutputPipes(self._poll, self._send_output)
         self._interaction = Interaction(self._poll)
-        self._workers = FileWorkers()
+        self._workers = Workers()
         self._link = DaemonLink(self._poll)
+        self._sweep_reports = SweepReports(self._link)
         self._is_welcome = True
         self._is_lost = False
         """The link broke; dealt with at the end of the turn."""
+        self._lost_at = 0.0
         self._redial_at = self._end_at = float("inf")
-        self._child_news = ChildNews()
+        self._child_exits = ChildExits()
         self._link.open(connection)
-        self._poll.register(self._child_news.descriptor, select.EPOLLIN)
-        self._poll.register(self._pipes.fileno(), select.EPOLLIN)
+        self._poll.register(self._child_exits.descriptor, select.EPOLLIN)
 
     def serve(self) -> None:
         """Until the daemon is gone for good. SystemExit where going on would be wrong."""
         try:
-            self._shells.prepare()
+            self._shells.prepare_first()
         except ConnectionError:
             pass  # the first turn sees it
         self._link.send(frames.encode(Kind.READY))
@@ -119,24 +126,28 @@ class Guest:
             pass
 
     def _turn(self) -> bool:
-        """One round of the loop; False once no daemon will come any more."""
+        """One round of the loop; False once no further daemon will come."""
+        if self._sweep_reports:
+            self._sweep_reports.send_due()
         self._flush_if_due()
-        self._watch_grown_up()
+        self._pipes.watch_grown_up()
         events = self._poll.poll(self._patience())
         for descriptor, mask in events:
             self._on_event(descriptor, mask)
+        if self._supervision.next_look_at <= time.monotonic():
+            self._look_at_running()
         self._finish_execs()
         self._interaction.read_states()
         if self._waiting_starts and not self._is_lost:
             self._retry_starts()
-        self._interaction.tell_taken(self._link)
+        self._interaction.report_taken(self._link)
         if self._is_lost:
             return self._lose_daemon()
         if self._redial_at <= time.monotonic():
             return self._redial()
         if not events and not self._link.outgoing:
             self._use_idle_time()
-            # Whoever waited for a shell to be moved has read what else came meanwhile.
+            # A wait for a shell to be moved has read what else came meanwhile.
             self._handle_received()
         return True
 
@@ -144,17 +155,17 @@ class Guest:
         if descriptor == self._link.descriptor:
             if mask & ~select.EPOLLOUT:
                 self._receive()
-        elif descriptor == self._child_news.descriptor:
-            self._child_news.take()
+        elif descriptor == self._child_exits.descriptor:
+            self._child_exits.clear()
             self._reap()
-        elif descriptor == self._pipes.fileno():
+        elif descriptor == self._pipes.descriptor:
             self._read_pipes()
         else:
             self._interaction.on_event(descriptor)
 
     def _use_idle_time(self) -> None:
-        """What neither an answer nor a command should wait for. Whoever is sent something begins
-        to run when we go to sleep, not before: the kernel gives it our place on the processor."""
+        """Do what neither an answer nor a command should wait for. A process that we have sent
+        something to begins to run when we sleep, not before: it gets our place on the processor."""
         if not self._leftovers_known:
             self._note_leftovers()
         self._shells.clear_up()
@@ -177,9 +188,28 @@ class Guest:
         """After the answer, and before the next command at the latest."""
         self._leftovers_known = True
         self._shells.settle_states()
-        there = processes.living() if processes.are_any() else ()
+        there, self._company_known = processes.census() if processes.are_any() else _NOBODY
         workers = self._workers.pids
         self._leftovers = frozenset((p.pid, p.started) for p in there if p.pid not in workers)
+        left = processes.left_behind(there, self._leaders() | self._shells.unused_pids | workers)
+        # Workers that were given up and are not gone are in our session, which no command can join.
+        self._company = [process for process in left if process.session != self._session]
+
+    def _has_company(self) -> bool:
+        """Whether what was left behind is still there, or has a successor."""
+        # A shell that was started late may not have been known before.
+        ours = self._leaders() | self._shells.unused_pids
+        self._company = [process for process in self._company if process.pid not in ours]
+        if not any(map(processes.is_alive, self._company)):
+            self._note_leftovers()
+        return bool(self._company)
+
+    def _leaders(self) -> set[int]:
+        """First processes of running commands, and the shell that waits."""
+        pids = {execution.pid for execution in self._running.values() if execution.status is None}
+        if self._shells.waiting_pid is not None:
+            pids.add(self._shells.waiting_pid)
+        return pids
 
     def _prepare_quietly(self) -> None:
         """Fails at the limit of processes, or when a command kills what it can see; then the next
@@ -188,7 +218,7 @@ class Guest:
             return
         try:
             if self._asks_to_place and not self._is_welcome:
-                raise ConnectionError(errno.ENOTCONN, "nobody could move it")
+                raise ConnectionError(errno.ENOTCONN, "there is no daemon to move it")
             self._spawner.patience = PATIENCE_SECONDS
             self._shells.prepare()
         except OSError:
@@ -213,8 +243,10 @@ class Guest:
             due.append(self._waiting_starts.next_try_at)
         if not self._leftovers_known:
             due.append(now + self._idle_seconds)
-        if self._young:
-            due.append(self._young[0].started_at + LINGER_SECONDS)
+        due.append(self._pipes.grown_up_at)
+        due.append(self._supervision.next_look_at)
+        if self._sweep_reports:
+            due.append(self._sweep_reports.next_at)
         due.append(self._redial_at)
         soonest = min(due)
         return -1 if soonest == float("inf") else max(0.0, soonest - now)
@@ -235,18 +267,20 @@ class Guest:
     # --- the daemon goes and comes ---
 
     def _lose_daemon(self) -> bool:
-        """Nobody is at the other end any more; False if nobody will be."""
+        """Go on without a daemon; False if none will come."""
         now = time.monotonic()
         # One that only hangs up is not asked again at once.
         self._redial_at = now if self._is_welcome else now + REDIAL_SECONDS
+        self._lost_at = now if self._is_welcome else self._lost_at
         self._end_at = min(self._end_at, now + self._grace_seconds)
         self._link.close()
         self._workers.end_all()
+        self._sweep_reports.clear()
         self._is_lost = self._is_welcome = False
         self._ended.flow_is_lost()
-        self._watch_pipes(True)
+        self._pipes.watch(True)
         for execution in (*self._running.values(), *self._ended.all()):
-            execution.is_attached = execution.is_told = False
+            execution.is_attached = execution.is_end_sent = False
         for waited in self._waiting_starts:
             waited.is_attached = False
         return now < self._end_at
@@ -259,7 +293,10 @@ class Guest:
         now = time.monotonic()
         if now >= self._end_at:
             return False
-        self._redial_at = min(now + REDIAL_SECONDS, self._end_at)
+        # Less and less often: hundreds of guests would keep a processor busy with it.
+        pause = (now - self._lost_at) / 10
+        pause = max(REDIAL_SECONDS, min(pause, LONGEST_REDIAL_SECONDS))
+        self._redial_at = min(now + pause, self._end_at)
         if not self._link.is_open:
             connection = self._dial()
             if connection is not None:
@@ -268,16 +305,19 @@ class Guest:
         return True
 
     def _be_welcomed(self, settings: Settings) -> None:
-        """Tell a new daemon what there is; it says of each how much it has."""
+        """Report all execs to a new daemon, which answers how much output of each it has."""
         self._is_welcome = True
-        self._watch_pipes(True)
+        self._pipes.watch(True)
         self._redial_at = self._end_at = float("inf")
         self._grace_seconds = settings.get("grace_seconds", self._grace_seconds)
+        self._takes_remarks = settings.get("takes_remarks", False)
         if "workspace" in settings and "env" in settings:
             self._workspace = settings["workspace"]
             self._start_dir = start_dir_of(settings)
             self._shells.change(workspace=self._start_dir, environment=environment_of(settings))
         for execution in self._ended.all():
+            if execution.cause == Cause.DEADLINE and not self._takes_remarks:
+                execution.cause = Cause.KILLED
             state = execution.state(has_ended=True)
             self._link.send(frames.encode_state(execution.channel, state))
         for execution in self._running.values():
@@ -293,26 +333,25 @@ class Guest:
             if (waited := self._waiting_starts.get(channel)) is not None:
                 waited.resume()
             return
-        execution.stdout.rewind(stdout_bytes)
-        execution.stderr.rewind(stderr_bytes)
+        self._rewind(execution, execution.stdout, stdout_bytes)
+        self._rewind(execution, execution.stderr, stderr_bytes)
         self._ended.count(execution)
         execution.window = frames.WINDOW
         execution.is_attached = True
         self._interaction.resume(execution)
         self._send_what_is_kept(execution)
-        self._watch_if_allowed(execution)
+        self._pipes.watch_if_allowed(execution)
+
+    def _rewind(self, execution: Exec, output: Output, offset: int) -> None:
+        if not output.rewind(offset):
+            self._link.send(frames.encode_skipped(execution.channel, output.stream, output.sent))
 
     # --- towards the daemon ---
 
     def _flush_if_due(self) -> None:
         if self._link.flush_if_due():
             self._ended.has_left(self._link.flushed)
-            self._watch_pipes(self._link.outgoing_bytes < OUTGOING_HIGH)
-
-    def _watch_pipes(self, watched: bool) -> None:
-        if watched != self._pipes_watched:
-            self._pipes_watched = watched
-            self._poll.modify(self._pipes.fileno(), select.EPOLLIN if watched else 0)
+            self._pipes.watch(self._link.outgoing_bytes < OUTGOING_HIGH)
 
     def _send_output(self, execution: Exec, output: Output, data: bytes) -> None:
         is_young = time.monotonic() - execution.started_at < YOUNG_SECONDS
@@ -331,12 +370,14 @@ class Guest:
                     execution.window -= len(piece) + frames.FRAME_COST
                     self._send_output(execution, output, piece)
         if self._ended.get(execution.channel) is not None:
-            self._tell_end(execution)
+            self._send_end(execution)
 
-    def _tell_end(self, execution: Exec) -> None:
-        if not execution.is_attached or execution.is_told or execution.is_behind:
+    def _send_end(self, execution: Exec) -> None:
+        if not execution.is_attached or execution.is_end_sent or execution.is_behind:
             return
-        execution.is_told = True
+        execution.is_end_sent = True
+        if execution.remarks and self._takes_remarks:
+            self._link.send(frames.encode_remarks(execution.channel, execution.remarks))
         self._link.send(frames.encode_exited(execution.channel, execution.ending()))
         if not execution.is_kept:
             self._ended.forget_after(execution, self._link.queued)
@@ -352,27 +393,39 @@ class Guest:
         while self._link.inbox:
             self._handle(*self._link.inbox.popleft())
 
-    def _have_placed(self) -> None:
-        """Have new processes moved to where commands belong, and wait until they are;
-        ConnectionError if nobody is there to do it.
+    def _wait_until_placed(self) -> None:
+        """Ask the daemon to move new processes to where commands belong, and wait until it has;
+        ConnectionError if there is no daemon.
 
         Nothing else is served meanwhile: the command of a shell that is not there yet must wait.
         """
         if not self._is_welcome:
-            raise ConnectionError(errno.ENOTCONN, "nobody could move it")
+            raise ConnectionError(errno.ENOTCONN, "there is no daemon to move it")
         self._link.send(frames.encode(Kind.PLACE))
         poll = select.poll()
         poll.register(self._link.descriptor, select.POLLIN)
         give_up_at = time.monotonic() + PLACE_SECONDS
         placed = (int(Kind.PLACED), 0, b"")
+        self._flush_if_due()
         while placed not in self._link.inbox:
-            self._flush_if_due()
             if time.monotonic() > give_up_at:
                 raise SystemExit(1)
-            if poll.poll(50) and not self._link.read_frames():
-                self._is_lost = True
-                raise ConnectionError(errno.ECONNRESET, "whoever moves it is gone")
+            poll.poll(PLACE_LOOK_MILLISECONDS)
+            self._report_meanwhile()
+            if self._is_lost:
+                raise ConnectionError(errno.ECONNRESET, "the daemon that moves it is gone")
         self._link.inbox.remove(placed)
+
+    def _report_meanwhile(self) -> None:
+        """While nothing is served, see which commands the daemon wants ended and report those."""
+        if not self._link.read_frames():
+            self._is_lost = True
+        for kind, channel, payload in self._link.inbox:
+            is_known = channel in self._running or self._waiting_starts.get(channel) is not None
+            if kind == Kind.KILL and is_known:
+                self._sweep_reports.begin(channel, frames.decode_kill(payload))
+        self._sweep_reports.send_due()
+        self._flush_if_due()
 
     def _handle(self, kind: int, channel: int, payload: bytes) -> None:
         if not self._is_welcome:
@@ -384,15 +437,15 @@ class Guest:
         elif kind == Kind.ACK:
             self._acknowledge(channel, frames.decode_ack(payload))
         elif kind == Kind.KILL:
-            self._kill(channel)
+            self._kill(channel, frames.decode_kill(payload))
         elif kind == Kind.RELEASE:
             self._ended.forget(channel)
         elif kind == Kind.PING:
             self._link.send(frames.encode(Kind.PONG, payload=payload))
         elif kind == Kind.RESUME:
             self._resume(channel, *frames.decode_resume(payload))
-        elif kind in (Kind.FILES, Kind.FILES_END):
-            self._have_worked(kind, channel)
+        elif kind in (Kind.WORKER, Kind.WORKER_END):
+            self._handle_worker(kind, channel, payload)
         else:
             self._interact(kind, channel, payload)
 
@@ -400,9 +453,10 @@ class Guest:
         if not self._waiting_starts.keep(kind, channel, payload):
             self._interaction.handle(kind, self._running.get(channel), payload)
 
-    def _have_worked(self, kind: int, number: int) -> None:
-        if kind == Kind.FILES:
-            self._workers.start(number, self._link.take_descriptor(), self._workspace)
+    def _handle_worker(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == Kind.WORKER:
+            purpose, descriptor = frames.decode_worker(payload), self._link.take_descriptor()
+            self._workers.start(number, purpose, descriptor, self._workspace)
         else:
             self._workers.end(number)
 
@@ -443,12 +497,13 @@ class Guest:
         )
         execution.label = label_of(request)
         execution.is_kept = request.get("keep") is True
+        execution.shell = started.shell
         self._running[channel] = execution
         self._by_pid[execution.pid] = execution
-        for output in execution.outputs:
-            if output.descriptor >= 0:
-                self._by_fd[output.descriptor] = (execution, output)
-        self._young.append(execution)
+        self._pipes.add(execution)
+        self._supervision.begin(execution, seconds_of(request))
+        if self._company and self._has_company():
+            execution.remarks = Remark.COMPANY
         if streams.stdin >= 0 or started.saving is not None:
             self._interaction.connect(execution, started)
 
@@ -477,7 +532,7 @@ class Guest:
             self._catch_up(execution, waited)
         for waited in self._waiting_starts.take_overdue():
             self._put_off(waited, "others wait for one")
-        # Whoever waited for a shell to be moved has read what else came meanwhile.
+        # A wait for a shell to be moved has read what else came meanwhile.
         self._handle_received()
 
     def _should_make_room(self, error: BlockingIOError, waited: WaitingStart | None) -> bool:
@@ -487,10 +542,9 @@ class Guest:
 
     def _make_room(self) -> None:
         """No process is left for a command: end those that earlier commands have left behind."""
-        running = {one.pid for one in self._running.values() if one.status is None}
         self._shells.give_up()
         self._workers.give_up()
-        processes.end_leftovers(running | self._workers.pids, self._reap)
+        processes.end_leftovers(self._leaders() | self._workers.pids, self._reap_and_report)
 
     def _refuse(self, channel: int, why: str) -> None:
         text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
@@ -499,41 +553,14 @@ class Guest:
     def _acknowledge(self, channel: int, ack: frames.Ack) -> None:
         execution = self._running.get(channel) or self._ended.get(channel)
         if execution is None:
-            return  # it was forgotten while this was on its way
+            return  # it was forgotten before this arrived
         output = execution.stdout if ack.stream == Stream.STDOUT else execution.stderr
         output.forget(min(ack.offset, output.sent))
         execution.window += ack.credit
         self._ended.count(execution)
         if execution.is_behind and execution.is_attached:
             self._send_what_is_kept(execution)
-        self._watch_if_allowed(execution)
-
-    def _watch_if_allowed(self, execution: Exec) -> None:
-        if execution.window > 0 and execution.is_open and execution not in self._young:
-            self._watch(execution)
-
-    def _watch_grown_up(self) -> None:
-        """Most commands are over in a moment. Their pipes are read once, when they have ended, and
-        the two hang-ups just before that do not wake us."""
-        while self._young and self._young[0].started_at + LINGER_SECONDS <= time.monotonic():
-            execution = self._young.popleft()
-            if execution.window > 0:
-                self._watch(execution)
-
-    def _watch(self, execution: Exec) -> None:
-        if not execution.is_watched:
-            execution.is_watched = True
-            for output in execution.outputs:
-                if output.descriptor >= 0:
-                    self._pipes.register(output.descriptor, select.EPOLLIN)
-
-    def _pause(self, execution: Exec) -> None:
-        # Unregistered, not masked: a masked pipe still reports its hang-up, over and over.
-        if execution.is_watched:
-            execution.is_watched = False
-            for output in execution.outputs:
-                if output.descriptor >= 0:
-                    self._pipes.unregister(output.descriptor)
+        self._pipes.watch_if_allowed(execution)
 
     def _is_alone(self, execution: Exec) -> bool:
         """Whether nothing but the waiting shell would have to be spared."""
@@ -541,21 +568,28 @@ class Guest:
         is_only = len(self._by_pid) == 1 and not self._workers.pids
         return is_only and not any(pid not in ours for pid, _ in execution.beginning.seen)
 
-    def _kill(self, channel: int) -> None:
+    def _kill(self, channel: int, report_seconds: float) -> None:
         execution = self._running.get(channel)
         if execution is None:
             self._cancel_start(channel)
             return
-        if execution.status is not None:
-            return
+        self._sweep_reports.begin(channel, report_seconds)
+        if execution.status is None:
+            self._end(execution, Cause.KILLED)
+
+    def _end(self, execution: Exec, cause: Cause) -> None:
+        """End a command with all its processes."""
+        is_hindered = self._is_hindered(execution)
+        self._end_processes(execution, cause)
+        if is_hindered:
+            self._free_from_company(execution)
+
+    def _end_processes(self, execution: Exec, cause: Cause) -> None:
         self._spawner.disown()
         self._workers.give_up()
-        others = [one for one in self._running.values() if one is not execution]
-        spared = {one.pid for one in others if one.status is None}
-        if self._shells.waiting_pid is not None:
-            spared.add(self._shells.waiting_pid)
-        spared |= self._workers.pids
-        execution.cause = Cause.KILLED
+        others = [other for other in self._running.values() if other is not execution]
+        spared = self._leaders() - {execution.pid} | self._workers.pids
+        execution.cause = cause
         if self._is_alone(execution):
             self._shells.give_up()
             processes.sweep(self._reap)
@@ -564,16 +598,38 @@ class Guest:
             leader=execution.pid,
             beginning=execution.beginning,
             spared_leaders=spared,
-            reap=self._reap,
+            reap=self._reap_and_report,
         )
         if swept_all:
             self._shells.give_up()
-            for one in others:
-                if one.pid in spared:
-                    one.cause = Cause.SWEPT
+            for other in others:
+                if other.pid in spared:
+                    other.cause = Cause.SWEPT
+
+    def _is_hindered(self, execution: Exec) -> bool:
+        """Whether what earlier commands left running kept it from running: nothing else stops a
+        shell, except a terminal."""
+        if Remark.COMPANY not in execution.remarks or execution.is_terminal:
+            return False
+        return processes.is_stopped(execution.pid) or not execution.has_begun()
+
+    def _free_from_company(self, execution: Exec) -> None:
+        """End what hinders it, and would hinder the next one."""
+        execution.remarks |= Remark.HINDERED
+        self._make_room()
+
+    def _look_at_running(self) -> None:
+        found = self._supervision.look(self._running.values())
+        for execution in found.hindered:
+            if execution.remarks == Remark.COMPANY:
+                self._free_from_company(execution)
+                execution.has_begun()
+        for execution in found.overdue:
+            self._end(execution, Cause.DEADLINE if self._takes_remarks else Cause.KILLED)
 
     def _cancel_start(self, channel: int) -> None:
         """A command that waits ends as one that was killed."""
+        self._sweep_reports.end(channel)
         waited = self._waiting_starts.take(channel)
         if waited is None:
             return
@@ -584,9 +640,13 @@ class Guest:
         execution.is_attached = waited.is_attached
         execution.status, execution.cause = int(signal.SIGKILL), Cause.KILLED
         self._ended.add(execution)
-        self._tell_end(execution)
+        self._send_end(execution)
 
     # --- from the commands ---
+
+    def _reap_and_report(self) -> None:
+        self._reap()
+        self._report_meanwhile()
 
     def _reap(self) -> None:
         while True:
@@ -601,70 +661,31 @@ class Guest:
             execution = self._by_pid.pop(pid, None)
             if execution is not None:
                 execution.has_ended(status)
-                self._read_what_is_there(execution)
+                self._pipes.read_all(execution)
                 execution.note_debt()
                 if execution.saving is not None:
                     self._keep_state(execution)
 
     def _read_pipes(self) -> None:
-        """A few chunks from each pipe that has something, so that none starves another."""
-        for descriptor, _ in self._pipes.poll(0):
+        for descriptor in self._pipes.ready():
             if not self._is_welcome and self._keeps_enough():
-                self._watch_pipes(False)
+                self._pipes.watch(False)
                 return
-            for _ in range(CHUNKS_PER_TURN):
-                if descriptor not in self._by_fd or not self._read(descriptor):
-                    break
+            self._pipes.read_some(descriptor)
 
     def _keeps_enough(self) -> bool:
         kept = sum(execution.kept_bytes for execution in self._running.values())
         return kept + self._ended.kept_bytes >= MAX_KEPT_ALONE
 
-    def _read_what_is_there(self, execution: Exec) -> None:
-        for output in execution.outputs:
-            while output.descriptor >= 0 and self._read(output.descriptor):
-                pass
-
-    def _read(self, descriptor: int) -> bool:
-        """Pass one chunk on; False when the pipe is empty or closed, or the window is used up."""
-        execution, output = self._by_fd[descriptor]
-        if execution.window <= 0:
-            self._pause(execution)
-            return False
-        try:
-            data = os.read(descriptor, min(frames.MAX_CHUNK, execution.window))
-        except BlockingIOError:
-            output.owed = 0  # a terminal owes less than was assumed
-            return False
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            data = b""  # how a terminal says that nobody has it open any more
-        if not data:
-            self._close_output(execution, output)
-            return False
-        execution.window -= len(data) + frames.FRAME_COST
-        is_next = execution.is_attached and output.sent == output.read
-        output.keep(data)
-        if is_next:
-            self._send_output(execution, output, data)
-        return True
-
-    def _close_output(self, execution: Exec, output: Output) -> None:
-        if execution.is_terminal and execution.is_watched:
-            # Closing would not end the watch: for input there is a copy of the descriptor.
-            self._pipes.unregister(output.descriptor)
-        del self._by_fd[output.descriptor]
-        os.close(output.descriptor)  # which also ends its watch
-        output.descriptor = -1
-
     def _keep_state(self, execution: Exec) -> None:
         saving = self._interaction.take_state(execution)
         if saving is not None and not self._shells.keep_state(saving):
-            self._tell_user(execution, f"the state of shell {saving.name} is too large to be kept")
+            self._write_to_stderr(
+                execution, f"the state of shell {saving.name} is too large to be kept"
+            )
 
-    def _tell_user(self, execution: Exec, message: str) -> None:
-        """Add a line to standard error."""
+    def _write_to_stderr(self, execution: Exec, message: str) -> None:
+        """Add a line of ours to the output of a command."""
         execution.stderr.keep(f"{named_shell.MESSAGE}{message}\n".encode(errors="replace"))
         if execution.is_attached:
             self._send_what_is_kept(execution)
@@ -675,14 +696,11 @@ class Guest:
                 self._finish(execution)
 
     def _finish(self, execution: Exec) -> None:
-        for output in execution.outputs:
-            if output.descriptor >= 0:
-                self._close_output(execution, output)
+        self._pipes.remove(execution)
         self._interaction.disconnect(execution)
         del self._running[execution.channel]
-        if execution in self._young:
-            self._young.remove(execution)
+        self._sweep_reports.end(execution.channel)
         self._leftovers_known = False
         self._ended_at = time.monotonic()
         self._ended.add(execution)
-        self._tell_end(execution)
+        self._send_end(execution)

@@ -8,11 +8,11 @@ import socket
 from typing import cast
 
 from . import frames
+from .commands.spawner import Spawner
 from .frames import Kind
 from .hardening import harden
 from .loop import Guest
 from .settings import Settings
-from .spawner import Spawner
 
 SOCKET = "/.sandboxd/link/guest.sock"
 DIAL_SECONDS = 20.0

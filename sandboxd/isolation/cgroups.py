@@ -1,9 +1,9 @@
-"""The cgroup in which the commands of a sandbox live, apart from their guest.
+"""A cgroup for the commands of a sandbox, separate from their guest.
 
-Below the container's own cgroup lies one for commands, with the limits that users know; the
-container's are a little higher. So a memory bomb, a fork bomb or a processor hog ends or slows
-commands, never the guest that has to end them. The kernel's counters of that cgroup are what the
-daemon believes about the use of memory, processor and processes.
+It is a child of the container's cgroup and has the limits that users set; those of the container
+are slightly higher. So a memory bomb, a fork bomb or a busy loop kills or slows down commands,
+never the guest that has to kill them. The daemon takes the use of memory, CPU and processes from
+the kernel's counters of this cgroup only.
 """
 
 from __future__ import annotations
@@ -20,68 +20,70 @@ CHILD = "cmd"
 GUEST = "guest"
 CPU_PERIOD_US = 100_000
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-SEPARATE = "commands have memory, process and processor limits below those of the guest"
+SOCKET_BUFFER_BYTES = 16 << 20
+"""Bytes in the buffers of a sandbox's TCP and UDP sockets, where they have a limit of their own."""
+SEPARATE = "commands have memory, process and CPU limits below those of the guest"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLimits:
-    """What all commands of a sandbox may use together."""
+    """Limits on all commands of a sandbox together."""
 
     memory_bytes: int
     processes: int
     cpu_quota_us: int
-    """Processor time per 100 ms; 0 means no limit."""
+    """CPU microseconds per 100 ms; 0 means no limit."""
 
 
 class Counters(NamedTuple):
-    """Running totals of the kernel."""
+    """Totals counted by the kernel."""
 
     cpu_ns: int
     oom_kills: int
     refused_forks: int
     most_processes: int
-    """Ever; 0 where the kernel does not keep it."""
+    """Most processes at once; 0 where the kernel does not count it."""
 
 
 class CgroupLost(Exception):
-    """The cgroup is gone, with its container."""
+    """The cgroup is gone together with its container."""
 
 
 class CommandGroup(Protocol):
-    """Where the commands of one sandbox live. Its calls touch kernel files and may take some ms,
-    except the reading ones, which take a few microseconds."""
+    """The cgroup of one sandbox's commands. Methods that change something may take milliseconds;
+    those that only read take a few microseconds."""
 
     asks: bool
-    """Whether the guest has to ask for each new shell to be admitted."""
+    """Whether the guest has to request admission for each new shell."""
 
     def admit(self) -> None:
-        """Move in what is in the container and does not belong to its guest."""
+        """Move every process of the container into the cgroup, except the guest."""
         ...
 
     def throttle(self) -> int:
-        """Put under the processor quota what is not yet; returns how many processes that were."""
+        """Move processes under the CPU quota; return how many were not yet under it."""
         ...
 
     def set_quota(self, cpu_quota_us: int) -> None:
-        """Change the processor quota; 0 means none."""
+        """Change the CPU quota; 0 means none."""
         ...
 
     def counters(self) -> Counters:
-        """CgroupLost if there is nothing to read any more."""
+        """Read all counters; CgroupLost if they can no longer be read."""
         ...
 
     def cpu_ns(self) -> int:
-        """The first of them alone."""
+        """Read the CPU time only."""
         ...
 
     def processes(self) -> int:
-        """At this moment, threads included."""
+        """Current number of processes and threads."""
         ...
 
     def reset_peak_memory(self) -> None: ...
 
     def peak_memory(self) -> int:
-        """Most bytes in use since the last reset; 0 where the kernel does not tell."""
+        """Most bytes in use since the last reset; 0 where the kernel does not report it."""
         ...
 
     def memory(self) -> int:
@@ -92,28 +94,28 @@ class CommandGroup(Protocol):
 
 
 class Cgroups(Protocol):
-    """What this host offers."""
+    """The cgroups of this host."""
 
     version: int
     separates: bool
-    """Whether commands have limits of their own, below the container's."""
+    """Whether commands have separate limits, below the container's."""
     detail: str
-    """In words, for the status."""
+    """Sentence for the status."""
 
     def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
-        """The group for commands of the container with this first process; OSError if not."""
+        """Open the cgroup for commands in the container with this first process; OSError if not."""
         ...
 
 
 class _Files:
-    """Kernel files that are read over and over, opened when they are first needed."""
+    """Kernel files that are read repeatedly, opened on first use."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
         self._descriptors: dict[str, int] = {}
 
     def read(self, name: str) -> bytes:
-        """Empty where the kernel has no such file."""
+        """Content of a file; empty where the kernel does not have it."""
         try:
             descriptor = self._descriptor(name)
             return os.pread(descriptor, 4096, 0) if descriptor >= 0 else b""
@@ -146,7 +148,7 @@ class _Files:
 
 
 def _open_first(path: Path, modes: Sequence[int]) -> int:
-    """Open in the first way that is allowed; -1 where there is no such file."""
+    """Open with the first mode that is permitted; -1 if the file does not exist."""
     for mode in modes:
         with suppress(PermissionError):
             try:
@@ -163,8 +165,8 @@ def _number(data: bytes) -> int:
 
 
 def _field(data: bytes, name: bytes) -> int:
-    """The number after a word at the beginning of a line, as in `oom_kill 3`."""
-    # Read around every command, so without a regular expression.
+    """The number on the line that starts with a name, as in `oom_kill 3`."""
+    # Called before and after every command, so without a regular expression.
     for line in data.split(b"\n"):
         if line.startswith(name + b" "):
             return int(line[len(name) :])
@@ -172,18 +174,18 @@ def _field(data: bytes, name: bytes) -> int:
 
 
 class _Counted:
-    """What is read alike in both versions, from files of other names."""
+    """Counters that both versions have, in files of different names."""
 
     def __init__(
         self,
         files: Mapping[str, Path],
         cpu_ns: Callable[[bytes], int],
         *,
-        is_readable_only: bool,
+        is_read_only: bool,
     ) -> None:
         self._files = _Files(files)
         self._cpu_ns = cpu_ns
-        self._is_readable_only = is_readable_only
+        self._is_read_only = is_read_only
 
     def counters(self) -> Counters:
         read = self._files.read
@@ -201,7 +203,7 @@ class _Counted:
         return _number(self._files.read("processes"))
 
     def peak_memory(self) -> int:
-        return 0 if self._is_readable_only else _number(self._files.read("peak"))
+        return 0 if self._is_read_only else _number(self._files.read("peak"))
 
     def memory(self) -> int:
         return _number(self._files.read("memory"))
@@ -215,14 +217,14 @@ class _Counted:
 
 class _V1Group(_Counted):
     def __init__(
-        self, places: Mapping[str, Path], pid: int, *, asks: bool, is_readable_only: bool = False
+        self, places: Mapping[str, Path], pid: int, *, asks: bool, is_read_only: bool = False
     ) -> None:
         self.asks = asks
         self._at_birth = [
             place for name, place in places.items() if place != places["cpu"] and name != "cpu"
         ]
-        """Where processes begin. Not under the quota: the thread that makes them must not wait for
-        processor time that commands have used up, for the guest then waits for it."""
+        """Directories for new processes, without the quota: the thread that creates them, and the
+        guest that waits for it, must not wait for CPU time that commands have used up."""
         self._cpu = places["cpu"]
         self._pid = pid
         self._memory = places["memory"]
@@ -237,54 +239,53 @@ class _V1Group(_Counted):
                 "most": places["pids"] / "pids.peak",
             },
             _number,
-            is_readable_only=is_readable_only,
+            is_read_only=is_read_only,
         )
 
     def admit(self) -> None:
-        if self._is_readable_only:
+        if self._is_read_only:
             return
         if not self.asks:
-            # Threads of the guest beyond its first are there to start commands.
+            # The threads of the guest, except its first, start commands.
             for thread in _threads(self._pid):
                 self._move(thread, "tasks")
-        # Whatever else is in the container is no business of the guest's, so nothing that it says
-        # decides who is moved.
+        # Everything but the guest is moved, so that nothing depends on what the guest reports.
         for process in _pids(self._memory.parent / "cgroup.procs"):
             if process != self._pid:
                 self._move(process, "cgroup.procs")
 
     def _move(self, number: int, file: str) -> None:
         for place in self._at_birth:
-            with suppress(ProcessLookupError):  # it ended meanwhile
+            with suppress(ProcessLookupError):  # it has ended
                 (place / file).write_text(str(number))
 
     def throttle(self) -> int:
-        if self._is_readable_only:
+        if self._is_read_only:
             return 0
-        found = [one for one in _pids(self._cpu.parent / "cgroup.procs") if one != self._pid]
+        found = [pid for pid in _pids(self._cpu.parent / "cgroup.procs") if pid != self._pid]
         for process in found:
             with suppress(ProcessLookupError):
                 (self._cpu / "cgroup.procs").write_text(str(process))
         return len(found)
 
     def set_quota(self, cpu_quota_us: int) -> None:
-        if not self._is_readable_only:
+        if not self._is_read_only:
             (self._cpu / "cpu.cfs_quota_us").write_text(str(cpu_quota_us or -1))
 
     def reset_peak_memory(self) -> None:
-        if not self._is_readable_only:
+        if not self._is_read_only:
             self._files.write("peak", "0")
 
 
 def _accounted(places: Mapping[str, Path]) -> Path:
-    """Where processor time is counted: with the whole container, if it has one tree with the
-    quota, where processes come later."""
+    """Directory in which CPU time is counted: the container's, if the quota is in the same
+    hierarchy, because processes are moved under the quota later."""
     place = places["cpuacct"]
     return place.parent if place == places["cpu"] and place.name == CHILD else place
 
 
 class CgroupsV1:
-    """Hierarchies of their own for memory, processes and processor."""
+    """A hierarchy for each of memory, processes and CPU."""
 
     version = 1
     separates = True
@@ -302,12 +303,12 @@ class CgroupsV1:
         _limit_v1(places, limits)
         return _V1Group(places, pid, asks=self._asks)
 
-    def look(self, pid: int) -> CommandGroup:
-        """The container's own cgroup, to be read only."""
-        return _V1Group(self.containers(pid), pid, asks=False, is_readable_only=True)
+    def open_for_reading(self, pid: int) -> CommandGroup:
+        """Open the container's own cgroup for reading."""
+        return _V1Group(self.containers(pid), pid, asks=False, is_read_only=True)
 
     def containers(self, pid: int) -> Mapping[str, Path]:
-        """The container's own directory in each hierarchy."""
+        """The container's directory in each hierarchy."""
         paths = {}
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -318,9 +319,9 @@ class CgroupsV1:
 
 
 def _own_directory(path: Path | None) -> Path:
-    """A container's cgroup, never the host's: limits there would be everyone's."""
+    """Check that this is the cgroup of a container: limits in the host's would affect everyone."""
     if path is None or ".." in path.parts or not re.search("[0-9a-f]{64}", str(path)):
-        raise FileNotFoundError("the container has no cgroup of its own that the daemon can see")
+        raise FileNotFoundError("the daemon cannot see a cgroup of this container")
     return path
 
 
@@ -330,6 +331,12 @@ def _limit_v1(places: Mapping[str, Path], limits: CommandLimits) -> None:
     with_swap = memory / "memory.memsw.limit_in_bytes"
     if with_swap.exists():
         with_swap.write_text(str(limits.memory_bytes))
+    # The memory limit counts them only in version 2. Both places, because a socket belongs to the
+    # cgroup that it was created in, and is not counted at all in one without a limit.
+    for place in (memory, memory.parent):
+        socket_buffers = place / "memory.kmem.tcp.limit_in_bytes"
+        if socket_buffers.exists():
+            socket_buffers.write_text(str(SOCKET_BUFFER_BYTES))
     (places["pids"] / "pids.max").write_text(str(limits.processes))
     (places["cpu"] / "cpu.cfs_quota_us").write_text(str(limits.cpu_quota_us or -1))
 
@@ -339,12 +346,12 @@ def _limit_v1(places: Mapping[str, Path], limits: CommandLimits) -> None:
 
 class _V2Group(_Counted):
     def __init__(
-        self, container: Path, place: Path, pid: int, *, is_readable_only: bool = False
+        self, container: Path, place: Path, pid: int, *, is_read_only: bool = False
     ) -> None:
         self._container = container
         self._place = place
         self._pid = pid
-        self.asks = not is_readable_only
+        self.asks = not is_read_only
         super().__init__(
             {
                 "cpu": place / "cpu.stat",
@@ -356,33 +363,38 @@ class _V2Group(_Counted):
                 "most": place / "pids.peak",
             },
             lambda data: _field(data, b"usage_usec") * 1000,
-            is_readable_only=is_readable_only,
+            is_read_only=is_read_only,
         )
 
     def admit(self) -> None:
-        if self._is_readable_only:
+        if self._is_read_only:
             return
         sources = (self._container, self._container / GUEST)
         strangers = (p for s in sources for p in _pids(s / "cgroup.procs") if p != self._pid)
         _move_v2(strangers, self._place)
 
     def throttle(self) -> int:
-        return 0  # they were admitted to everything at once
+        """Admission includes the quota, so only the guest's workers are not yet under it."""
+        if self._is_read_only:
+            return 0
+        found = [p for p in _pids(self._container / GUEST / "cgroup.procs") if p != self._pid]
+        _move_v2(found, self._place)
+        return len(found)
 
     def set_quota(self, cpu_quota_us: int) -> None:
-        if not self._is_readable_only:
+        if not self._is_read_only:
             _set_quota_v2(self._place, cpu_quota_us)
 
     def reset_peak_memory(self) -> None:
-        # From Linux 6.12 on a write starts the peak anew for this descriptor; before, the file can
-        # only be read and the peak is that of the sandbox's life.
-        if not self._is_readable_only:
+        # Since Linux 6.12 a write resets the peak for this descriptor; on older kernels the file is
+        # read-only and the peak is that of the sandbox's whole life.
+        if not self._is_read_only:
             with suppress(CgroupLost):
                 self._files.write("peak", "reset")
 
 
 class CgroupsV2:
-    """One hierarchy. Processes may only be in its leaves, so the guest gets a leaf as well."""
+    """A single hierarchy. Only its leaves may have processes, so the guest gets a leaf as well."""
 
     version = 2
     separates = True
@@ -407,17 +419,17 @@ class CgroupsV2:
         _set_quota_v2(place, limits.cpu_quota_us)
         return _V2Group(container, place, pid)
 
-    def look(self, pid: int) -> CommandGroup:
-        """The container's own cgroup, to be read only."""
+    def open_for_reading(self, pid: int) -> CommandGroup:
+        """Open the container's own cgroup for reading."""
         container = self.container(pid)
-        return _V2Group(container, container, pid, is_readable_only=True)
+        return _V2Group(container, container, pid, is_read_only=True)
 
     def container(self, pid: int) -> Path:
         for line in (self._proc / str(pid) / "cgroup").read_text().splitlines():
             if line.startswith("0::"):
                 relative = line[3:].strip().lstrip("/").removesuffix(f"/{GUEST}")
                 return _own_directory(self._root / relative)
-        raise FileNotFoundError("the container has no cgroup of version 2")
+        raise FileNotFoundError("the container is not in a cgroup of version 2")
 
 
 def _set_quota_v2(place: Path, cpu_quota_us: int) -> None:
@@ -426,15 +438,15 @@ def _set_quota_v2(place: Path, cpu_quota_us: int) -> None:
 
 def _move_v2(pids: Iterable[int], place: Path) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError):  # it ended meanwhile
+        with suppress(ProcessLookupError):  # it has ended
             (place / "cgroup.procs").write_text(str(pid))
 
 
 # --- which one ---
 
 
-class LookingOnly:
-    """For a daemon that may look but not touch: it is in the docker group, but not root."""
+class ReadOnlyCgroups:
+    """For a daemon that is in the docker group, but not root: it can read cgroups only."""
 
     separates = False
 
@@ -444,17 +456,17 @@ class LookingOnly:
         self.detail = why
 
     def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
-        return self._inner.look(pid)
+        return self._inner.open_for_reading(pid)
 
 
 def detect(*, is_root: bool, mountinfo: Path = Path("/proc/self/mountinfo")) -> Cgroups:
-    """What this host has; for looking only where the daemon is not root."""
+    """The cgroups of this host; read-only if the daemon is not root."""
     mounts = _v1_mounts(mountinfo)
     is_first = all(name in mounts for name in CgroupsV1.CONTROLLERS)
     found = CgroupsV1(mounts) if is_first else CgroupsV2(CGROUP_ROOT)
     if is_root:
         return found
-    return LookingOnly(
+    return ReadOnlyCgroups(
         found, "the daemon is not root: commands share the container's limits with the guest"
     )
 

@@ -1,4 +1,4 @@
-"""Ending a process of the host for good, without mistaking another for it."""
+"""Killing a process of the host without hitting another one that reuses its pid."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Protocol
 
 
 class Pinned(Protocol):
-    """A process that can be killed and waited for as long as it is not closed."""
+    """A process that can be killed and waited for until `close`."""
 
     def kill(self) -> bool: ...
 
     async def gone(self, seconds: float) -> bool:
-        """Wait for its end; False if it has not come in time."""
+        """Wait for its end; False if it does not end in time."""
         ...
 
     def close(self) -> None: ...
 
 
 class HostProcess:
-    """A process pinned by a pidfd, so that a reused pid is never hit."""
+    """A process held by a pidfd, so that a reused pid is never hit."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._pidfd = os.pidfd_open(pid)
 
     def kill(self) -> bool:
-        """SIGKILL; False if this daemon may not (it is not root) or the process is gone."""
+        """Send SIGKILL; False if the daemon may not (it is not root) or the process is gone."""
         if self._pidfd < 0:
             return False
         try:
@@ -38,7 +38,7 @@ class HostProcess:
         return True
 
     async def gone(self, seconds: float) -> bool:
-        """The first process of a sandbox is the last to go: the kernel ends all others first."""
+        """See Pinned. The kernel ends all other processes of a sandbox before its first one."""
         if self._pidfd < 0:
             return True
         ended = asyncio.Event()

@@ -1,10 +1,10 @@
-"""What the commands of a sandbox use, and which of its limits they reached."""
+"""Measures what the commands of a sandbox use, and which limits they reached."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,36 +12,38 @@ from sandboxd.isolation.cgroups import CgroupLost, CommandGroup, Counters
 from sandboxd.isolation.quota import Quota
 
 FIRST_LOOK_SECONDS = 0.03
-"""After a command has begun; the next shell, which counts as well, is there by then."""
+"""Seconds after the start of a command; the next shell, which counts as well, exists by then."""
 LOOK_SECONDS = 1.0
 FULL_BYTES = 64 * 1024
-"""A workspace with less than this left counts as full: a write of an ordinary size fails."""
+"""Free space below which a workspace counts as full: a write of ordinary size fails."""
 
 
 class Usage(NamedTuple):
-    """What was used between two moments, as the kernel counted it."""
+    """Resources used between two moments, as counted by the kernel."""
 
     peak_memory_bytes: int
     cpu_seconds: float
     peak_processes: int
     oom_kills: int
     refused_forks: int
+    is_shared: bool = False
+    """Whether processes of other commands were there, which the figures include."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveUsage:
-    """What is used at one moment."""
+    """Resources in use at one moment."""
 
     memory_bytes: int
     cpu_seconds: float
-    """Since the sandbox was started."""
+    """CPU time since the sandbox was started."""
     processes: int
     workspace_bytes: int
     workspace_files: int
 
 
 class Start(NamedTuple):
-    """What a command finds."""
+    """Figures at the start of a command."""
 
     counters: Counters
     processes: int
@@ -49,10 +51,11 @@ class Start(NamedTuple):
 
 @dataclass(eq=False)
 class Reading:
-    """What a command found when it began, and the most processes since."""
+    """Counters at the start of a command, and the most processes since."""
 
     before: Counters
     most_seen: int
+    is_shared: bool
 
 
 class Meter:
@@ -70,15 +73,18 @@ class Meter:
         self._open: set[Reading] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._at_rest: Start | None = None
-        """What the next command finds, if nothing runs before it."""
+        """Figures for the next command, valid if nothing runs before it."""
+        self._processes_alone = 0
+        """Processes at the start of the first command, all of them the guest's."""
 
     def begin(self) -> Reading | None:
-        """A command begins; None if there is nothing to read."""
+        """A command starts; None if the counters cannot be read."""
         try:
             start = self._found_at_rest() or self._look_now()
         except CgroupLost:
             return None
-        reading = Reading(start.counters, start.processes)
+        self._processes_alone = self._processes_alone or start.processes
+        reading = Reading(start.counters, start.processes, self._is_shared(start.processes))
         self._open.add(reading)
         if self._quota is not None:
             self._quota.begin()
@@ -86,8 +92,14 @@ class Meter:
             self._look_in(FIRST_LOOK_SECONDS)
         return reading
 
+    def _is_shared(self, processes: int) -> bool:
+        """Whether a command that starts now has others beside it, which then have it as well."""
+        for reading in self._open:
+            reading.is_shared = True
+        return bool(self._open) or processes > self._processes_alone
+
     def _found_at_rest(self) -> Start | None:
-        """Nothing can have changed without using the processor, and that takes one look."""
+        """The earlier figures, if no CPU time was used since: then nothing has changed."""
         start, self._at_rest = self._at_rest, None
         if start is not None and self._group.cpu_ns() == start.counters.cpu_ns:
             return start
@@ -99,7 +111,7 @@ class Meter:
         return Start(self._group.counters(), self._group.processes())
 
     def end(self, reading: Reading | None) -> Usage | None:
-        """What was used since; None if that can no longer be read."""
+        """Resources used since the start; None if they can no longer be read."""
         if reading is None or reading not in self._open:
             return None
         self._open.remove(reading)
@@ -118,10 +130,11 @@ class Meter:
             peak_processes=after.most_processes if is_record else reading.most_seen,
             oom_kills=max(0, after.oom_kills - before.oom_kills),
             refused_forks=max(0, after.refused_forks - before.refused_forks),
+            is_shared=reading.is_shared,
         )
 
     def now(self) -> LiveUsage | None:
-        """What is used now; None if that can no longer be read."""
+        """Resources in use now; None if they can no longer be read."""
         try:
             cpu_ns, memory = self._group.cpu_ns(), self._group.memory()
             processes = self._group.processes()
@@ -136,7 +149,11 @@ class Meter:
             workspace_files=used[1],
         )
 
-    def hurry(self) -> None:
+    def over_work(self) -> AbstractContextManager[None]:
+        """Put the guest's workers under the quota of commands for as long as the block lasts."""
+        return nullcontext() if self._quota is None else self._quota.over_work()
+
+    def lift_quota(self) -> None:
         """Commands are being killed: let them have the processor time that this takes."""
         if self._quota is not None:
             self._quota.lift()
@@ -160,7 +177,7 @@ class Meter:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """At the commands that run; else at what the next one will find, so that it need not."""
+        """Update running commands; if none runs, read the figures for the next one ahead of it."""
         self._timer = None
         with suppress(CgroupLost):
             if not self._open:
@@ -173,11 +190,11 @@ class Meter:
 
 
 class WorkspaceGauge:
-    """How full a workspace is, asked of its filesystem. Opens nothing a command could put there."""
+    """How full the filesystem of a workspace is. Opens nothing that a command could put there."""
 
     def __init__(self, *, pid: int, workspace_dir: str) -> None:
-        # The way there is a mount point on a read-only root: no command can bend it. The open
-        # descriptor holds the filesystem for as long as the sandbox is used.
+        # The path is a mount point on a read-only root, so no command can change it. The open
+        # descriptor keeps the filesystem for as long as the sandbox is used.
         self._descriptor = os.open(
             f"/proc/{pid}/root{workspace_dir}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
         )
@@ -191,7 +208,7 @@ class WorkspaceGauge:
 
     @property
     def used(self) -> tuple[int, int]:
-        """Bytes and files."""
+        """Bytes and files in use."""
         if self._descriptor < 0:
             return 0, 0
         state = os.fstatvfs(self._descriptor)

@@ -1,12 +1,14 @@
-"""Putting commands under the processor quota, a moment after they have begun.
+"""Puts commands under the CPU quota, a moment after they have started.
 
-They do not begin under it: whoever starts them would have to wait for processor time that others
-have used up. A short command is over before it is moved, and costs no move.
+They do not start under it: the process that starts them would have to wait for CPU time that others
+have used up. A short command ends before it is moved, so it costs no move.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -14,33 +16,58 @@ from sandboxd.isolation.cgroups import CommandGroup
 
 log = structlog.get_logger()
 
+WORK_SECONDS = 0.05
+"""Seconds after which work on files comes under the quota; most of it has ended by then."""
 FIRST_SECONDS = 0.05
 NEXT_SECONDS = 0.2
 LIFTED_SECONDS = 1.0
-"""How long commands that are being killed have processor time to die in."""
+"""Seconds without a quota for commands that are being killed."""
 
 
 class Quota:
-    """Looks for new processes of one sandbox for as long as there are any."""
+    """Moves new processes of one sandbox under the quota for as long as there are any."""
 
     def __init__(self, group: CommandGroup, cpu_quota_us: int) -> None:
         self._group = group
         self._cpu_quota_us = cpu_quota_us
         self._lifted: asyncio.TimerHandle | None = None
         self._running = 0
-        self._look: asyncio.Task[None] | None = None
+        self._may_leave = False
+        self._throttling: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """A command begins."""
+        """A command starts, which may leave processes behind."""
+        self._may_leave = True
+        self._begin()
+
+    def _begin(self) -> None:
         self._running += 1
-        if self._look is None:
-            self._look = asyncio.get_running_loop().create_task(self._keep_looking())
+        if self._throttling is None:
+            self._throttling = asyncio.get_running_loop().create_task(self._keep_throttling())
 
     def end(self) -> None:
         self._running -= 1
 
+    @contextmanager
+    def over_work(self) -> Iterator[None]:
+        """Include the guest's workers for as long as the block lasts, unless it ends soon."""
+        is_begun = False
+
+        def begin() -> None:
+            nonlocal is_begun
+            is_begun = True
+            self._begin()
+
+        timer = asyncio.get_running_loop().call_later(WORK_SECONDS, begin)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if is_begun:
+                self.end()
+
     def lift(self) -> None:
-        """Something is being killed: to die takes processor time, which it may have used up."""
+        """Suspend the quota: a process needs CPU time to die, and may have used up its share."""
         if self._lifted is not None:
             self._lifted.cancel()
         self._set(0)
@@ -54,12 +81,12 @@ class Quota:
             log.debug("quota.sandbox_gone", error=str(error))
 
     def close(self) -> None:
-        for pending in (self._look, self._lifted):
+        for pending in (self._throttling, self._lifted):
             if pending is not None:
                 pending.cancel()
 
-    async def _keep_looking(self) -> None:
-        """Until no command runs and a look found nobody: what a command leaves behind counts."""
+    async def _keep_throttling(self) -> None:
+        """Repeat until no command runs and none has left new processes behind."""
         pause = FIRST_SECONDS
         try:
             while True:
@@ -67,9 +94,10 @@ class Quota:
                 pause = NEXT_SECONDS
                 # In a thread: the kernel may take 20 ms for a move.
                 found = await asyncio.to_thread(self._group.throttle)
-                if not self._running and not found:
+                if not self._running and not (found and self._may_leave):
                     return
         except OSError as error:
             log.debug("quota.sandbox_gone", error=str(error))
         finally:
-            self._look = None
+            self._may_leave = False
+            self._throttling = None

@@ -1,7 +1,7 @@
 """Which system calls a sandbox may make; `python -m sandboxd.isolation.seccomp` prints the filter.
 
-What is not listed is refused with EPERM. Commands run as the same uid as the guest, so the kernel
-alone would let them change its limits and its priority: such calls are allowed for the caller only.
+Calls that are not listed fail with EPERM. Commands have the same uid as the guest, so the kernel
+alone would let them change its limits and priority: such calls may affect only the caller.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# A 64-bit kernel also takes the calls of its 32-bit programs. They are filtered by the same names:
-# an architecture left out would be no hole, but its programs would be killed.
+# A 64-bit kernel also serves 32-bit programs, whose calls are filtered by the same names. Leaving
+# an architecture out would not open a hole, but its programs would be killed.
 _ARCHITECTURES = {
     "SCMP_ARCH_X86_64": ("SCMP_ARCH_X86", "SCMP_ARCH_X32"),
     "SCMP_ARCH_AARCH64": ("SCMP_ARCH_ARM",),
@@ -27,19 +27,19 @@ _ARCHITECTURES = {
 class Equals:
     """A condition on one argument: the bits of `mask` have to be those of `value`.
 
-    There is no "differs from": the filter sees 64 bits where the kernel mostly reads 32, so one
-    would be met by the forbidden value with any of the upper bits set.
+    There is no "differs from": the filter sees 64 bits where the kernel mostly reads 32, so the
+    forbidden value with any upper bit set would pass.
     """
 
     argument: int
     value: int
     mask: int | None = None
-    """All 64 bits if None."""
+    """Mask of the compared bits; None means all 64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Allows calls when all conditions hold; a call may have several rules."""
+    """Allows calls if all conditions hold; a call may have several rules."""
 
     calls: tuple[str, ...]
     conditions: tuple[Equals, ...]
@@ -52,32 +52,32 @@ def _calls(names: str) -> tuple[str, ...]:
 ALLOWED = {
     "run programs": _calls("""
         arch_prctl execve execveat exit exit_group fork get_thread_area getpgid getpgrp getpid
-        getppid getsid gettid prctl restart_syscall rseq set_robust_list set_thread_area
+        getppid getsid gettid restart_syscall rseq set_robust_list set_thread_area
         set_tid_address setpgid setsid vfork wait4 waitid waitpid
     """),
     # Clearing an instruction cache and naming the thread's storage are system calls on 32-bit ARM.
     "run programs on ARM": _calls("breakpoint cacheflush set_tls"),
     "threads": _calls("futex futex_time64 futex_waitv getcpu membarrier sched_yield"),
-    # PID 1 of a container gets no signal from inside that it has no handler for.
+    # PID 1 of a container receives no signal from inside that it does not handle.
     "signals": _calls("""
         kill pause pidfd_open pidfd_send_signal rt_sigaction rt_sigpending rt_sigprocmask
         rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigtimedwait_time64
         rt_tgsigqueueinfo sigaction sigaltstack signal signalfd signalfd4 sigpending sigprocmask
         sigreturn sigsuspend tgkill tkill
     """),
-    # Charged to the memory limit; what is locked is bounded by RLIMIT_MEMLOCK as well.
+    # Counted in the memory limit; RLIMIT_MEMLOCK bounds locked memory as well.
     "memory": _calls("""
         brk madvise memfd_create mincore mlock mlock2 mlockall mmap mmap2 mprotect mremap msync
         munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect
     """),
     "open files": _calls("""
         _llseek arm_fadvise64_64 arm_sync_file_range close close_range copy_file_range dup dup2 dup3
-        fadvise64 fadvise64_64 fallocate fcntl fcntl64 fdatasync flock fsync ftruncate ftruncate64
+        fadvise64 fadvise64_64 fallocate fdatasync flock fsync ftruncate ftruncate64
         getdents getdents64 lseek pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read
         readahead readdir readv sendfile sendfile64 splice sync sync_file_range sync_file_range2
         syncfs tee write writev
     """),
-    # Device nodes take a capability that no sandbox has.
+    # Device nodes need a capability that no sandbox has.
     "paths": _calls("""
         access chdir chmod chown chown32 creat faccessat faccessat2 fchdir fchmod fchmodat fchown
         fchown32 fchownat getcwd lchown lchown32 link linkat mkdir mkdirat mknod mknodat open openat
@@ -90,7 +90,7 @@ ALLOWED = {
         newfstatat removexattr setxattr stat stat64 statfs statfs64 statx utime utimensat
         utimensat_time64 utimes
     """),
-    # Inotify instances and message queues are counted per uid, and every sandbox has its own.
+    # Inotify instances and message queues are counted per uid, and every sandbox has its own uid.
     "waiting for events": _calls("""
         _newselect epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd
         eventfd2 inotify_add_watch inotify_init inotify_init1 inotify_rm_watch poll ppoll
@@ -100,10 +100,10 @@ ALLOWED = {
         mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedreceive_time64 mq_timedsend
         mq_timedsend_time64 mq_unlink
     """),
-    # On sockets that are there; which kinds can be made is a matter of rules.
+    # On existing sockets; the rules below say which kinds can be created.
     "sockets": _calls("""
         accept accept4 bind connect getpeername getsockname getsockopt listen recv recvfrom recvmmsg
-        recvmmsg_time64 recvmsg send sendmmsg sendmsg sendto setsockopt shutdown
+        recvmmsg_time64 recvmsg send sendmmsg sendmsg sendto shutdown
     """),
     "clocks and timers": _calls("""
         alarm clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep
@@ -111,7 +111,7 @@ ALLOWED = {
         timer_delete timer_getoverrun timer_gettime timer_gettime64 timer_settime timer_settime64
         timerfd_create timerfd_gettime timerfd_gettime64 timerfd_settime timerfd_settime64 times
     """),
-    # Changing to another user takes a capability; programs that make sure of their own do not.
+    # Changing to another user needs a capability; programs that set their own user again do not.
     "own identity": _calls("""
         capget capset getegid getegid32 geteuid geteuid32 getgid getgid32 getgroups getgroups32
         getresgid getresgid32 getresuid getresuid32 getuid getuid32 setfsgid setfsgid32 setfsuid
@@ -124,27 +124,29 @@ ALLOWED = {
         sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
         sched_rr_get_interval_time64
     """),
-    # Programs that confine themselves (browsers, say): this can only take away.
+    # For programs that confine themselves: these calls only remove permissions.
     "further confinement": _calls("""
-        landlock_add_rule landlock_create_ruleset landlock_restrict_self seccomp
+        landlock_add_rule landlock_create_ruleset landlock_restrict_self
     """),
     "about the system": _calls("getrandom sysinfo uname"),
 }
 
-# Refused as if the kernel did not have them, because programs then take another way; EPERM would be
-# a failure to them.
+# Refused with ENOSYS, because programs then use another call; EPERM would make them fail.
 ABSENT = {
-    # Its flags are in memory, where no filter can look. libc and Go go on with clone.
+    # Its flags are in memory, which filters cannot read. libc and Go fall back to clone.
     "clone with hidden flags": _calls("clone3"),
-    # Likewise for 32-bit x86: the socket's family is in memory. The rules for socket would allow
-    # this one for every family, as libseccomp cannot express them for it.
+    # Likewise on 32-bit x86: the socket's family is in memory. libseccomp cannot express the rules
+    # for socket here and would allow every family.
     "socket with hidden family": _calls("socketcall"),
-    # Contexts come from one budget of the whole host (fs.aio-max-nr).
+    # Contexts come from one budget for the whole host (fs.aio-max-nr).
     "asynchronous input and output": _calls("""
         io_cancel io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_setup io_submit
     """),
-    # Not needed by what runs on older kernels. Calls that are newer still are answered likewise by
-    # runc, which does so for numbers beyond the highest one in a filter.
+    # Compiled filters come from one budget for the whole host (net.core.bpf_jit_limit), and without
+    # it no sandbox could start. Programs that confine themselves take this for an older kernel.
+    "filters of their own": _calls("seccomp"),
+    # Not needed by programs that run on older kernels. runc does the same for even newer calls:
+    # those with numbers beyond the highest in a filter.
     "newer than Linux 5.16": _calls("""
         cachestat fchmodat2 file_getattr file_setattr futex_requeue futex_wait futex_wake getxattrat
         listmount listxattrat lsm_get_self_attr lsm_list_modules lsm_set_self_attr map_shadow_stack
@@ -153,10 +155,10 @@ ABSENT = {
 }
 
 # The guest and its threads have the uid of the commands. Zero is the calling thread; any other
-# number might be one of theirs, and process groups or whole users might hold them.
+# number may be a thread of the guest, and a process group or user may include it.
 _PRIO_PROCESS = 0
 _IOPRIO_WHO_PROCESS = 1
-OF_THE_CALLER = (
+CALLER_ONLY = (
     Rule(
         calls=_calls("prlimit64 sched_setaffinity sched_setattr sched_setparam sched_setscheduler"),
         conditions=(Equals(argument=0, value=0),),
@@ -171,15 +173,33 @@ OF_THE_CALLER = (
     ),
 )
 
-# In a user namespace of its own, a program is root to kernel code that was written for root alone.
+# In a new user namespace, a program is root for kernel code that was written for root only.
 _CLONE_NEW_NAMESPACES = 0x7E020000
-PROCESSES_WITHOUT_NAMESPACES = Rule(
-    calls=("clone",), conditions=(Equals(argument=0, value=0, mask=_CLONE_NEW_NAMESPACES),)
+# Record locks belong to a table of descriptors. Only threads of one process may share it, so that
+# the kernel's list of locks names a process that exists (see kernel_memory.py).
+_CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
+PROCESSES_WITHOUT_NAMESPACES = tuple(
+    Rule(calls=("clone",), conditions=(Equals(argument=0, value=value, mask=mask),))
+    for mask, value in (
+        (_CLONE_NEW_NAMESPACES | _CLONE_FILES, 0),
+        (_CLONE_NEW_NAMESPACES | _CLONE_THREAD, _CLONE_THREAD),
+    )
+)
+
+# The upper bits count: the kernel reads commands and options as 32 bits.
+_ALL_BUT_4_BITS = 0xFFFFFFF0
+# All but the locks of open files (36 to 38): the kernel's list names no process for them.
+FILE_COMMANDS = tuple(
+    Rule(
+        calls=("fcntl", "fcntl64"),
+        conditions=(Equals(argument=1, value=value, mask=_ALL_BUT_4_BITS),),
+    )
+    for value in (0, 16, 1024)
 )
 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
-# Set in no stream or datagram, nor in a raw socket, which takes a capability. Set in SOCK_SEQPACKET
-# and others: over IP that is SCTP, even where no protocol is named.
+# Not set in stream, datagram or raw sockets (the last need a capability). Set in SOCK_SEQPACKET and
+# others: over IP that is SCTP, even if no protocol is named.
 _SOCK_OTHER_KINDS = 0xC
 _ANY, _TCP, _UDP, _ICMP, _ICMP6 = 0, 6, 17, 1, 58
 _NETLINK_ROUTE = 0
@@ -197,13 +217,13 @@ def _internet_sockets(family: int, *, protocols: Iterable[int]) -> Iterator[Rule
         )
 
 
-# Other families and protocols (SCTP, MPTCP ...) are code that ordinary programs never reach, and
-# AF_VSOCK is a way to the hypervisor that no network namespace closes.
+# Other families and protocols (SCTP, MPTCP ...) are code that ordinary programs never use, and
+# AF_VSOCK leads to the hypervisor and is not confined by a network namespace.
 SOCKETS = (
     Rule(calls=("socket", "socketpair"), conditions=(Equals(argument=0, value=_AF_UNIX),)),
     *_internet_sockets(_AF_INET, protocols=(_ANY, _TCP, _UDP, _ICMP)),
     *_internet_sockets(_AF_INET6, protocols=(_ANY, _TCP, _UDP, _ICMP6)),
-    # libc lists network interfaces with it; where that fails, Node.js raises an error.
+    # libc lists network interfaces with it; Node.js raises an error if that fails.
     Rule(
         calls=("socket",),
         conditions=(
@@ -213,22 +233,22 @@ SOCKETS = (
     ),
 )
 
-# To ask (0xFFFFFFFF), and to be a 32-bit program or one for Linux 2.6. Others make memory
+# Queries (0xFFFFFFFF), 32-bit programs and programs for Linux 2.6. Other values make memory
 # executable, or its layout predictable.
 HARMLESS_PERSONALITIES = tuple(
     Rule(calls=("personality",), conditions=(Equals(argument=0, value=value),))
     for value in (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 )
 
-# They type into a terminal, for whoever reads from it next.
+# They type into a terminal, for the next process that reads from it.
 FORBIDDEN_IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C}
 _REQUEST_BITS = 32
 
 
 def _all_but(forbidden: Iterable[int], *, bits: int) -> Iterator[tuple[int, int]]:
-    """(mask, value) pairs that match every number of so many bits except the forbidden ones.
+    """(mask, value) pairs that match every number of `bits` bits except the forbidden ones.
 
-    One pair for each way to leave the forbidden numbers: their first n bits, then one that differs.
+    Each pair matches the first n bits of a forbidden number, followed by a bit that differs.
     """
     leading = {0}
     for position in reversed(range(bits)):
@@ -244,10 +264,46 @@ OTHER_IOCTLS = tuple(
     for mask, value in _all_but(FORBIDDEN_IOCTLS.values(), bits=_REQUEST_BITS)
 )
 
+# Another way to load a filter; see ABSENT.
+_PR_SET_SECCOMP = 22
+OTHER_PROCESS_OPTIONS = tuple(
+    Rule(calls=("prctl",), conditions=(Equals(argument=0, value=value, mask=mask),))
+    for mask, value in _all_but([_PR_SET_SECCOMP], bits=_REQUEST_BITS)
+)
+
+# Filters of sockets are compiled as well, and come from the same budget.
+FORBIDDEN_SOCKET_OPTIONS = {
+    "SO_ATTACH_FILTER": 26,
+    "SO_ATTACH_BPF": 50,
+    "SO_ATTACH_REUSEPORT_CBPF": 51,
+    "SO_ATTACH_REUSEPORT_EBPF": 52,
+}
+_SOL_SOCKET = 1
+_SOL_IP, _SOL_TCP, _SOL_UDP, _SOL_IPV6, _SOL_NETLINK = 0, 6, 17, 41, 270
+SOCKET_OPTIONS = (
+    *(
+        Rule(calls=("setsockopt",), conditions=(Equals(argument=1, value=level),))
+        for level in (_SOL_IP, _SOL_TCP, _SOL_UDP, _SOL_IPV6, _SOL_NETLINK)
+    ),
+    *(
+        Rule(
+            calls=("setsockopt",),
+            conditions=(
+                Equals(argument=1, value=_SOL_SOCKET),
+                Equals(argument=2, value=value, mask=mask),
+            ),
+        )
+        for mask, value in _all_but(FORBIDDEN_SOCKET_OPTIONS.values(), bits=_REQUEST_BITS)
+    ),
+)
+
 RULES = (
-    *OF_THE_CALLER,
-    PROCESSES_WITHOUT_NAMESPACES,
+    *CALLER_ONLY,
+    *PROCESSES_WITHOUT_NAMESPACES,
+    *FILE_COMMANDS,
     *SOCKETS,
+    *SOCKET_OPTIONS,
+    *OTHER_PROCESS_OPTIONS,
     *HARMLESS_PERSONALITIES,
     *OTHER_IOCTLS,
 )
@@ -256,7 +312,7 @@ RULES = (
 def profile(*, allow_ptrace: bool = False) -> str:
     """The filter as compact JSON, for the engine's security option `seccomp=`.
 
-    With ptrace, debuggers work. The guest stays out of their reach: it is not dumpable.
+    With ptrace, debuggers work. They cannot reach the guest, which is not dumpable.
     """
     debugging = ("ptrace",) if allow_ptrace else ()
     allowed = sorted({*debugging, *(name for names in ALLOWED.values() for name in names)})
@@ -277,7 +333,7 @@ def profile(*, allow_ptrace: bool = False) -> str:
 
 
 def digest(profile: str) -> str:
-    """Tells one filter from another in a report."""
+    """Short hash that identifies a filter in a report."""
     return hashlib.sha256(profile.encode()).hexdigest()[:12]
 
 
@@ -302,7 +358,9 @@ def _argument_entry(condition: Equals) -> dict[str, int | str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print the system call filter of sandboxes.")
-    parser.add_argument("--allow-ptrace", action="store_true", help="the one for debuggers")
+    parser.add_argument(
+        "--allow-ptrace", action="store_true", help="print the filter for debuggers"
+    )
     options = parser.parse_args()
     content = json.loads(profile(allow_ptrace=options.allow_ptrace))
     sys.stdout.write(json.dumps(content, indent=2) + "\n")

@@ -1,7 +1,7 @@
-"""How many pseudo terminals a sandbox may have.
+"""Limit on the pseudo terminals of a sandbox.
 
-The kernel counts them for the whole host, so without a limit of its own one sandbox can take those
-of all others. The engine mounts a terminal filesystem for each container and sets none.
+The kernel counts them for the whole host, so without a limit one sandbox could use up all of them.
+The engine mounts a terminal filesystem (devpts) for each container, but sets no limit on it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 
-MOST = 64
+MAX_TERMINALS = 64
 _FSPICK, _FSCONFIG = 433, 431
-"""The same on every architecture."""
+"""Numbers of the system calls, the same on every architecture."""
 _AT_FDCWD = -100
 _CLOEXEC = 1
 _SET_STRING, _RECONFIGURE = 1, 7
@@ -19,13 +19,13 @@ _SET_STRING, _RECONFIGURE = 1, 7
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def limit(pid: int, *, most: int = MOST) -> None:
-    """Set the limit for the sandbox of this first process; OSError if that cannot be done.
+def limit(pid: int, *, most: int = MAX_TERMINALS) -> None:
+    """Set the limit for the sandbox with this first process; OSError if that fails.
 
-    Before its first command: only then the way to the mount is certain.
+    Call it before the first command: later a command could have changed the path to the mount.
     """
     path = f"/proc/{pid}/root/dev/pts".encode()
-    # What is not named goes back to the kernel's default; these are the engine's.
+    # Options that are not set fall back to the kernel's defaults; these are the engine's values.
     options = {"max": most, "gid": 5, "mode": "0620", "ptmxmode": "0666"}
     filesystem = _checked(_libc.syscall(_FSPICK, _AT_FDCWD, path, _CLOEXEC))
     try:

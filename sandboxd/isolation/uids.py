@@ -1,4 +1,4 @@
-"""One uid per sandbox.
+"""One uid for each sandbox.
 
 Inotify instances, pipe buffers, message queues and pending signals are counted per uid for the
 whole host, so a shared uid would let one session starve another.
@@ -12,9 +12,9 @@ from sandboxd.errors import PoolExhausted
 
 
 class UidRange:
-    """Hands out uids of a range; the one given back longest ago comes next.
+    """Hands out uids of a range; the one returned longest ago comes next.
 
-    Whoever gives one back has seen the last process with it end.
+    A uid may be returned only after the last process with it has ended.
     """
 
     def __init__(self, *, start: int, count: int) -> None:
@@ -24,14 +24,16 @@ class UidRange:
     def take(self) -> int:
         if not self._free:
             raise PoolExhausted(
-                "All sandbox uids are in use; raise SANDBOXD_UID_COUNT.", retry_after_seconds=5.0
+                "All uids for sandboxes are in use; close sessions that are no longer needed, or "
+                "try again later. An operator can raise SANDBOXD_UID_COUNT.",
+                retry_after_seconds=5.0,
             )
         uid = self._free.popleft()
         self._taken.add(uid)
         return uid
 
     def reserve(self, uid: int) -> None:
-        """Take this one: files of an earlier sandbox belong to it."""
+        """Take this uid: files of an earlier sandbox belong to it."""
         if uid in self._free:
             self._free.remove(uid)
         self._taken.add(uid)

@@ -21,31 +21,47 @@ from sandboxd.guest.frames import (
     Frame,
     Kind,
     ProtocolError,
+    Purpose,
+    Remark,
     Stream,
     Target,
 )
+from sandboxd.link.patience import PatientTimer
 
 MAX_UNSENT_BYTES = 8 << 20
-"""A guest that leaves more than this unread does not serve any more."""
+"""A guest that leaves more than this unread no longer serves."""
 MAX_CHANNEL = 1 << 31
 """Far more than there can have been; numbers after it still fit a frame."""
 HAND_OVER_SECONDS = 5.0
-"""For what is on its way to leave, before a socket can be handed over."""
+"""Until what was sent before has left, so that a socket can be handed over."""
 HAND_OVER_LOOK_SECONDS = 0.001
 RECEIVE_BYTES = 512 << 10
 """Most that is read at once."""
 FRAME_SECONDS = 5.0
 """A frame that has begun must be whole after this time."""
+PING_SECONDS = 15.0
+"""Seconds in which a guest has to answer; a host that is overloaded may well take some of them."""
+SWEEP_REPORT_SECONDS = 0.05
+"""Seconds between two reports of a guest that is ending a command."""
+MAX_PENDING_READS = 16
+"""Reads in a row of what has arrived: more than a socket holds."""
 
 
 class LinkClosed(Exception):
-    """The guest is gone or was cut off; the text says why."""
+    """The guest is gone or was cut off; the text is the reason."""
 
 
 class Channel(Protocol):
-    """Who is told what happens to one exec. Calls come from the event loop and must not block."""
+    """What is called about one exec. Calls come from the event loop and must not block."""
 
     def on_output(self, stream: Stream, offset: int, data: bytes, frame_count: int) -> None: ...
+
+    def on_skipped(self, stream: Stream, count: int) -> None:
+        """Output follows that an earlier daemon had and that is lost."""
+
+    def on_remarks(self, remarks: Remark) -> None:
+        """What its end has to be read with; the end comes next."""
+        ...
 
     def on_exited(self, exited: Exited) -> None: ...
 
@@ -53,22 +69,46 @@ class Channel(Protocol):
 
     def on_input_taken(self, count: int) -> None: ...
 
+    def on_sweeping(self) -> None:
+        """The guest is still ending it, as it was asked to."""
+        ...
+
     def on_lost(self, why: str) -> None: ...
 
 
-class _Open:
-    """Accounts of one channel."""
+class _ChannelAccount:
+    """What one channel has sent and may send."""
 
-    __slots__ = ("channel", "input_sent", "input_taken", "is_killed", "received", "window")
+    __slots__ = (
+        "channel",
+        "due_at",
+        "has_remarks",
+        "input_sent",
+        "input_taken",
+        "is_killed",
+        "kill_sent_at",
+        "received",
+        "skippable",
+        "sweep_reports",
+        "window",
+    )
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, due_at: float) -> None:
         self.channel = channel
+        self.due_at = due_at
+        """Deadline, from which on a guest may end it by itself."""
+        self.has_remarks = False
         self.is_killed = False
+        self.kill_sent_at: float | None = None
+        """Time of the KILL on this link; absent if only an earlier daemon may have sent one."""
+        self.sweep_reports = 0
         self.window = frames.WINDOW
         self.received: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        self.skippable: dict[Stream, int] | None = None
+        """Offsets that SKIPPED may reach in each stream, after a resume."""
         self.input_sent = 0
         self.input_taken: int | None = 0
-        """Absent after a resume, until the guest has told."""
+        """Absent after a resume, until the guest has reported it."""
 
 
 class _Gathered:
@@ -76,7 +116,7 @@ class _Gathered:
 
     __slots__ = ("account", "offset", "parts", "stream")
 
-    def __init__(self, account: _Open, output: frames.Output) -> None:
+    def __init__(self, account: _ChannelAccount, output: frames.Output) -> None:
         self.account = account
         self.stream = output.stream
         self.offset = output.offset
@@ -111,16 +151,17 @@ class GuestLink(asyncio.BufferedProtocol):
         self._began = self._loop.time()
         self._decoder = frames.Decoder(frames.MAX_GUEST_PAYLOAD)
         self._transport: asyncio.Transport | None = None
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _ChannelAccount] = {}
         self._last_channel = 0
         self._greeted: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._states: dict[int, ExecState] = {}
         """Execs of a resumed guest, until each is resumed or killed."""
         self._is_resumed = False
+        self._guest_version = 0
         self._pongs: dict[bytes, asyncio.Future[None]] = {}
         self._pings = 0
-        self._frame_timer: asyncio.TimerHandle | None = None
+        self._frame_timer: PatientTimer | None = None
         self._last_worker = 0
         self._gathered: _Gathered | None = None
         self.closed_because: str | None = None
@@ -137,7 +178,7 @@ class GuestLink(asyncio.BufferedProtocol):
         """Wait for the guest's hello, give it the settings that `prepare` makes, wait until it can
         take commands. Returns the execs that it already has, each to be resumed or killed."""
         await self._greeted
-        settings = json.dumps(dict(await prepare())).encode()
+        settings = json.dumps({**await prepare(), "takes_remarks": True}).encode()
         self._send(frames.encode(Kind.WELCOME, payload=settings))
         await self._ready
         self._last_channel = max(self._states, default=0)
@@ -145,50 +186,65 @@ class GuestLink(asyncio.BufferedProtocol):
 
     def resume(self, number: int, channel: Channel, have: Mapping[Stream, int]) -> None:
         """Go on with an exec that the guest already has; output follows from what we have on."""
-        del self._states[number]
-        account = self._open[number] = _Open(channel)
+        state = self._states.pop(number)
+        # Its deadline is for the channel to check.
+        account = self._open[number] = _ChannelAccount(channel, self._loop.time())
         account.received = dict(have)
+        account.skippable = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
         account.input_taken = None
         # By the daemon before us, for all that we know.
         account.is_killed = self._has_killed = True
         self._send(frames.encode_resume(number, have[Stream.STDOUT], have[Stream.STDERR]))
 
     def placed(self) -> None:
-        """Tell the guest that its new processes are where commands belong."""
+        """Report to the guest that its new processes are where commands belong."""
         self._is_placing = False
-        with suppress(LinkClosed):  # whoever waits for the guest is told of that by itself
+        with suppress(LinkClosed):  # what waits for the guest ends with the link
             self._send(frames.encode(Kind.PLACED))
 
     async def ping(self) -> None:
-        """Return once the guest has answered; LinkClosed if it is gone."""
+        """Return once the guest has answered; LinkClosed if it is gone, TimeoutError if it is
+        late."""
         self._pings += 1
         payload = self._pings.to_bytes(8, "big")
         pong: asyncio.Future[None] = self._loop.create_future()
         self._pongs[payload] = pong
         self._send(frames.encode(Kind.PING, payload=payload))
-        await pong
+        timer = PatientTimer(PING_SECONDS, lambda: self._on_pong_overdue(pong))
+        try:
+            await pong
+        finally:
+            timer.cancel()
 
-    def start(self, request: bytes, channel: Channel) -> int:
-        """Hand a command over; the channel hears the rest. Returns the channel's number."""
+    def _on_pong_overdue(self, pong: asyncio.Future[None]) -> None:
+        self.read_pending()
+        if not pong.done():
+            pong.set_exception(TimeoutError("the guest did not answer a ping"))
+
+    def start(self, request: bytes, channel: Channel, seconds: float = float("inf")) -> int:
+        """Hand over a command that has so much time; what happens to it is called on the channel.
+        Returns its number."""
         if len(request) > frames.MAX_DAEMON_PAYLOAD:
             raise ValueError("request over the frame limit")
         self._last_channel += 1
-        self._open[self._last_channel] = _Open(channel)
+        self._open[self._last_channel] = _ChannelAccount(channel, self._loop.time() + seconds)
         self._send(frames.encode(Kind.START, self._last_channel, request))
         return self._last_channel
 
     def kill(self, number: int) -> None:
         """Ask the guest to end an exec with all its processes."""
-        if number in self._open:
-            self._open[number].is_killed = self._has_killed = True
-            self._send(frames.encode(Kind.KILL, number))
+        account = self._open.get(number)
+        if account is not None:
+            account.is_killed = self._has_killed = True
+            account.kill_sent_at = self._loop.time()
+            self._send(frames.encode_kill(number, SWEEP_REPORT_SECONDS))
 
     def acknowledge(self, number: int, ack: Ack) -> None:
         """Let the guest forget output, and send more."""
         account = self._open.get(number)
         if account is not None and self.is_open:
             account.window += ack.credit
-            with suppress(LinkClosed):  # the channel is told of that by itself
+            with suppress(LinkClosed):  # which the channel has been called with
                 self._send(frames.encode_ack(number, ack))
 
     def widen(self, number: int, credit: int) -> None:
@@ -210,7 +266,7 @@ class GuestLink(asyncio.BufferedProtocol):
             self._send(frames.encode_resize(number, rows, columns))
 
     def input(self, number: int, offset: int, data: bytes) -> None:
-        """Pass standard input on; the channel hears how much was taken."""
+        """Pass standard input on; the channel is called with how much was taken."""
         if number in self._open:
             account = self._open[number]
             account.input_sent = max(account.input_sent, offset + len(data))
@@ -220,31 +276,37 @@ class GuestLink(asyncio.BufferedProtocol):
         if number in self._open:
             self._send(frames.encode(Kind.INPUT_END, number))
 
-    async def start_worker(self, its_end: socket.socket) -> int:
-        """Have the guest fork a worker for files, with this end of a pair of sockets; returns its
-        number. LinkClosed, or TimeoutError while the guest reads nothing."""
+    def knows(self, purpose: Purpose) -> bool:
+        """Whether the guest is recent enough to start such a worker."""
+        return self._guest_version >= frames.FIRST_VERSION[purpose]
+
+    async def start_worker(self, its_end: socket.socket, purpose: Purpose) -> int:
+        """Make the guest start a worker that has this end of a pair of sockets; returns its number.
+
+        LinkClosed, or TimeoutError while the guest does not read.
+        """
         async with asyncio.timeout(HAND_OVER_SECONDS):
             while True:
-                number = self._hand_over(its_end)
+                number = self._hand_over(its_end, purpose)
                 if number is not None:
                     return number
                 await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
 
     def end_worker(self, number: int) -> None:
-        """Let the guest end it, if it lives yet."""
+        """Make the guest kill a worker, unless it has ended."""
         if self.is_open:
             with suppress(LinkClosed):  # then it has ended
-                self._send(frames.encode(Kind.FILES_END, number))
+                self._send(frames.encode(Kind.WORKER_END, number))
 
-    def _hand_over(self, its_end: socket.socket) -> int | None:
-        """None while something else has to leave first: a transport cannot send descriptors, and
-        what goes past it must not overtake."""
+    def _hand_over(self, its_end: socket.socket, purpose: Purpose) -> int | None:
+        """None while something else has to be sent first: a transport cannot send descriptors, and
+        what bypasses it must not overtake what it holds."""
         if self._transport is None or self.closed_because is not None:
             raise LinkClosed(self.closed_because or "not connected")
         if self._transport.get_write_buffer_size():
             return None
         number = self._last_worker % MAX_CHANNEL + 1
-        data = frames.encode(Kind.FILES, number)
+        data = frames.encode_worker(number, purpose)
         rights = array.array("i", [its_end.fileno()])
         descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
         try:
@@ -264,7 +326,7 @@ class GuestLink(asyncio.BufferedProtocol):
         return number
 
     def close(self, why: str) -> None:
-        """Cut the guest off; every open channel hears why. Later calls change nothing."""
+        """Cut the guest off and report why to every open channel. Later calls change nothing."""
         if self.closed_because is not None:
             return
         self.closed_because = why
@@ -278,12 +340,12 @@ class GuestLink(asyncio.BufferedProtocol):
         for waiter in (self._greeted, self._ready, *self._pongs.values()):
             if not waiter.done():
                 waiter.set_exception(LinkClosed(why))
-                waiter.exception()  # whoever waited is told; nobody may be waiting
+                waiter.exception()  # retrieved, as there may be no one who waits
         self._pongs.clear()
         self._on_closed(why)
 
-    def let_go(self) -> None:
-        """Leave the guest to whoever comes next; nobody is told."""
+    def detach(self) -> None:
+        """Leave the guest to the next daemon, without a word to the channels."""
         self.closed_because = "it was left to the next daemon"
         if self._frame_timer is not None:
             self._frame_timer.cancel()
@@ -313,6 +375,21 @@ class GuestLink(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._take(memoryview(_received.buffer)[:nbytes])
 
+    def read_pending(self) -> None:
+        """Handle what has arrived and the event loop has not read yet. Before a guest is called
+        late: timers may run before sockets are read."""
+        for _ in range(MAX_PENDING_READS):
+            if self._transport is None or self.closed_because is not None:
+                return
+            descriptor = self._transport.get_extra_info("socket").fileno()
+            try:
+                count = os.readv(descriptor, [_received.buffer])
+            except OSError:  # nothing is there, or the transport will see that the guest is gone
+                return
+            if not count:
+                return
+            self.buffer_updated(count)
+
     def _take(self, data: memoryview) -> None:
         progressed = False
         try:
@@ -341,9 +418,13 @@ class GuestLink(asyncio.BufferedProtocol):
             self._frame_timer.cancel()
             self._frame_timer = None
         if self._frame_timer is None and self._decoder.is_mid_frame:
-            self._frame_timer = self._loop.call_later(
-                FRAME_SECONDS, self.close, "the guest sent half a frame and no more"
-            )
+            self._frame_timer = PatientTimer(FRAME_SECONDS, self._on_frame_overdue)
+
+    def _on_frame_overdue(self) -> None:
+        timer = self._frame_timer
+        self.read_pending()
+        if self._frame_timer is timer:
+            self.close("the guest sent half a frame and no more")
 
     def _handle(self, frame: Frame) -> None:
         if frame.kind == Kind.EXITED:
@@ -354,12 +435,23 @@ class GuestLink(asyncio.BufferedProtocol):
             self._on_pong(frame)
         elif frame.kind == Kind.INPUT_TAKEN:
             self._on_input_taken(frame)
+        elif frame.kind == Kind.REMARKS:
+            self._on_remarks(frame)
+        elif frame.kind == Kind.SWEEPING:
+            self._on_sweeping(frame)
+        elif frame.kind == Kind.PLACE:
+            self._on_place_asked(frame)
+        else:
+            self._handle_greeting(frame)
+
+    def _handle_greeting(self, frame: Frame) -> None:
+        """Frames that come while the guest is greeted, and behind a resume."""
+        if frame.kind == Kind.SKIPPED:
+            self._on_skipped(frame)
         elif frame.kind == Kind.STATE:
             self._on_state(frame)
         elif frame.kind == Kind.HELLO:
             self._on_hello(frame)
-        elif frame.kind == Kind.PLACE:
-            self._on_place_asked(frame)
         elif frame.kind == Kind.READY:
             self._on_ready(frame)
         else:
@@ -369,10 +461,12 @@ class GuestLink(asyncio.BufferedProtocol):
         version, pid, self._is_resumed = frames.decode_hello(frame.payload)
         if self._greeted.done():
             raise ProtocolError("second hello")
-        if version != frames.PROTOCOL_VERSION:
-            raise ProtocolError(f"it speaks version {version}, not {frames.PROTOCOL_VERSION}")
+        if not frames.OLDEST_VERSION <= version <= frames.PROTOCOL_VERSION:
+            spoken = f"{frames.OLDEST_VERSION} to {frames.PROTOCOL_VERSION}"
+            raise ProtocolError(f"it speaks version {version}, and this daemon {spoken}")
         if pid != 1:
             raise ProtocolError("it is not PID 1")
+        self._guest_version = version
         self._greeted.set_result(None)
 
     def _on_ready(self, frame: Frame) -> None:
@@ -384,7 +478,7 @@ class GuestLink(asyncio.BufferedProtocol):
         is_in_order = self._greeted.done() and self._is_resumed and not self._ready.done()
         is_new = 0 < frame.channel <= MAX_CHANNEL and frame.channel not in self._states
         if not is_in_order or not is_new or len(self._states) >= frames.MAX_EXECS:
-            raise ProtocolError("told of an exec out of order")
+            raise ProtocolError("reported an exec out of order")
         self._states[frame.channel] = frames.decode_state(frame.payload)
 
     def _on_input_taken(self, frame: Frame) -> None:
@@ -397,6 +491,26 @@ class GuestLink(asyncio.BufferedProtocol):
             raise ProtocolError("it took input that was not sent")
         account.input_taken = count
         account.channel.on_input_taken(count)
+
+    def _on_remarks(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        if account.has_remarks:
+            raise ProtocolError("second remarks about an exec")
+        account.has_remarks = True
+        account.channel.on_remarks(frames.decode_remarks(frame.payload))
+
+    def _on_sweeping(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        number = frames.decode_sweeping(frame.payload)
+        if account.kill_sent_at is None:
+            raise ProtocolError("it reports the end of an exec that it was not asked to kill")
+        if number != account.sweep_reports + 1:
+            raise ProtocolError("report of a kill out of order")
+        # Twice as often as it may, as no two clocks round alike.
+        if self._loop.time() - account.kill_sent_at < number * SWEEP_REPORT_SECONDS / 2:
+            raise ProtocolError("reports of a kill more often than they may come")
+        account.sweep_reports = number
+        account.channel.on_sweeping()
 
     def _on_place_asked(self, frame: Frame) -> None:
         is_in_order = self._greeted.done() and not self._is_placing and not frame.payload
@@ -416,10 +530,10 @@ class GuestLink(asyncio.BufferedProtocol):
         if not pong.done():
             pong.set_result(None)
 
-    def _account(self, number: int) -> _Open:
+    def _account(self, number: int) -> _ChannelAccount:
         account = self._open.get(number)
         if account is None:
-            raise ProtocolError(f"news of exec {number}, which does not run")
+            raise ProtocolError(f"frame for exec {number}, which does not run")
         return account
 
     def _gather(self, frame: Frame) -> None:
@@ -441,28 +555,44 @@ class GuestLink(asyncio.BufferedProtocol):
         self._gathered = _Gathered(account, output)
 
     def _pass_on(self) -> None:
-        """Give the channel what was gathered for it, unless it was told that the guest is lost."""
+        """Give the channel what was gathered for it, unless the link was closed."""
         gathered, self._gathered = self._gathered, None
         if gathered is not None and self.closed_because is None:
             parts = gathered.parts
             channel = gathered.account.channel
             channel.on_output(gathered.stream, gathered.offset, b"".join(parts), len(parts))
 
+    def _on_skipped(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        stream, offset = frames.decode_skipped(frame.payload)
+        # Once, and no further than it had got when it was resumed.
+        end = account.skippable.pop(stream, 0) if account.skippable else 0
+        count = offset - account.received[stream]
+        if not 0 < count <= end - account.received[stream]:
+            raise ProtocolError("it skipped output that it has to send")
+        account.received[stream] = offset
+        account.channel.on_skipped(stream, count)
+
     def _on_exited(self, frame: Frame) -> None:
         account = self._account(frame.channel)
         exited = frames.decode_exited(frame.payload)
-        told = (exited.stdout_bytes, exited.stderr_bytes)
-        if told != (account.received[Stream.STDOUT], account.received[Stream.STDERR]):
+        counted = (exited.stdout_bytes, exited.stderr_bytes)
+        if counted != (account.received[Stream.STDOUT], account.received[Stream.STDERR]):
             raise ProtocolError("it counts other output than it sent")
         if not self._may_be(exited.cause, account):
             raise ProtocolError("it killed what it was not asked to kill")
         del self._open[frame.channel]
         account.channel.on_exited(exited)
 
-    def _may_be(self, cause: Cause, account: _Open) -> bool:
+    def _may_be(self, cause: Cause, account: _ChannelAccount) -> bool:
         if cause == Cause.ITSELF:
             return True
-        return account.is_killed if cause == Cause.KILLED else self._has_killed
+        if cause == Cause.KILLED:
+            return account.is_killed
+        now = self._loop.time()
+        if cause == Cause.DEADLINE:
+            return account.due_at <= now
+        return self._has_killed or any(other.due_at <= now for other in self._open.values())
 
     def _on_refused(self, frame: Frame) -> None:
         account = self._account(frame.channel)

@@ -58,19 +58,23 @@ class GuestListener:
         self._socket.close()
         (self._directory / SOCKET_NAME).unlink(missing_ok=True)
 
+    async def dialled(self) -> None:
+        """Return when there is a connection to accept."""
+        readable = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._socket, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(self._socket)
+
     async def accept(self) -> socket.socket:
         """The next connection. Not loop.sock_accept: a cancel in the right moment would lose
         one."""
-        loop = asyncio.get_running_loop()
         while True:
             with suppress(BlockingIOError):
                 return self._socket.accept()[0]
-            readable = asyncio.Event()
-            loop.add_reader(self._socket, readable.set)
-            try:
-                await readable.wait()
-            finally:
-                loop.remove_reader(self._socket)
+            await self.dialled()
 
 
 def peer_pid(peer: socket.socket) -> int:

@@ -1,7 +1,7 @@
-"""Command policy: what a command would run, found with a bash grammar, against lists of names.
+"""Command policy: a bash grammar finds what a command would run, and lists of names decide.
 
-It is advice, not a boundary: whatever an allowed interpreter does is beyond it. What a sandbox
-cannot do is up to the kernel. Nothing here knows the daemon, so a client can ask beforehand.
+It is advice, not a boundary: it cannot see what an allowed interpreter does. The kernel enforces
+the limits of a sandbox. Nothing here depends on the daemon, so a client can check a command first.
 """
 
 from sandboxd.policy.checker import CommandChecker, check

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import posixpath
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from sandboxd.policy import inner_languages, wrappers
+from sandboxd.policy import inner_languages, naming, running_options, wrappers
 from sandboxd.policy.decision import ALLOWED, Decision, Finding, Rule, shown
-from sandboxd.policy.profile import Policy, is_guarded
+from sandboxd.policy.profile import WRAPPERS, Policy, assigns_guarded, is_guarded
+from sandboxd.policy.signs import INTEGERS, Signs
 from sandboxd.policy.syntax import (
     MAX_SYNTAX_BYTES,
     NotUnderstood,
@@ -28,118 +30,171 @@ if TYPE_CHECKING:
 
 MAX_FINDINGS = 5
 MAX_SCRIPTS = 32
-"""Scripts within a command: `bash -c` and the like."""
+"""Scripts within one command: `bash -c` and the like."""
 MAX_SCRIPT_CHARACTERS = 3 * MAX_SYNTAX_BYTES
-"""Of all scripts within a command, each counted up to what is parsed of it."""
+"""Characters of all scripts within one command; of each, only what is parsed counts."""
 MAX_DEPTH = 8
-"""Wrappers and scripts within each other."""
+"""Nesting of wrappers and scripts."""
 MAX_REMEMBERED = 1024
-MAX_REMEMBERED_CHARACTERS = 512
+MAX_KEY_CHARACTERS = 512
+"""Longest command that is remembered as it is, and not by its digest."""
+QUICK_WORK = 1280
+"""Work of a check that other commands may wait for, in bytes that are parsed. The worst text found
+takes 2 ms."""
+WORD_WORK = 16
 
 _PROGRAM_DIRECTORIES = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 _RESERVED = wrappers.words_of(
     "! { } [[ ]] case do done elif else esac fi for function if in select then"
 ) | wrappers.words_of("until while")
 _CODE_OPTIONS = {"python": "c", "python3": "c", "perl": "eE", "node": "ep", "ruby": "e", "php": "r"}
-_EVALUATORS = wrappers.words_of("[ getopts let mapfile printf read readarray test wait")
-_NAMING_BUILTINS = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "wait"})
+_EVALUATORS = naming.BUILTINS | wrappers.words_of("[ let test unset")
 _HIDDEN = re.compile(r"\$\(|`|<\(")
-_EVALUATES = frozenset({"arithmetic_expansion", "c_style_for_statement", "(("})
-_OPTION_READERS = frozenset({"find", "sed", "awk", "gawk", "mawk", "sort", "xargs"})
+_OPTION_READERS = running_options.PROGRAMS | wrappers.words_of(
+    "awk find gawk mapfile mawk printf read readarray sed wait xargs"
+)
+_INTERPRETERS = wrappers.words_of(
+    "awk bc egrep fgrep find gawk grep jq mawk nawk python python3 rg sed"
+)
+"""Programs whose arguments are programs or patterns; what they compute is not followed."""
+_OFFSET = re.compile(r"\$\{[#!]?[\w@*]+(?:\[[^\]]*\])?:(?![-=?+])(.*)\}", re.DOTALL)
+_INDEX = re.compile(r"(?:^|[\s(])\[([^\]]*)\]\+?=")
+_FD_VARIABLE = re.compile(r"\{[A-Za-z_]\w*\[.*\}", re.DOTALL)
+"""Names the variable that gets the number of a descriptor: {a[x]}>file."""
+_WRAPPER_OPERAND = re.compile(r"[-+\d]|[A-Za-z_]\w*=")
+_TAKERS = wrappers.words_of(
+    "array case_statement command declaration_command expansion for_statement "
+    "redirected_statement test_command variable_assignment"
+)
+_EXPANDED = re.compile(r"(?<!\\)[$`]")
+_SUBSTITUTIONS = frozenset({"command_substitution", "process_substitution"})
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class CommandChecker:
-    """Checks against one policy, and remembers what it has decided."""
+    """Checks commands against one policy and caches the decisions."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self._checks_nothing = policy.checks_nothing
-        self._remembered: dict[str, Decision] = {}
+        self._remembered: dict[str | bytes, Decision] = {}
 
     def check(self, command: str | Sequence[str], env: Iterable[str] = ()) -> Decision:
-        """Whether a command line, or a program with its arguments, may run with these variables."""
-        if self._checks_nothing:
-            return ALLOWED
-        if not isinstance(command, str) or any(map(is_guarded, env)):
-            return check(command, self.policy, env)
-        decision = self._remembered.get(command)
+        """Decide whether a command line, or an argv, may run with these variables."""
+        decision = self.check_quickly(command, env)
         if decision is None:
             decision = check(command, self.policy)
-            if len(command) <= MAX_REMEMBERED_CHARACTERS:
-                if len(self._remembered) >= MAX_REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[command] = decision
+            self.remember(command, decision)
         return decision
 
+    def check_quickly(
+        self, command: str | Sequence[str], env: Iterable[str] = ()
+    ) -> Decision | None:
+        """The same if it is known or takes little time; otherwise None."""
+        if self._checks_nothing:
+            return ALLOWED
+        if env and not (refusal := self.check_variables(env)).allowed:
+            return refusal
+        decision = self._remembered.get(_key(command)) if isinstance(command, str) else None
+        if decision is not None:
+            return decision
+        try:
+            decision = check(command, self.policy, max_work=QUICK_WORK)
+        except TooMuchWork:
+            return None if isinstance(command, str) else self._remembered.get(_key(command))
+        if isinstance(command, str):
+            self.remember(command, decision)
+        return decision
 
-def check(command: str | Sequence[str], policy: Policy, env: Iterable[str] = ()) -> Decision:
-    """Whether a command line, or a program with its arguments, may run with these variables."""
+    def check_variables(self, names: Iterable[str]) -> Decision:
+        """Decide whether commands may run with these variables."""
+        if self._checks_nothing or not any(map(is_guarded, names)):
+            return ALLOWED
+        return check((), self.policy, names)
+
+    def remember(self, command: str | Sequence[str], decision: Decision) -> None:
+        """Keep a decision for the next time."""
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[_key(command)] = decision
+
+
+class TooMuchWork(Exception):
+    """The check takes longer than it may here."""
+
+
+def _key(command: str | Sequence[str]) -> str | bytes:
+    if isinstance(command, str):
+        if len(command) <= MAX_KEY_CHARACTERS:
+            return command
+        return hashlib.blake2b(command.encode(errors="surrogatepass"), digest_size=32).digest()
+    words = "\0".join(("", *command))
+    return hashlib.blake2b(words.encode(errors="surrogatepass"), digest_size=32).digest()
+
+
+def check(
+    command: str | Sequence[str],
+    policy: Policy,
+    env: Iterable[str] = (),
+    *,
+    max_work: int | None = None,
+) -> Decision:
+    """Decide whether a command line, or an argv, may run with these variables.
+
+    TooMuchWork if that takes more than the given work.
+    """
     if policy.checks_nothing:
         return ALLOWED
-    inspection = _Inspection(policy)
+    inspection = _Inspection(policy, max_work)
     for name in env:
         inspection.variable(name)
     if isinstance(command, str):
         inspection.add_script(command, depth=0)
     else:
+        inspection.charge(sum(map(len, command)) + WORD_WORK * len(command))
         inspection.words(_Call([Word(word) for word in command], is_direct=False))
     return inspection.decide()
 
 
 class _Call(NamedTuple):
-    """A command to be looked at."""
+    """A command to check."""
 
     words: Sequence[Word]
     depth: int = 0
     is_direct: bool = True
-    """Whether the shell looks it up itself, so that a function can be meant."""
+    """Whether the shell itself looks the name up, so that it can be a function."""
     input_text: str | None = None
-    """What it reads from its standard input, if that is in the command."""
+    """Standard input of the command, if it is part of the command line."""
     functions: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
-class _Signs:
-    """What is harmless alone, anywhere in a command, and not together."""
-
-    evaluates: bool = False
-    """Arithmetic and the like, which run what they find in a subscript: x='a[$(rm y)]'; $((x))."""
-    subscripts: bool = False
-    hidden: str = ""
-    """Quoted text that would run something, if it were evaluated."""
-    brackets: bool = False
-    option_values: bool = False
-    """Values that are options: X=-exec."""
-    option_readers: list[str] = field(default_factory=list)
-    """Commands that take a variable, and options that run something: find . "$X"."""
-
-    @property
-    def unclear(self) -> str:
-        if self.hidden and (self.subscripts or (self.evaluates and self.brackets)):
-            return self.hidden
-        return self.option_readers[0] if self.option_values and self.option_readers else ""
-
-
 class _Inspection:
-    """One command, with all that it runs."""
+    """Checks one command and everything that it runs."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, max_work: int | None = None) -> None:
         self._policy = policy
+        self._work_left = math.inf if max_work is None else max_work
         self._findings: list[Finding] = []
         self._scripts: deque[tuple[str, int]] = deque()
         self._script_count = 0
         self._script_characters = 0
-        self.signs = _Signs()
+        self.signs = Signs()
 
     def decide(self) -> Decision:
         while self._scripts and len(self._findings) < MAX_FINDINGS:
             self._script(*self._scripts.popleft())
         if self.signs.unclear:
             self._unclear(self.signs.unclear)
+        self.variable(self.signs.assigned)
         if not self._findings:
             return ALLOWED
         return Decision(tuple(dict.fromkeys(self._findings))[:MAX_FINDINGS])
+
+    def charge(self, work: int) -> None:
+        """Announce work; TooMuchWork if it is more than is left."""
+        self._work_left -= work
+        if self._work_left < 0:
+            raise TooMuchWork
 
     def add_script(self, text: str, *, depth: int) -> None:
         self._script_count += 1
@@ -149,8 +204,8 @@ class _Inspection:
             or self._script_count > MAX_SCRIPTS
             or self._script_characters > MAX_SCRIPT_CHARACTERS
         ):
-            self._unless_any_is_allowed(
-                Rule.TOO_COMPLEX, text, "Too many commands are wrapped in each other.", "Unwrap it."
+            self._add_under_allow_list(
+                Rule.TOO_COMPLEX, text, "The command has too many nested commands.", "Split it."
             )
         else:
             self._scripts.append((text, depth))
@@ -159,14 +214,14 @@ class _Inspection:
 
     def _script(self, text: str, depth: int) -> None:
         try:
-            script = parse(text)
+            script = parse(text, self.charge)
         except NotUnderstood as error:
-            self._unless_any_is_allowed(error.rule, text, error.why, error.instead)
+            self._add_under_allow_list(error.rule, text, error.why, error.instead)
             return
         _Walk(self, script, depth).run()
 
     def words(self, first: _Call) -> None:
-        """A command and those it wraps."""
+        """Check a command and those that it wraps."""
         waiting = [first]
         while waiting and len(self._findings) < MAX_FINDINGS:
             call = waiting.pop()
@@ -180,10 +235,10 @@ class _Inspection:
     def _wrapped(self, call: _Call) -> list[_Call]:
         name_word, *args = call.words
         if not name_word.is_literal:
-            self._unless_any_is_allowed(
+            self._add_under_allow_list(
                 Rule.DYNAMIC,
                 name_word.text,
-                f"Which command `{shown(name_word.text)}` is, is known only when it runs.",
+                f"Which command `{shown(name_word.text)}` stands for is known only when it runs.",
                 "Write the name of the command itself.",
             )
             return []
@@ -198,11 +253,11 @@ class _Inspection:
             self._arguments(name, args)
             inside = wrappers.inside(name, args)
         except wrappers.Unclear as unclear:
-            self._unless_any_is_allowed(
+            self._add_under_allow_list(
                 Rule.DYNAMIC,
                 name,
-                f"What `{name}` does cannot be told from `{shown(str(unclear))}`.",
-                "Use plain options, and quote variables.",
+                f"The effect of `{shown(str(unclear))}` on `{name}` is not clear.",
+                unclear.instead,
             )
             return []
         return self._inside(inside, name, call) if inside else []
@@ -211,21 +266,29 @@ class _Inspection:
         for variable in inside.variables:
             self.variable(variable)
         if inside.unseen:
-            self._unseen(name, f"`{name}` would run {shown(inside.unseen)}, which cannot be seen.")
+            self._unseen(
+                name,
+                f"`{name}` would run {shown(inside.unseen)}, which cannot be checked.",
+                inside.instead,
+            )
         scripts = list(inside.scripts)
         if inside.reads_input:
             if call.input_text is None:
-                self._unseen(name, f"`{name}` would run what it reads, which cannot be seen.")
+                self._unseen(
+                    name,
+                    f"`{name}` would run its input, which cannot be checked.",
+                    inside.instead,
+                )
             else:
                 scripts.append(Word(call.input_text))
         for script in scripts:
             if script.is_literal:
                 self.add_script(script.text, depth=call.depth + 1)
             else:
-                self._unless_any_is_allowed(
+                self._add_under_allow_list(
                     Rule.DYNAMIC,
                     name,
-                    f"What `{name}` runs is put together when it runs.",
+                    f"What `{name}` runs is known only at run time.",
                     "Write the command itself, in single quotes.",
                 )
         is_direct = name in ("time", "coproc")
@@ -265,12 +328,12 @@ class _Inspection:
 
     def _not_listed(self, path: str, name: str) -> None:
         if "/" in path and posixpath.dirname(path) not in _PROGRAM_DIRECTORIES:
-            problem = f"`{shown(path)}` is a program of its own; what it does cannot be seen."
+            problem = f"`{shown(path)}` is not a known program; what it does cannot be checked."
             instead = "Run a script through its interpreter, as in `python3 SCRIPT`."
         else:
             problem = f"`{shown(name)}` is not on the allow-list."
             instead = self._policy.instead.get(name, "")
-        allowed = f"Allowed are {self._policy.examples} and what the shell itself does."
+        allowed = f"Allowed are {self._policy.examples} and most builtins of the shell."
         if any(finding.instead.endswith(allowed) for finding in self._findings):
             allowed = ""
         self._add(Rule.NOT_ON_ALLOW_LIST, name, problem, f"{instead} {allowed}".strip())
@@ -285,29 +348,33 @@ class _Inspection:
                 self._add(
                     Rule.FORBIDDEN_PATTERN,
                     line,
-                    f"`{shown(line)}` is of the form `{shown(pattern)}`, which is forbidden here.",
+                    f"`{shown(line)}` matches `{shown(pattern)}`, which is forbidden here.",
+                    "Use another command.",
                 )
                 return
 
     def _arguments(self, name: str, args: Sequence[Word]) -> None:
         if self._policy.allow is not None:
-            problem = inner_languages.problem(name, args)
+            if name in inner_languages.PROGRAMS:
+                self.charge(sum(len(word.text) for word in args))
+            problem = inner_languages.problem(name, args) or running_options.problem(name, args)
             if problem:
                 self._add(Rule.UNSEEN, name, f"`{name}` may run commands here: {problem}.")
-        if name in _NAMING_BUILTINS:
+        if name in naming.BUILTINS:
             self._named_variables(name, args)
+        if name == "let":
+            self.expression(" ".join(word.text for word in args))
         if not self._policy.inline_code:
             self._inline_code(name, args)
 
     def _named_variables(self, name: str, args: Sequence[Word]) -> None:
-        if name == "printf" and not (args and args[0].starts_like_an_option()):
-            return
-        for word in args:
-            if _hides_a_subscript(word.text):
+        for word in naming.names(name, args):
+            match = _NAME.match(word.text)
+            if not word.is_literal or match is None or _hides_a_subscript(word.text):
                 self._unclear(word.text)
-            match = _NAME.match(word.text.removeprefix("-v"))
-            if match and word.is_literal:
+            else:
                 self.variable(match[0])
+                self.expression(word.text)
 
     def _inline_code(self, name: str, args: Sequence[Word]) -> None:
         letters = _CODE_OPTIONS.get(name)
@@ -328,19 +395,18 @@ class _Inspection:
             self._add(
                 Rule.UNSEEN,
                 name,
-                f"`{name}` takes no code from a command here.",
-                f"Write it to a file and run `{name} FILE`.",
+                f"`{name}` may not take code from the command line here.",
+                f"Write the code to a file and run `{name} FILE`.",
             )
 
     def variable(self, name: str) -> None:
-        if self._policy.allow is None:
-            return
-        if is_guarded(name):
+        self.signs.evaluates |= name in INTEGERS
+        if self._policy.allow is not None and is_guarded(name):
             self._add(
                 Rule.GUARDED_VARIABLE,
                 name,
                 f"Setting `{shown(name)}` would change what commands mean.",
-                "Leave it as it is.",
+                "Do not set it.",
             )
 
     def redirect(self, operator: str, target: Word) -> None:
@@ -361,12 +427,17 @@ class _Inspection:
                 Rule.FORBIDDEN_WRITE,
                 target.text,
                 f"Writing to `{shown(target.text)}` is forbidden here.",
-                "Write to another place in the workspace, by its name.",
+                "Write to another file in the workspace, and name it literally.",
             )
             return
 
+    def expression(self, text: str) -> None:
+        """An arithmetic expression, which may set variables."""
+        self.signs.notice_evaluated(text)
+        self.variable(assigns_guarded(text))
+
     def arithmetic(self, names: Iterable[str]) -> None:
-        """For bash `((rm))` is a sum, for other shells a command in brackets."""
+        """For bash `((rm))` is arithmetic, for other shells a command in parentheses."""
         for name in self._policy.forbid.intersection(names):
             self._forbidden(name)
 
@@ -374,20 +445,18 @@ class _Inspection:
         self._unclear(text)
 
     def _unclear(self, text: str) -> None:
-        self._unless_any_is_allowed(
+        self._add_under_allow_list(
             Rule.UNPARSABLE,
             text,
-            f"It is not clear what the shell makes of `{shown(text)}`.",
+            f"It is not clear how the shell interprets `{shown(text)}`.",
             "Write it in a simpler way.",
         )
 
-    def _unseen(self, command: str, problem: str) -> None:
-        self._unless_any_is_allowed(
-            Rule.UNSEEN, command, problem, "Write the commands themselves, or use python3 SCRIPT."
-        )
+    def _unseen(self, command: str, problem: str, instead: str) -> None:
+        self._add_under_allow_list(Rule.UNSEEN, command, problem, instead)
 
-    def _unless_any_is_allowed(self, rule: Rule, command: str, problem: str, instead: str) -> None:
-        """What is not known can only be refused where it is known what is allowed."""
+    def _add_under_allow_list(self, rule: Rule, command: str, problem: str, instead: str) -> None:
+        """Refuse only if there is an allow-list: without one, unknown commands may run."""
         if self._policy.allow is not None:
             self._add(rule, command, problem, instead)
 
@@ -396,7 +465,7 @@ class _Inspection:
 
 
 class _Walk:
-    """Every command of one script."""
+    """Visits every command of one script."""
 
     def __init__(self, inspection: _Inspection, script: Script, depth: int) -> None:
         self._inspection = inspection
@@ -410,28 +479,25 @@ class _Walk:
             handler = _HANDLERS.get(step.node.type)
             if handler is not None:
                 handler(self, step)
-            elif step.node.type in _EVALUATES:
-                self._signs.evaluates = True
-                if step.node.type == "((" and step.parent:
-                    self._inspection.arithmetic(
-                        _NAME.findall(self._script.text_of(step.parent.node))
-                    )
 
     # --- handlers, by the type of the node ---
 
     def _command(self, step: Step) -> None:
-        redirects = [one for one in step.node.children if one.type.endswith("_redirect")]
+        redirects = [node for node in step.node.children if node.type.endswith("_redirect")]
         parts = _words_of(step.node.children)
         if step.parent and step.parent.node.type == "redirected_statement":
-            outer = [one for one in step.parent.node.children if one.type.endswith("_redirect")]
+            outer = [node for node in step.parent.node.children if node.type.endswith("_redirect")]
             redirects += outer
-            behind = _words_of(outer)
-            parts += behind
-            if behind and b"&>" in self._script.bytes_of(step.parent.node):
-                # For other shells than bash `ls &> x rm y` is two commands.
+            after = _words_of(outer)
+            parts += after
+            if after and b"&>" in self._script.bytes_of(step.parent.node):
+                # Other shells than bash see two commands in `ls &> x rm y`.
                 self._inspection.unclear(self._script.text_of(step.parent.node))
         words = self._folded(parts)
         self._notice(words)
+        for word in words:
+            if not word.is_literal and _FD_VARIABLE.fullmatch(word.text):
+                self._inspection.unclear(word.text)
         call = _Call(
             words,
             self._depth,
@@ -446,7 +512,7 @@ class _Walk:
         for part in parts:
             word = fold(part, self._script)
             if part.start_byte == end:
-                # One word for bash, though two for the grammar.
+                # Bash sees one word where the grammar sees two.
                 joined = words.pop().text + word.text
                 word = Word(joined, is_literal=False, may_split=True)
             words.append(word)
@@ -459,18 +525,18 @@ class _Walk:
             self._signs.evaluates = True
         variables = [word.text for word in words if not word.is_literal]
         readers = _OPTION_READERS & texts
-        if readers and any(one.startswith(('"$', "$")) for one in variables):
+        if readers and any(text.startswith(('"$', "$")) for text in variables):
             self._signs.option_readers += readers
-            if any(one.startswith(('"$(', '"`')) for one in variables):
+            if any(text.startswith(('"$(', '"`')) for text in variables):
                 self._signs.option_values = True
 
     def _input_text(self, redirects: Sequence[Node]) -> str | None:
         inputs = [
-            one
-            for one in redirects
-            if one.type != "file_redirect" or any(c.type in ("<", "<&") for c in one.children)
+            node
+            for node in redirects
+            if node.type != "file_redirect" or any(c.type in ("<", "<&") for c in node.children)
         ]
-        if len(inputs) != 1 or any(one.type == "file_descriptor" for one in inputs[0].children):
+        if len(inputs) != 1 or any(node.type == "file_descriptor" for node in inputs[0].children):
             return None
         redirect = inputs[0]
         if redirect.type == "herestring_redirect":
@@ -481,14 +547,22 @@ class _Walk:
         return None
 
     def _heredoc_text(self, redirect: Node) -> str | None:
+        """The text, if it does not depend on variables."""
+        text = self._heredoc_source(redirect)
+        if self._is_quoted(redirect):
+            return text
+        return None if "$" in text or "`" in text else heredoc_text(text)
+
+    def _is_quoted(self, redirect: Node) -> bool:
+        starts = (child for child in redirect.children if child.type == "heredoc_start")
+        return all(map(self._script.heredoc_is_quoted, starts))
+
+    def _heredoc_source(self, redirect: Node) -> str:
         parts = {child.type: child for child in redirect.children}
-        start = parts["heredoc_start"]
-        first, last = heredoc_span(self._script.source, start, parts["heredoc_end"])
+        first, last = heredoc_span(
+            self._script.source, parts["heredoc_start"], parts["heredoc_end"]
+        )
         text = self._script.source[first:last].decode(errors="replace")
-        if not self._script.heredoc_is_quoted(start):
-            if "$" in text or "`" in text:
-                return None
-            text = heredoc_text(text)
         text = self._script.stash.get(text.removesuffix("\n"), text)
         if "<<-" in parts:
             text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
@@ -518,7 +592,6 @@ class _Walk:
 
     def _value(self, node: Node) -> None:
         word = fold(node, self._script)
-        self._signs.brackets |= "[" in word.text
         self._signs.option_values |= word.is_literal and word.text.startswith("-")
 
     def _loop(self, step: Step) -> None:
@@ -529,31 +602,53 @@ class _Walk:
             self._value(value)
 
     def _declaration(self, step: Step) -> None:
-        words = [fold(one, self._script) for one in step.node.children[1:]]
-        for child, word in zip(step.node.children[1:], words, strict=True):
+        keyword, *children = step.node.children
+        takes_lists = keyword.type != "export"
+        for child in children:
             if child.type == "variable_assignment":
+                self._declared_value(child, takes_lists=takes_lists)
                 continue
+            word = fold(child, self._script)
             if not word.is_literal:
                 self._inspection.unclear(word.text)
             elif word.text.startswith(("-", "+")):
-                if "n" in word.text:
-                    self._inspection.unclear(word.text)
-                self._signs.evaluates |= "i" in word.text
+                self._declaration_option(word.text)
             else:
-                match = _NAME.match(word.text)
-                self._inspection.variable(match[0] if match else word.text)
-                self._signs.evaluates |= "[" in word.text
+                self._declared_word(word.text)
+
+    def _declaration_option(self, option: str) -> None:
+        if "n" in option:
+            self._inspection.unclear(option)
+        self._signs.evaluates |= "i" in option
+        self._signs.arrays |= "a" in option or "A" in option
+
+    def _declared_word(self, text: str) -> None:
+        match = _NAME.match(text)
+        self._inspection.variable(match[0] if match else text)
+        self._signs.evaluates |= "[" in text
+        if "=(" in text:
+            # Bash takes quoted text for a list, and expands it.
+            self._inspection.unclear(text)
+
+    def _declared_value(self, assignment: Node, *, takes_lists: bool) -> None:
+        value = assignment.child_by_field_name("value")
+        if value is None or value.type == "array" or not takes_lists:
+            return
+        word = fold(value, self._script)
+        if word.is_literal and word.text.startswith("("):
+            self._inspection.unclear(word.text)
+        self._signs.compounds |= not word.is_literal
 
     def _unset(self, step: Step) -> None:
         self._functions.clear()
         self._declaration(step)
 
     def _redirect(self, step: Step) -> None:
-        operator = next((one.type for one in step.node.children if not one.is_named), "")
+        operator = next((node.type for node in step.node.children if not node.is_named), "")
         targets = step.node.children_by_field_name("destination")
         if targets:
             self._inspection.redirect(operator, fold(targets[0], self._script))
-        if _behind(step.node) and not self._belongs_to_a_command(step):
+        if _after_target(step.node) and not self._belongs_to_a_command(step):
             self._inspection.unclear(self._script.text_of(step.node))
 
     def _belongs_to_a_command(self, step: Step) -> bool:
@@ -568,30 +663,101 @@ class _Walk:
     def _expansion(self, step: Step) -> None:
         """`${x@P}` and `${!x}` run what a variable holds; `${PATH:=...}` sets one."""
         children = step.node.children
-        kinds = [one.type for one in children]
-        name = next((one for one in children if one.type == "variable_name"), None)
+        kinds = [node.type for node in children]
+        name = next((node for node in children if node.type == "variable_name"), None)
         if "@" in kinds and "P" in kinds:
             self._inspection.unclear(self._script.text_of(step.node))
         elif "!" in kinds[:2] and name is not None and not {"*", "@"} & set(kinds):
             self._signs.evaluates = True
         if name is not None and {":=", "="} & set(kinds):
             self._inspection.variable(self._script.text_of(name))
+        offset = _OFFSET.match(self._script.text_of(step.node)) if ":" in kinds else None
+        if offset is not None:
+            self._inspection.expression(offset[1])
+
+    def _array(self, step: Step) -> None:
+        self._signs.arrays = True
+        for index in _INDEX.findall(self._script.text_of(step.node)):
+            self._inspection.expression(index)
+
+    def _arithmetic(self, step: Step) -> None:
+        self._inspection.expression(self._script.text_of(step.node).removeprefix("$"))
+
+    def _c_style_for(self, step: Step) -> None:
+        self._inspection.expression(self._script.text_of(step.node).partition("))")[0])
+
+    def _double_parenthesis(self, step: Step) -> None:
+        if step.parent:
+            text = self._script.text_of(step.parent.node)
+            self._inspection.expression(text)
+            self._inspection.arithmetic(_NAME.findall(text))
 
     def _test(self, step: Step) -> None:
         self._signs.evaluates = True
+        self._inspection.expression(self._script.text_of(step.node))
 
     def _string(self, step: Step) -> None:
         word = fold(step.node, self._script)
         if word.is_literal:
-            self._signs.brackets |= "[" in word.text
-            if _HIDDEN.search(word.text):
-                self._signs.hidden = word.text
+            text = word.text
+        else:
+            contents = (node for node in step.node.children if node.type == "string_content")
+            text = "".join(re.sub(r"\\(.)", r"\1", self._script.text_of(node)) for node in contents)
+        self._signs.notice_text(text, is_whole=self._is_for_an_interpreter(step))
+
+    def _bare_word(self, step: Step) -> None:
+        if not self._script.bytes_of(step.node).isalnum():
+            text = fold(step.node, self._script).text
+            self._signs.notice_text(text, is_whole=self._is_for_an_interpreter(step))
+
+    def _heredoc_body(self, step: Step) -> None:
+        """Text that a variable may hold: that of `read`, of a loop, or within a substitution."""
+        redirect = step.parent
+        if redirect is None or redirect.node.type != "heredoc_redirect":
+            return
+        taker = self._taker(redirect)
+        is_read = taker is None or taker.type != "command" or self._runs(taker) in naming.BUILTINS
+        if is_read or _is_in_substitution(redirect):
+            text = self._heredoc_source(redirect.node)
+            if not self._is_quoted(redirect.node):
+                text = heredoc_text(_EXPANDED.sub("", text))
+            self._signs.notice_text(text, is_whole=self._is_for_an_interpreter(redirect))
+
+    def _is_for_an_interpreter(self, step: Step) -> bool:
+        taker = self._taker(step)
+        return taker is not None and taker.type == "command" and self._runs(taker) in _INTERPRETERS
+
+    def _taker(self, step: Step) -> Node | None:
+        """The command, assignment or other statement that gets a text."""
+        above = step.parent
+        while above is not None and above.node.type not in _TAKERS:
+            above = above.parent
+        if above is None:
+            return None
+        body = above.node.child_by_field_name("body")
+        return body if above.node.type == "redirected_statement" and body else above.node
+
+    def _runs(self, command: Node) -> str:
+        """The name of a command, or of the one that it wraps."""
+        words = [self._script.text_of(node) for node in _words_of(command.children)]
+        for word in words:
+            if word not in WRAPPERS and not _WRAPPER_OPERAND.match(word):
+                return posixpath.basename(word)
+        return ""
 
     def _subscript(self, step: Step) -> None:
         index = step.node.child_by_field_name("index")
         if index is None or index.type not in ("number", "word"):
             self._signs.subscripts = True
         self._signs.evaluates = True
+        self._inspection.expression(self._script.text_of(step.node))
+
+
+def _is_in_substitution(step: Step) -> bool:
+    above = step.parent
+    while above is not None and above.node.type not in _SUBSTITUTIONS:
+        above = above.parent
+    return above is not None
 
 
 def _hides_a_subscript(text: str) -> bool:
@@ -606,24 +772,24 @@ def _gives_code(option: str, letters: str) -> bool:
 
 
 def _words_of(children: Iterable[Node]) -> list[Node]:
-    """The words of a command. The grammar counts those behind a redirection to the redirection."""
+    """The words of a command. The grammar makes those after a redirection part of it."""
     words: list[Node] = []
     for child in children:
         if child.type == "command_name":
             words.append(child.children[0])
         elif child.type == "file_redirect":
-            words += _behind(child)
+            words += _after_target(child)
         elif child.type == "heredoc_redirect":
             for part in child.children:
                 if part.type == "file_redirect":
-                    words += _behind(part)
+                    words += _after_target(part)
             words += child.children_by_field_name("argument")
         elif child.type not in ("variable_assignment", "herestring_redirect"):
             words.append(child)
     return words
 
 
-def _behind(redirect: Node) -> list[Node]:
+def _after_target(redirect: Node) -> list[Node]:
     targets = redirect.children_by_field_name("destination")
     closes = any(child.type in (">&-", "<&-") for child in redirect.children)
     return targets if closes else targets[1:]
@@ -643,4 +809,10 @@ _HANDLERS = {
     "raw_string": _Walk._string,
     "string": _Walk._string,
     "ansi_c_string": _Walk._string,
+    "word": _Walk._bare_word,
+    "heredoc_body": _Walk._heredoc_body,
+    "array": _Walk._array,
+    "arithmetic_expansion": _Walk._arithmetic,
+    "c_style_for_statement": _Walk._c_style_for,
+    "((": _Walk._double_parenthesis,
 }

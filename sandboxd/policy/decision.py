@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ class Rule(enum.StrEnum):
     GUARDED_VARIABLE = "guarded-variable"
     NETWORK = "network"
     DYNAMIC = "dynamic"
-    """Which command runs is only known when it does."""
+    """Which command runs is known only at run time."""
     UNSEEN = "unseen"
-    """It runs commands that are not in front of us: a script, input, a program's own language."""
+    """It runs commands that cannot be seen: a script, input, a program in another language."""
     UNPARSABLE = "unparsable"
     TOO_COMPLEX = "too-complex"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that speaks against a command."""
+    """One reason to refuse a command."""
 
     rule: Rule
     command: str
-    """The part that it is about, as it was written or as bash would see it; shortened."""
+    """The offending part of the command, as written or as bash would see it; shortened."""
     problem: str
-    """A sentence: what is wrong."""
+    """Sentence that says what is wrong."""
     instead: str = ""
-    """A sentence: what is allowed."""
+    """Sentence that says what to do instead."""
 
     def __str__(self) -> str:
         return f"{self.problem} {self.instead}".strip()
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a command may run, and what speaks against it."""
+    """Whether a command may run, and if not, why."""
 
     findings: tuple[Finding, ...] = ()
 
@@ -53,7 +53,7 @@ class Decision:
 
     @property
     def explanation(self) -> str:
-        """Every finding in words; empty when there is none."""
+        """All findings as text; empty if there are none."""
         return " ".join(str(finding) for finding in self.findings)
 
 
@@ -61,7 +61,7 @@ ALLOWED = Decision()
 
 
 def shown(text: str) -> str:
-    """A part of a command, fit to be repeated in a sentence."""
+    """Part of a command, shortened and printable, for a sentence."""
     flat = " ".join(text.split())
-    printable = "".join(one if one.isprintable() else "?" for one in flat)
+    printable = "".join(letter if letter.isprintable() else "?" for letter in flat)
     return printable if len(printable) <= MAX_SHOWN else printable[: MAX_SHOWN - 3] + "..."

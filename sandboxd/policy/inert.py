@@ -1,19 +1,19 @@
-"""Long quoted text is put aside before a command is parsed.
+"""Replaces long quoted text by placeholders before a command is parsed.
 
 Parsing a hostile text of n bytes takes time in the order of n squared and cannot be interrupted, so
-little is parsed. What makes honest commands long is data: quoted strings and quoted
+only short texts are parsed. Legitimate commands are long because of data: quoted strings and quoted
 here-documents. Each is replaced by a short placeholder in the same quotes; the parser has to find
-the placeholder where it was put, as a string of that kind, or the command is not understood.
+the placeholder at that position, as a string of that kind, or the command is not understood.
 """
 
 from __future__ import annotations
 
 import re
 
-MAX_PUT_ASIDE = 64
-KEEP = 48
-"""Strings up to so many characters are left alone."""
-_BORING = re.compile(r"[^\\'\"`#<\n$]+")
+MAX_PLACEHOLDERS = 64
+MAX_KEPT_CHARACTERS = 48
+"""Longest string that is not replaced."""
+_PLAIN = re.compile(r"[^\\'\"`#<\n$]+")
 _SINGLE = re.compile(r"'([^']*)'")
 _DOUBLE = re.compile(r'"((?:[^"\\$`]|\\.)*)"', re.DOTALL)
 _WITH_VARIABLES = re.compile(r'"(?:[^"\\$`]|\\.|\$(?![({]))*"', re.DOTALL)
@@ -23,7 +23,7 @@ _WORD_ENDS = " \t\n;&|()<>"
 
 
 class Compacted:
-    """A command whose long quoted texts are placeholders."""
+    """A command with placeholders in place of long quoted texts."""
 
     def __init__(self, command: str) -> None:
         self.stash: dict[str, str] = {}
@@ -37,11 +37,11 @@ class Compacted:
     def _compact(self) -> None:
         source, end = self._source, len(self._source)
         while self._place < end:
-            match = _BORING.match(source, self._place)
+            match = _PLAIN.match(source, self._place)
             if match:
                 self._copy(match.end())
             elif not self._step(source[self._place]):
-                # More than this understands; the parser gets the rest as it is.
+                # Not understood here; the parser gets the rest unchanged.
                 self._copy(end)
 
     def _step(self, char: str) -> bool:
@@ -73,15 +73,15 @@ class Compacted:
         return True
 
     def _string(self, match: re.Match[str] | None, quote: str) -> bool:
-        if match is None or len(self.stash) >= MAX_PUT_ASIDE:
+        if match is None or len(self.stash) >= MAX_PLACEHOLDERS:
             return False
-        if len(match[1]) > KEEP:
-            self._out.append(f"{quote}{self._put_aside(match[1])}{quote}")
+        if len(match[1]) > MAX_KEPT_CHARACTERS:
+            self._out.append(f"{quote}{self._replaced(match[1])}{quote}")
             self._place = match.end()
             return True
         return self._copy(match.end())
 
-    def _put_aside(self, text: str) -> str:
+    def _replaced(self, text: str) -> str:
         name = f"sandboxd-{len(self.stash)}-{len(text)}"
         while name in self._source or name in self.stash:
             name += "x"
@@ -102,7 +102,7 @@ class Compacted:
             return self._copy(match.end())
         if self._source.startswith("<<<", self._place):
             return self._copy(self._place + 3)
-        # The body of an unquoted here-document can hold substitutions.
+        # The body of an unquoted here-document may contain substitutions.
         return not self._source.startswith("<<", self._place) and self._copy(self._place + 1)
 
     def _line_end(self) -> bool:
@@ -112,11 +112,11 @@ class Compacted:
             tabs = r"\t*" if is_indented else ""
             end = re.compile(rf"^{tabs}{re.escape(delimiter)}$", re.MULTILINE)
             match = end.search(self._source, self._place)
-            if match is None or len(self.stash) >= MAX_PUT_ASIDE:
+            if match is None or len(self.stash) >= MAX_PLACEHOLDERS:
                 return False
             body = self._source[self._place : match.start()]
-            if len(body) > KEEP:
-                self._out.append(self._put_aside(body.removesuffix("\n")) + "\n")
+            if len(body) > MAX_KEPT_CHARACTERS:
+                self._out.append(self._replaced(body.removesuffix("\n")) + "\n")
                 self._place = match.start()
             self._copy(match.end())
         return True

@@ -1,4 +1,4 @@
-"""awk and sed have languages of their own, which can run commands too."""
+"""Programs in the languages of awk and sed, which can run commands too."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 
 from sandboxd.policy.words import Word
-from sandboxd.policy.wrappers import Options, Unclear, words_of
+from sandboxd.policy.wrappers import Options, words_of
 
+PROGRAMS = words_of("awk gawk mawk nawk sed")
 MAX_PROGRAM_CHARACTERS = 16 << 10
-_TOO_LONG = "its program is too long to be checked; make it shorter, or use python3"
+_TOO_LONG = "its program is too long to check; shorten it, or use python3"
 
 _AWK = Options(
     flags="bcCghILMnNOPrsStV",
@@ -33,21 +34,10 @@ _SED = Options(
 
 
 def problem(name: str, args: Sequence[Word]) -> str:
-    """Why the program in the arguments may run commands; empty if it cannot."""
-    if name in ("awk", "gawk", "mawk", "nawk"):
-        return _awk(args)
+    """Why the arguments may make this program run commands; empty if they cannot."""
     if name == "sed":
         return _sed(args)
-    if name == "sort" and any(one.is_literal and one.text.startswith("--c") for one in args):
-        return _sort(args)
-    return ""
-
-
-def _sort(args: Sequence[Word]) -> str:
-    options = [one.text.partition("=")[0] for one in args if one.is_literal]
-    if any(len(one) > 3 and "--compress-program".startswith(one) for one in options):
-        return "--compress-program runs a program"
-    return ""
+    return _awk(args) if name in PROGRAMS else ""
 
 
 def _awk(args: Sequence[Word]) -> str:
@@ -55,7 +45,7 @@ def _awk(args: Sequence[Word]) -> str:
     programs: list[Word] = []
     for letter, value in options:
         if letter in ("f", "i", "l"):
-            return "the program is in a file and cannot be seen; write it in single quotes"
+            return "the program is in a file and cannot be checked; write it in single quotes"
         if letter in ("e", "source") and value is not None:
             programs.append(value)
     if not programs:
@@ -63,7 +53,7 @@ def _awk(args: Sequence[Word]) -> str:
     for program in programs:
         if not program.is_literal:
             return (
-                "its program is put together at run time; write it in single quotes and pass "
+                "its program is known only at run time; write it in single quotes and pass "
                 'values with -v name="$value"'
             )
         if len(program.text) > MAX_PROGRAM_CHARACTERS:
@@ -75,44 +65,60 @@ def _awk(args: Sequence[Word]) -> str:
 
 _AWK_TOKEN = re.compile(
     r"""(?P<blank>[ \t\r]+|\\\n)|(?P<comment>\#[^\n]*)|(?P<string>"(?:[^"\\\n]|\\.)*")"""
-    r"""|(?P<word>\w+)|(?P<step>\+\+|--)|(?P<other>.)""",
+    r"""|(?P<word>\w+)|(?P<other>\+\+|--|\|\||.)""",
     re.DOTALL,
 )
 _AWK_REGEX = re.compile(r"/(?>[^/\\\n\[]|\\.|\[\^?+\]?+(?>\[:\w+:\]|[^\]\\\n]|\\.)*+\])++/")
-_AWK_OPERAND_FOLLOWS = frozenset("(,{};!~&|?:=+-*%<>^\n")
-_AWK_KEYWORDS = frozenset({"return", "print", "printf", "in", "else", "do", "case", "getline"})
+_AWK_NAIVE_REGEX = re.compile(r"/(?>[^/\\\n]|\\.)++/")
+"""The same for an awk to which brackets mean nothing here; both have to agree."""
+_AWK_OPERAND_FOLLOWS = frozenset("(,{};!~&|?:=+-*%<>^$\n") | words_of(
+    "return print printf in else do case getline exit delete statement"
+)
+_AWK_BEFORE_STATEMENTS = words_of("if while for switch")
+_AWK_AMBIGUOUS = words_of("length /")
+"""What may end an operand or come before one, so that `/` may be either."""
 
 
 def _awk_runs_commands(program: str) -> bool:
+    """Whether a program may run commands; also True for one that is not understood."""
     place, before = 0, "\n"
+    openings: list[str] = []
     while place < len(program):
-        if program[place] == "/" and (before in _AWK_OPERAND_FOLLOWS or before in _AWK_KEYWORDS):
+        if program[place] == "/" and before in _AWK_OPERAND_FOLLOWS:
             regex = _AWK_REGEX.match(program, place)
-            if regex is None:
+            naive = _AWK_NAIVE_REGEX.match(program, place)
+            if regex is None or naive is None or regex.end() != naive.end():
                 return True
             place, before = regex.end(), "regex"
             continue
         token = _AWK_TOKEN.match(program, place)
-        if token is None or token[0] in ("system", "@", '"'):
+        if token is None or _awk_token_runs_commands(token, before):
             return True
-        if token[0] == "|":
-            if program[place : place + 2] != "||":
-                return True
-            place += 1
-        place += len(token[0])
-        if token.lastgroup not in ("blank", "comment"):
-            before = token[0]
+        place = token.end()
+        if token.lastgroup in ("blank", "comment"):
+            continue
+        if token[0] == "(":
+            openings.append(before)
+        # What follows `if (...)` is a statement, and so may begin with a regular expression.
+        closes_condition = token[0] == ")" and openings and openings.pop() in _AWK_BEFORE_STATEMENTS
+        before = "statement" if closes_condition else token[0]
     return False
 
 
+def _awk_token_runs_commands(token: re.Match[str], before: str) -> bool:
+    if token[0] == "/":
+        return before in _AWK_AMBIGUOUS
+    return token[0] in ("system", "@", '"', "|")
+
+
 def _sed(args: Sequence[Word]) -> str:
-    options, operands = _sed_options(args)
+    options, operands = _SED.read_all([Word("-n") if _is_in_place(word) else word for word in args])
     if any(letter in ("f", "file") for letter, _ in options):
-        return "the script is in a file and cannot be seen; write it in single quotes"
+        return "the script is in a file and cannot be checked; write it in single quotes"
     given = [value for letter, value in options if letter in ("e", "expression") and value]
     scripts = given or operands[:1]
     if not all(script.is_literal for script in scripts):
-        return "its script is put together at run time; write it in single quotes"
+        return "its script is known only at run time; write it in single quotes"
     whole = "\n".join(script.text for script in scripts)
     if len(whole) > MAX_PROGRAM_CHARACTERS:
         return _TOO_LONG
@@ -121,48 +127,36 @@ def _sed(args: Sequence[Word]) -> str:
     return ""
 
 
-def _sed_options(args: Sequence[Word]) -> tuple[list[tuple[str, Word | None]], list[Word]]:
-    """GNU sed takes options after its operands as well."""
-    options: list[tuple[str, Word | None]] = []
-    operands: list[Word] = []
-    rest = [Word("-n") if _is_in_place(one) else one for one in args]
-    while rest:
-        found, rest = _SED.read(rest)
-        options += found
-        while rest and (not rest[0].starts_like_an_option() or rest[0].text == "-"):
-            operands.append(rest.pop(0))
-        if rest and not rest[0].is_literal:
-            if rest[0].may_split:
-                raise Unclear(rest[0].text)
-            operands.append(rest.pop(0))
-    return options, operands
-
-
 def _is_in_place(word: Word) -> bool:
-    """-i takes a suffix in the same word."""
+    """Whether this is `-i`, which takes a suffix in the same word."""
     return word.is_literal and re.match(r"-[nErsuz]*i", word.text) is not None
 
 
-_SED_ADDRESS = re.compile(
-    r"(?:\d+(?:~\d+)?|\$|[+~]\d+|/(?>[^/\\\n\[]|\\.|\[\^?+\]?+[^\]\n]*+\])*+/[IM]*"
-    r"|\\([^\\\n])(?:(?!\1)[^\\\n]|\\.)*\1[IM]*)",
-    re.DOTALL,
-)
+_SED_LINE = re.compile(r"\d+(?:~\d+)?|\$|[+~]\d+")
 _SED_BLANK = re.compile(r"[ \t\n;]*")
+_SED_TO_LINE_END = re.compile(r"[^\n]*")
+_SED_TEXT = re.compile(r"(?:[^\n\\]|\\.)*", re.DOTALL)
+"""To the end of a line that a backslash does not continue."""
+_SED_BRACKETS = r"\[\^?+\]?+(?>\[[:.=]\w{1,16}[:.=]\]|[^\]\n]){0,256}+\]"
+_SED_FLAGS = re.compile(r"[gpIiMm0-9]*(?:w[^\n]*)?[ \t]*(?=[\n;}#]|$)")
+
+
+class _SedNotUnderstood(Exception):
+    pass
 
 
 def _sed_runs_commands(script: str) -> bool:
-    """Also True for a script that is not understood."""
+    """Whether a script may run commands; also True for one that is not understood."""
     place = 0
-    while True:
-        place = _end(_SED_BLANK, script, place)
-        place = _after_addresses(script, place)
-        if place >= len(script):
-            return False
-        after = _after_sed_command(script, place)
-        if after is None:
-            return True
-        place = after
+    try:
+        while True:
+            place = _end(_SED_BLANK, script, place)
+            place = _after_addresses(script, place)
+            if place >= len(script):
+                return False
+            place = _after_sed_command(script, place)
+    except _SedNotUnderstood:
+        return True
 
 
 def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
@@ -171,37 +165,62 @@ def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
 
 
 def _after_addresses(script: str, place: int) -> int:
-    place = _end(_SED_ADDRESS, script, place)
+    place = _after_address(script, place)
     place = _end(re.compile(r"[ \t]*,[ \t]*"), script, place)
-    place = _end(_SED_ADDRESS, script, place)
+    place = _after_address(script, place)
     return _end(re.compile(r"[ \t!]*"), script, place)
 
 
-def _after_sed_command(script: str, place: int) -> int | None:
+def _after_address(script: str, place: int) -> int:
+    if script.startswith("/", place):
+        place = _after_part(script, place + 1, "/")
+    elif script.startswith("\\", place):
+        place = _after_part(script, place + 2, script[place + 1 : place + 2])
+    else:
+        return _end(_SED_LINE, script, place)
+    return _end(re.compile(r"[IM]*"), script, place)
+
+
+def _after_sed_command(script: str, place: int) -> int:
     letter = script[place]
     if letter in "sy":
         return _after_substitution(script, place)
     if letter in ":btT":
         return _end(re.compile(r"[ \t]*[^\s;}]*"), script, place + 1)
-    if letter in "#rRwWaic":
-        # To the end of the line: a label, a file, or text, which a backslash continues.
-        return _end(re.compile(r"(?:[^\n\\]|\\.)*", re.DOTALL), script, place)
+    if letter in "#rRwW":
+        return _end(_SED_TO_LINE_END, script, place)
+    if letter in "aic":
+        return _end(_SED_TEXT, script, place)
     if letter in "{}=dDgGhHlnNpPxzFqQ":
         return _end(re.compile(r"[ \t]*\d*[ \t]*"), script, place + 1)
-    return None
+    raise _SedNotUnderstood
 
 
-def _after_substitution(script: str, place: int) -> int | None:
+def _after_substitution(script: str, place: int) -> int:
     mark = script[place + 1 : place + 2]
-    if not mark or mark in "\\\n" or mark.isalnum():
-        return None
-    part = rf"(?:(?!{re.escape(mark)})[^\\]|\\.)*"
-    match = re.compile(
-        rf"{re.escape(mark)}{part}{re.escape(mark)}{part}{re.escape(mark)}", re.DOTALL
-    ).match(script, place + 1)
-    if match is None:
-        return None
-    flags = re.compile(r"[gpIiMm0-9]*(?P<file>w[^\n]*)?[ \t]*(?=[\n;}#]|$)").match(
-        script, match.end()
-    )
-    return flags.end() if flags else None
+    after_pattern = _after_part(script, place + 2, mark, is_pattern=script[place] == "s")
+    after = _after_part(script, after_pattern, mark, is_pattern=False)
+    flags = _SED_FLAGS.match(script, after)
+    if flags is None:
+        raise _SedNotUnderstood
+    return flags.end()
+
+
+def _after_part(script: str, place: int, mark: str, *, is_pattern: bool = True) -> int:
+    """The place after a part that ends with a mark.
+
+    Versions of sed differ in whether a mark within brackets ends a pattern: both have to agree.
+    """
+    if not mark or mark in "\\\n[" or mark.isalnum():
+        raise _SedNotUnderstood
+    end = re.escape(mark)
+    plain = re.compile(rf"(?>[^\\\n{end}]|\\.)*+{end}", re.DOTALL).match(script, place)
+    if plain is None:
+        raise _SedNotUnderstood
+    if is_pattern and "[" in plain[0]:
+        bracketed = re.compile(rf"(?>[^\\\n\[{end}]|\\.|{_SED_BRACKETS})*+{end}", re.DOTALL).match(
+            script, place
+        )
+        if bracketed is None or bracketed.end() != plain.end():
+            raise _SedNotUnderstood
+    return plain.end()

@@ -1,4 +1,4 @@
-"""The profile `custom`: a TOML file."""
+"""The profile `custom`, read from a TOML file."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ _KEYS = (*_LISTS, "extends", "inline_code", "instead")
 
 
 class InvalidPolicy(Exception):
-    """The file is no policy; the text says why and what to write."""
+    """The file is not a valid policy; the text says why and what to write."""
 
 
 def load(path: Path) -> Policy:
-    """The policy in a file."""
+    """Read the policy from a file."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise InvalidPolicy("The policy file is larger than 1 MiB.")
+            raise InvalidPolicy("The policy file is larger than 1 MiB; write a shorter one.")
         return from_toml(data.decode())
     except OSError as error:
-        raise InvalidPolicy(f"The policy file cannot be read: {error.strerror}.") from error
+        raise InvalidPolicy(
+            f"The policy file cannot be read ({error.strerror}); check its path and permissions."
+        ) from error
     except UnicodeDecodeError as error:
-        raise InvalidPolicy("The policy file is not UTF-8.") from error
+        raise InvalidPolicy("The policy file is not valid UTF-8; save it as UTF-8.") from error
 
 
 def from_toml(text: str) -> Policy:
-    """The policy that a text describes."""
+    """Parse the text of a policy file."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -41,8 +43,8 @@ def from_toml(text: str) -> Policy:
     for key in table:
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(_KEYS)}."
-            raise InvalidPolicy(f"There is no setting `{key}` in a policy{hint}")
+            hint = f"did you mean `{near[0]}`?" if near else f"the settings are {', '.join(_KEYS)}."
+            raise InvalidPolicy(f"`{key}` is not a setting of a policy; {hint}")
     lists = {key: _strings(key, table.get(key, [])) for key in _LISTS}
     base = _base(table)
     own_allow, own_forbid = frozenset(lists["allow"]), frozenset(lists["forbid"])
@@ -50,7 +52,7 @@ def from_toml(text: str) -> Policy:
     return Policy(
         name="custom",
         allow=None if allow is None else allow - own_forbid,
-        # What the file allows by name is meant, whatever it extends.
+        # What the file allows by name overrides what it extends.
         forbid=(base.forbid - own_allow) | own_forbid,
         forbid_patterns=tuple(lists["forbid_patterns"]),
         forbid_writes=tuple(lists["forbid_writes"]),
@@ -68,26 +70,26 @@ def _base(table: dict[str, Any]) -> Policy:
     for known in (STRICT, OPEN):
         if extends == known.name:
             return known
-    raise InvalidPolicy('`extends` is "strict" or "open".')
+    raise InvalidPolicy('`extends` must be "strict" or "open".')
 
 
 def _strings(key: str, value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-        raise InvalidPolicy(f'`{key}` is a list of names, as in {key} = ["git", "make"].')
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise InvalidPolicy(f'`{key}` must be a list of names, as in {key} = ["git", "make"].')
     return value
 
 
 def _inline_code(table: dict[str, Any]) -> bool:
     value = table.get("inline_code", True)
     if not isinstance(value, bool):
-        raise InvalidPolicy("`inline_code` is true or false.")
+        raise InvalidPolicy("`inline_code` must be true or false.")
     return value
 
 
 def _instead(table: dict[str, Any]) -> dict[str, str]:
     value = table.get("instead", {})
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise InvalidPolicy(
-            '`[instead]` has a sentence for each command, as in git = "Ask for it."'
+            '`[instead]` must have a sentence for each command, as in git = "Ask for it."'
         )
     return value

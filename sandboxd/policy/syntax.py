@@ -1,15 +1,15 @@
-"""A command as a tree, or the reason why it is not understood.
+"""Parses a command into a tree, or says why it is not understood.
 
-The grammar is tree-sitter's, not bash's own, and the two differ at the edges. So what the parser
-says is checked against the text: whatever it passed over without naming it, every comment and every
-here-document has to be what bash makes of it too. In doubt a command is not understood.
+The grammar is tree-sitter's, not bash's own, and the two differ in details. So the tree is checked
+against the text: bash has to agree about every part that the parser skipped, every comment and
+every here-document. In doubt, the command is not understood.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import tree_sitter_bash
@@ -20,8 +20,14 @@ from sandboxd.policy.inert import Compacted
 
 MAX_SYNTAX_BYTES = 4096
 MAX_MARKS = 512
-"""What is parsed at most, quoted data put aside. Parsing takes longest where marks are many: the
-worst text found within both limits takes 50 ms."""
+"""Limits of what is parsed, without quoted data. Many marks make parsing slow: the worst text found
+within both limits takes 120 ms."""
+MARK_WORK = 16
+"""Work of a mark, if that of most bytes is 1."""
+BLANK_WORK = 4
+MAX_UNCOMPACTED_WORK = 512
+COMPACTED_PER_WORK = 16
+"""Characters that are compacted with the work of parsing one."""
 MAX_COMMAND_BYTES = 512 * 1024
 
 _MARKS = b"|&;<>(){}[]$`=!\"'#\\\n*?~"
@@ -36,7 +42,8 @@ _ODD_CHARACTER = re.compile(
 )
 _VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(\[|\Z)")
 _WORD_ENDS = b" \t\n;&|"
-"""Certainly. In `a=(1)# x` the bracket is part of a word, and so is the rest."""
+"""Characters that always end a word. In `a=(1)# x` the parenthesis is part of a word, and so is the
+rest."""
 _BEFORE_COMMENTS = b" \t\n;&|()<>`"
 _HEREDOC_START = re.compile(r"(?:'([\w.-]+)'|\"([\w.-]+)\"|([\w.-]+))", re.ASCII)
 _QUOTED = frozenset({"raw_string", "ansi_c_string", "comment"})
@@ -49,7 +56,7 @@ _TIGHT = frozenset(
 _TEXT_LEAVES = frozenset({"string_content", "heredoc_body", "heredoc_content"})
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 _STAND_INS = {2: "¿", 3: "¿x", 4: "¿¿"}
-"""By the bytes that a character takes, so that every place in the text stays where it is."""
+"""Stand-ins by size of the character in bytes, so that offsets in the text do not change."""
 
 
 class NotUnderstood(Exception):
@@ -63,21 +70,21 @@ class NotUnderstood(Exception):
 
 
 class Step(NamedTuple):
-    """A node and what is above it."""
+    """A node and its ancestors."""
 
     node: Node
     parent: Step | None
 
 
 class Script(NamedTuple):
-    """A command that was understood."""
+    """A parsed command."""
 
     root: Node
     source: bytes
     stash: Mapping[str, str]
 
     def bytes_of(self, node: Node) -> bytes:
-        """Not `node.text`: the parser got stand-ins for some of it."""
+        """The source of a node. `node.text` may hold stand-ins."""
         return self.source[node.start_byte : node.end_byte]
 
     def text_of(self, node: Node) -> str:
@@ -87,7 +94,7 @@ class Script(NamedTuple):
         return self.bytes_of(start)[:1] in (b"'", b'"')
 
     def steps(self) -> Iterator[Step]:
-        """Every node, in the order of the text."""
+        """All nodes, in the order of the text."""
         waiting = [Step(self.root, None)]
         while waiting:
             step = waiting.pop()
@@ -95,37 +102,46 @@ class Script(NamedTuple):
             waiting.extend(Step(child, step) for child in reversed(step.node.children))
 
 
-def parse(command: str) -> Script:
-    """The tree of a command; NotUnderstood if bash might see another one."""
+def parse(command: str, charge: Callable[[int], None]) -> Script:
+    """Parse a command; NotUnderstood if bash might parse it differently.
+
+    The work is announced to `charge` before it is done.
+    """
     if len(command) > MAX_COMMAND_BYTES:
         raise _too_long()
-    compacted = Compacted(command) if len(command) > MAX_MARKS else None
-    text = command if compacted is None else compacted.text
-    source = text.encode(errors="replace")
-    if (
-        len(source) > MAX_SYNTAX_BYTES
-        or len(source) - len(source.translate(None, _MARKS)) > MAX_MARKS
-    ):
+    charge(len(command) // COMPACTED_PER_WORK)
+    source = command.encode(errors="replace")
+    stash: Mapping[str, str] = {}
+    if len(source) + MARK_WORK * _marks(source) > MAX_UNCOMPACTED_WORK:
+        compacted = Compacted(command)
+        source, stash = compacted.text.encode(errors="replace"), compacted.stash
+    marks = _marks(source)
+    if len(source) > MAX_SYNTAX_BYTES or marks > MAX_MARKS:
         raise _too_long()
-    # A parser of its own each time: one cannot be shared between threads.
+    charge(len(source) + MARK_WORK * marks + BLANK_WORK * source.count(b" "))
+    # A new parser each time: a parser cannot be shared between threads.
     root = Parser(_LANGUAGE).parse(parsable(source)).root_node
     if root.has_error:
         raise NotUnderstood(
             Rule.UNPARSABLE,
-            "The command is no shell syntax that can be checked.",
+            "The command is not valid shell syntax, or cannot be checked.",
             "Check quotes and brackets, or write it in a simpler way.",
         )
-    script = Script(root, source, {} if compacted is None else compacted.stash)
+    script = Script(root, source, stash)
     _Verification(script).run()
     return script
 
 
-def parsable(source: bytes) -> bytes:
-    """The text with a stand-in for every character beyond ASCII.
+def _marks(source: bytes) -> int:
+    return len(source) - len(source.translate(None, _MARKS))
 
-    The grammar asks C's `isdigit` about what follows a `{`, and that is defined up to 255 only: a
-    character of a high plane crashes the process. To bash they are all alike, a part of a word
-    that is of no meaning to the shell, and so is the stand-in.
+
+def parsable(source: bytes) -> bytes:
+    """Replace every character beyond ASCII by a stand-in.
+
+    The grammar calls C's `isdigit` on what follows a `{`, which is undefined above 255: a character
+    of a high plane crashes the process. To bash all such characters are parts of a word without a
+    meaning, and so is the stand-in.
     """
     if source.isascii():
         return source
@@ -135,12 +151,12 @@ def parsable(source: bytes) -> bytes:
 
 
 def heredoc_span(source: bytes, start: Node, end: Node) -> tuple[int, int]:
-    """From the line behind the operator to the line with the delimiter."""
+    """The range from the line after the operator to the line with the delimiter."""
     return source.find(b"\n", start.end_byte) + 1, source.rfind(b"\n", 0, end.start_byte) + 1
 
 
 class _Verification:
-    """Does bash see what the parser saw?"""
+    """Checks that bash sees what the parser saw."""
 
     def __init__(self, script: Script) -> None:
         self._source = script.source
@@ -208,23 +224,23 @@ class _Verification:
             self._placeholders += 1
 
     def _one_line(self, node: Node) -> None:
-        """The words of a command are apart from each other, and on one line."""
-        for one, other in itertools.pairwise(node.children):
-            between = self._source[one.end_byte : other.start_byte]
+        """Check that the words of a command are separate and on one line."""
+        for left, right in itertools.pairwise(node.children):
+            between = self._source[left.end_byte : right.start_byte]
             if b"\n" in _CONTINUATION.sub(b"", between):
                 raise _unclear("where its lines end")
             if not between and node.type in _SPACED:
-                kinds = one.type + other.type
+                kinds = left.type + right.type
                 is_assignment = "variable_assignment" in kinds or node.type != "command"
                 if is_assignment and "_redirect" not in kinds:
                     raise _unclear("where its words end")
 
     def _tight(self, node: Node) -> None:
-        """The parts of a word are not apart."""
-        # In ${x:- y} a space means itself; at the beginning newer shells run what follows.
+        """Check that nothing separates the parts of a word."""
+        # In ${x:- y} a space is literal; at the beginning, newer shells run what follows.
         parts = node.children[:2] if node.type == "expansion" else node.children
-        for one, other in itertools.pairwise(parts):
-            if one.end_byte != other.start_byte:
+        for left, right in itertools.pairwise(parts):
+            if left.end_byte != right.start_byte:
                 raise _unclear("where its words end")
 
     def _assigned(self, node: Node) -> None:
@@ -237,9 +253,9 @@ class _Verification:
         gap = self._source[self._end : end]
         before_gap = self._source[self._end - 1 : self._end] or b"\n"
         if _EMPTY_CONTINUED.search(before_gap + gap) and not self._is_in_text(self._end, end):
-            # What follows stands at the beginning of a line; the grammar does not always see that.
+            # What follows is at the beginning of a line; the grammar does not always see that.
             raise NotUnderstood(
-                Rule.UNPARSABLE, "An empty line is continued.", "Leave its backslash out."
+                Rule.UNPARSABLE, "An empty line is continued.", "Remove its backslash."
             )
         if gap[:1] == b"\\" and gap[-1:] == b"\n":
             raise NotUnderstood(
@@ -249,7 +265,7 @@ class _Verification:
             )
         rest = _CONTINUATION.sub(b"", gap).strip(b" \t\n")
         if not rest or (rest == b"-" and before in ("<<", "<<-") and gap[:1] in b" \t"):
-            return  # the grammar loses a `-` that is the last word before a here-document
+            return  # the grammar drops a `-` that is the last word before a here-document
         start = end - len(gap.lstrip(b" \t\n"))
         if not self._is_in_text(start, end):
             self._odd(rest)
@@ -267,7 +283,7 @@ class _Verification:
         if match:
             raise NotUnderstood(
                 Rule.UNPARSABLE,
-                f"The command holds the character U+{ord(match[0]):04X} outside of quotes.",
+                f"The command contains the character U+{ord(match[0]):04X} outside of quotes.",
                 "Use spaces and newlines only, or quote it.",
             )
 
@@ -276,8 +292,8 @@ class _Verification:
         if text[:1] == b"`" and b"\\" in text:
             raise NotUnderstood(
                 Rule.UNPARSABLE,
-                "A backslash between backquotes can mean several things.",
-                "Use $( ) in place of backquotes.",
+                "A backslash within backquotes is ambiguous.",
+                "Use $( ) instead of backquotes.",
             )
 
     def _heredoc(self, node: Node) -> None:
@@ -285,7 +301,7 @@ class _Verification:
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
         match = _HEREDOC_START.fullmatch(self._script.text_of(start)) if start else None
         if start is None or end is None or match is None:
-            raise _unclear("where its here-document ends", "Use a plain word such as 'EOF'.")
+            raise _unclear("where its here-document ends", "Use a plain delimiter such as 'EOF'.")
         delimiter = (match[1] or match[2] or match[3]).encode()
         strip = b"\t" if "<<-" in parts else b""
         first, last = heredoc_span(self._source, start, end)
@@ -293,27 +309,30 @@ class _Verification:
         inside = self._source[first:last].count(b"\n")
         ends = [line.lstrip(strip) if strip else line for line in lines[: inside + 1]]
         body = parts.get("heredoc_body")
-        others = [one for one in node.children if one.type not in ("heredoc_body", "heredoc_end")]
+        texts = ("heredoc_body", "heredoc_end")
+        others = [child for child in node.children if child.type not in texts]
         is_there = others[-1].end_byte < first and (
             body is None
             or body.child_count > 0
             or not self._source[first : body.start_byte].strip(b" \t\n")
         )
         if delimiter in ends[:-1] or ends[-1] != delimiter or not 0 < first <= last or not is_there:
-            raise _unclear("where its here-document ends", "Put its last word on a line alone.")
+            raise _unclear(
+                "where its here-document ends", "Put its delimiter on a line of its own."
+            )
         self._texts.append((first, last))
 
 
 def _without_escapes(text: bytes) -> bytes:
-    """Lines joined as bash joins them, and what is escaped made harmless."""
+    """Join continued lines as bash does, and replace escaped characters."""
     return _ESCAPE.sub(lambda match: b"" if match[1] == b"\n" else b"_", text)
 
 
 def _too_long() -> NotUnderstood:
     return NotUnderstood(
         Rule.TOO_COMPLEX,
-        f"The command has over {MAX_SYNTAX_BYTES} bytes, or {MAX_MARKS} marks such as brackets, "
-        "besides quoted data: too many to check.",
+        f"Without quoted data, the command has more than {MAX_SYNTAX_BYTES} bytes, or more than "
+        f"{MAX_MARKS} marks such as brackets: too many to check.",
         "Split it, or put data into single quotes or a here-document with a quoted delimiter "
         "(<<'EOF').",
     )

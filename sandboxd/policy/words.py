@@ -1,4 +1,4 @@
-"""Words of a command, as bash would see them after it has taken the quotes away."""
+"""Words of a command, as bash sees them after it has removed the quotes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,34 @@ class Word:
     """One word of a command."""
 
     text: str
-    """What it is, if it is literal; otherwise how it is written."""
+    """Value of a literal word; otherwise the word as written."""
     is_literal: bool = True
     may_split: bool = False
-    """Whether it may become several words, or none."""
+    """Whether it may expand to several words, or to none."""
     is_quoted: bool = False
-    """Whether anything in it is quoted or escaped: then it is no reserved word."""
+    """Whether any of it is quoted or escaped; then it is not a reserved word."""
+    is_input: bool = False
+    """Whether it begins with what a wrapper reads from its input."""
 
     def starts_like_an_option(self) -> bool:
         return not self.is_literal or self.text.startswith("-")
 
+    def may_be_an_option(self) -> bool:
+        """Whether it is an option, or may expand to one; `data/*` and `./"$x"` cannot."""
+        if self.is_literal:
+            return self.text.startswith("-") and self.text != "-"
+        return self.is_input or _CERTAIN_START.match(self.text) is None
 
-UNKNOWN = Word("$(...)", is_literal=False, may_split=True)
-"""A word that comes from somewhere else."""
+    def is_pattern(self) -> bool:
+        """Whether it stands for names of files, or for alternatives, and for nothing else."""
+        is_variable = self.is_input or "$" in self.text or "`" in self.text
+        return self.may_split and not is_variable
 
+
+UNKNOWN = Word("$(...)", is_literal=False, may_split=True, is_input=True)
+"""A word whose value is known only at run time."""
+
+_CERTAIN_START = re.compile(r"[A-Za-z0-9_./]")
 _ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
 _ANSI = re.compile(
@@ -56,7 +70,7 @@ _UNQUOTED = frozenset({"word", "number", "variable_name", "test_operator", "extg
 
 
 def fold(node: Node, script: Script) -> Word:
-    """The word that a node of the tree stands for."""
+    """The word of a node of the tree."""
     parts = node.children if node.type == "concatenation" else [node]
     written = script.text_of(node)
     folded = [_fold_part(part, script) for part in parts]
@@ -74,7 +88,7 @@ def fold(node: Node, script: Script) -> Word:
 
 def _cannot_split(part: Node, script: Script) -> bool:
     if part.type == "string":
-        return "@" not in script.text_of(part)  # "$@" and "${a[@]}" are as many words as there are
+        return "@" not in script.text_of(part)  # "$@" and "${a[@]}" may be several words
     if part.type in _UNQUOTED:
         return _MAY_EXPAND.search(script.text_of(part)) is None
     return part.type in ("raw_string", "ansi_c_string", "process_substitution", "translated_string")
@@ -97,12 +111,12 @@ def _fold_part(part: Node, script: Script) -> str | None:
 
 
 def heredoc_text(text: str) -> str:
-    """The body of an unquoted here-document without expansions, as its reader gets it."""
+    """The body of an unquoted here-document without expansions, as the command reads it."""
     return re.sub(r"\\([$`\\\n])", _unescaped, text)
 
 
 def ansi_unquoted(text: str) -> str | None:
-    r"""What `$'...'` stands for; None if it holds something that bash may read otherwise."""
+    r"""The value of `$'...'`; None if bash may read it differently."""
     result = _ANSI.sub(_ansi, text)
     return None if "\0" in result else result
 
@@ -116,6 +130,6 @@ def _ansi(match: re.Match[str]) -> str:
     if letter:
         return _ANSI_LETTERS.get(letter, letter)
     if control:
-        return "\0"  # rare enough to be refused
+        return "\0"  # refused: it is rare
     number = int(octal, 8) & 0xFF if octal else int(two or four or eight, 16)
     return chr(number) if number < 0x80 else "\ufffd"

@@ -1,13 +1,18 @@
-"""Commands that run other commands, and how each names what it runs."""
+"""Commands that run other commands, and how their arguments name them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from sandboxd.policy.words import UNKNOWN, Word
 
+Option: TypeAlias = tuple[str, Word | None]
+"""Letter or long name of an option, and its value."""
+
+_AFTER_DASHES = "Put `--` before words that are not known beforehand, as in `xargs sort --`."
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=", re.ASCII)
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "rbash", "mksh"})
 
@@ -22,36 +27,42 @@ class Inside:
 
     commands: list[Sequence[Word]] = field(default_factory=list)
     scripts: list[Word] = field(default_factory=list)
-    """Texts that are shell commands themselves."""
+    """Arguments that are shell scripts."""
     reads_input: bool = False
-    """Whether it runs what it reads from its standard input."""
+    """Whether it runs its standard input."""
     unseen: str = ""
-    """What it runs that cannot be seen here."""
+    """What it runs that cannot be checked."""
+    instead: str = "Write the commands themselves, or use python3 SCRIPT."
+    """What to do instead of running what is unseen."""
     variables: list[str] = field(default_factory=list)
-    """What it sets for the command."""
+    """Variables that it sets for the command."""
 
 
 class Unclear(Exception):
-    """The words do not tell what runs; the text says which word."""
+    """What runs is not clear from the words; the text is the unclear word."""
+
+    def __init__(self, word: str, instead: str = "Use plain options, and quote variables.") -> None:
+        super().__init__(word)
+        self.instead = instead
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a program. One that is not named here makes the command unclear."""
+    """The options of a program. Any other option makes the command unclear."""
 
     flags: str = ""
     valued: str = ""
     """Letters that take a value, in the same word or the next."""
     long_flags: frozenset[str] = frozenset()
     long_valued: frozenset[str] = frozenset()
-    """Long options that take a value; after `=`, or as the next word."""
+    """Long options that take a value, after `=` or as the next word."""
     is_number_a_flag: bool = False
     ends_at_variables: bool = False
-    """Whether a quoted variable is taken as an operand, though it might hold an option."""
+    """Whether a quoted variable counts as an operand, although it might hold an option."""
 
-    def read(self, args: Sequence[Word]) -> tuple[list[tuple[str, Word | None]], list[Word]]:
-        """The options, each with its value, and the words from the first that is none."""
-        found: list[tuple[str, Word | None]] = []
+    def read(self, args: Sequence[Word]) -> tuple[list[Option], list[Word]]:
+        """The options, each with its value, and the words from the first operand on."""
+        found: list[Option] = []
         rest = list(args)
         while rest and rest[0].starts_like_an_option():
             word = rest[0]
@@ -68,7 +79,28 @@ class Options:
                 self._short(word, rest, found)
         return found, rest
 
-    def _long(self, word: Word, rest: list[Word], found: list[tuple[str, Word | None]]) -> None:
+    def read_all(self, args: Sequence[Word]) -> tuple[list[Option], list[Word]]:
+        """The options and the operands of a program that accepts options after operands."""
+        found: list[Option] = []
+        operands: list[Word] = []
+        rest = list(args)
+        while rest:
+            word = rest.pop(0)
+            if word.is_literal and word.text == "--":
+                return found, operands + rest
+            if not word.may_be_an_option():
+                operands.append(word)
+            elif not word.is_literal:
+                if word.may_split or not self.ends_at_variables:
+                    raise Unclear(word.text, _AFTER_DASHES)
+                operands.append(word)
+            elif word.text.startswith("--"):
+                self._long(word, rest, found)
+            else:
+                self._short(word, rest, found)
+        return found, operands
+
+    def _long(self, word: Word, rest: list[Word], found: list[Option]) -> None:
         name, equals, value = word.text[2:].partition("=")
         if name in self.long_valued:
             found.append((name, Word(value) if equals else _next(word, rest)))
@@ -77,7 +109,7 @@ class Options:
         else:
             raise Unclear(word.text)
 
-    def _short(self, word: Word, rest: list[Word], found: list[tuple[str, Word | None]]) -> None:
+    def _short(self, word: Word, rest: list[Word], found: list[Option]) -> None:
         letters = word.text[1:]
         for place, letter in enumerate(letters):
             if letter in self.valued:
@@ -96,7 +128,7 @@ def _next(option: Word, rest: list[Word]) -> Word:
 
 
 def inside(name: str, args: Sequence[Word]) -> Inside | None:
-    """What the command runs; None if it is no wrapper. Unclear if its words do not tell."""
+    """What the command runs; None if it is not a wrapper. Raises Unclear if that is not certain."""
     if name in SHELLS:
         return _shell(args)
     if name in _SPECIAL:
@@ -134,7 +166,6 @@ _SIMPLE: Mapping[str, tuple[Options, int, bool]] = {
     ),
     "coproc": (Options(), 0, False),
     "doas": (Options(flags="Lns", valued="Cu"), 0, False),
-    "exec": (Options(flags="cl", valued="a"), 0, False),
     "flock": (
         Options(flags="sxeunoFv", valued="wE", long_flags=words_of("nonblock verbose close")),
         1,
@@ -192,7 +223,18 @@ _SHELL = Options(
     valued="oO",
     long_flags=words_of("norc noprofile login posix noediting verbose"),
 )
+_START_FILES = "start files such as ~/.bashrc"
+_WITHOUT_START_FILES = "Use `bash -c` without -i, -l and --login."
+_SET_LETTERS = frozenset("abefhmnptuvxBCEPT")
+_SET_NAMES = words_of(
+    "allexport braceexpand errexit errtrace functrace hashall monitor noclobber noexec noglob "
+    "notify nounset physical pipefail posix privileged verbose xtrace"
+)
+_SHOPT_NAMES = words_of("dotglob failglob globstar inherit_errexit nocaseglob nullglob")
+_SET_INSTEAD = "Use -e, -u, -x, -f and -o pipefail only, and put `--` before other words."
 _COMMAND = Options(flags="pvV")
+_EXEC = Options(flags="cl", valued="a")
+_JOBS = Options(flags="lnprsx")
 _WATCH = Options(
     flags="bcdegtpx",
     valued="n",
@@ -219,6 +261,10 @@ def _shell(args: Sequence[Word]) -> Inside:
     ]
     options, rest = _SHELL.read(normal)
     letters = {letter for letter, _ in options}
+    if not letters.isdisjoint(("i", "l", "login")):
+        return Inside(unseen=_START_FILES, instead=_WITHOUT_START_FILES)
+    for letter, value in options:
+        _check_shell_option(letter, value)
     if "c" in letters:
         return Inside(scripts=[rest[0]]) if rest else Inside(unseen="a missing script")
     if rest and "s" not in letters:
@@ -226,15 +272,59 @@ def _shell(args: Sequence[Word]) -> Inside:
     return Inside(reads_input=True)
 
 
+def _check_shell_option(letter: str, value: Word | None) -> None:
+    """Refuse what changes how a shell reads commands: -k, history, and what is not known."""
+    if letter in ("o", "O"):
+        names = _SET_NAMES if letter == "o" else _SHOPT_NAMES
+        if value is None or not value.is_literal or value.text not in names:
+            raise Unclear(f"-{letter} {value.text if value else ''}", _SET_INSTEAD)
+    elif letter in ("k", "H"):
+        raise Unclear(f"-{letter}", _SET_INSTEAD)
+
+
+def _set(args: Sequence[Word]) -> Inside:
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        if not word.is_literal:
+            if word.may_be_an_option():
+                raise Unclear(word.text, _SET_INSTEAD)
+            break
+        if word.text in ("--", "-") or word.text[:1] not in ("-", "+"):
+            break
+        letters = word.text[1:]
+        if letters.endswith("o"):
+            letters = letters[:-1]
+            if rest:
+                _check_shell_option("o", rest.pop(0))
+        if not _SET_LETTERS.issuperset(letters):
+            raise Unclear(word.text, _SET_INSTEAD)
+    return Inside()
+
+
+def _exec(args: Sequence[Word]) -> Inside:
+    options, rest = _EXEC.read(args)
+    for letter, value in options:
+        # A shell whose name begins with `-` is a login shell.
+        if letter == "l" or (value is not None and value.starts_like_an_option()):
+            return Inside(unseen=_START_FILES, instead="Use `exec` without -l and -a.")
+    return _command(rest)
+
+
+def _jobs(args: Sequence[Word]) -> Inside:
+    options, rest = _JOBS.read(args)
+    return _command(rest) if ("x", None) in options else Inside()
+
+
 def _env(args: Sequence[Word]) -> Inside:
     options, rest = _ENV.read(args)
     split = [value for letter, value in options if letter in ("S", "split-string")]
     if split:
-        # Its quoting is nearly the shell's; near is not enough for anything but plain words.
+        # Its quoting only resembles the shell's, so only plain words are accepted.
         text = split[0]
         if len(split) > 1 or text is None or not re.fullmatch(r"[\w ./=,:+-]+", text.text):
             raise Unclear("-S")
-        rest = [Word(one) for one in text.text.split()] + rest
+        rest = [Word(word) for word in text.text.split()] + rest
         return _env(rest)
     if rest and rest[0].text == "-" and rest[0].is_literal:
         rest = rest[1:]
@@ -242,18 +332,25 @@ def _env(args: Sequence[Word]) -> Inside:
 
 
 def _xargs(args: Sequence[Word]) -> Inside:
-    # -i and -l take their values in the same word only, and are not needed.
+    # -i and -l, which take values in the same word only, are not supported.
     options, rest = _XARGS.read(args)
     if not rest:
-        return Inside()  # runs echo
+        return Inside()  # it runs echo
     replaced = [value.text for letter, value in options if letter == "I" and value is not None]
     if replaced:
-        return Inside(commands=[_replaced(rest, replaced[-1])])
+        return Inside(commands=[[_from_input(word, replaced[-1]) for word in rest]])
     return Inside(commands=[[*rest, UNKNOWN]])
 
 
+def _from_input(word: Word, mark: str) -> Word:
+    if mark not in word.text:
+        return word
+    is_input = word.text.startswith(mark)
+    return Word(word.text, is_literal=False, may_split=is_input, is_input=is_input)
+
+
 def _replaced(words: Sequence[Word], mark: str) -> list[Word]:
-    return [Word(one.text, is_literal=False) if mark in one.text else one for one in words]
+    return [Word(word.text, is_literal=False) if mark in word.text else word for word in words]
 
 
 def _eval(args: Sequence[Word]) -> Inside:
@@ -321,10 +418,7 @@ def _find(args: Sequence[Word]) -> Inside:
         if not word.is_literal:
             _check_find_word(word, words)
         elif word.text in _FIND_ACTIONS:
-            command: list[Word] = []
-            while words and words[0].text not in (";", "+"):
-                command.append(words.pop(0))
-            found.commands.append(_replaced(command, "{}"))
+            found.commands.append(_replaced(_find_command(words), "{}"))
         elif word.text == "-delete":
             found.commands.append([Word("rm"), Word("-- (find -delete)")])
         elif word.text in _FIND_WRITES and words:
@@ -332,10 +426,24 @@ def _find(args: Sequence[Word]) -> Inside:
     return found
 
 
+def _find_command(words: list[Word]) -> list[Word]:
+    """Take the words of an action's command, and what ends it: `;`, or `+` behind `{}`."""
+    command: list[Word] = []
+    may_have_ended = False
+    while words:
+        word = words.pop(0)
+        if word.text == ";" or (word.text == "+" and command and command[-1].text == "{}"):
+            break
+        if may_have_ended and word.text in _FIND_ACTIONS | _FIND_WRITES | {"-delete"}:
+            raise Unclear(word.text, "Write the `;` that ends -exec itself, as in `\\;`.")
+        may_have_ended |= not word.is_literal
+        command.append(word)
+    return command
+
+
 def _check_find_word(word: Word, after: Sequence[Word]) -> None:
-    """A value or a path may be a variable, but not one that could be -exec and what follows."""
-    is_pattern = word.may_split and "$" not in word.text and "`" not in word.text
-    if is_pattern and (word.text[0] not in "*?[{" or "." in word.text or "/" in word.text):
+    """Refuse a variable that could stand for -exec; values and paths may be variables."""
+    if word.is_pattern() and (word.text[0] not in "*?[{" or "." in word.text or "/" in word.text):
         return
     follows = after[0] if after else None
     could_be_command = follows is not None and not (
@@ -359,4 +467,7 @@ _SPECIAL: Mapping[str, Callable[[Sequence[Word]], Inside]] = {
     "ssh": _ssh,
     "parallel": _parallel,
     "find": _find,
+    "set": _set,
+    "exec": _exec,
+    "jobs": _jobs,
 }

@@ -1,1 +1,1 @@
-"""What must outlive the process: `contract` is the interface, `sqlite` the embedded one."""
+"""What must outlive the process: `contract` has the interfaces, `sqlite` implements them."""

@@ -1,11 +1,11 @@
-"""What sessions ask of a registry."""
+"""What must outlive the process: the contracts for sessions and for the history of commands."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NewType, Protocol
 
 
 class SessionState(StrEnum):
@@ -17,7 +17,7 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRecord:
-    """What is known of a session, whether it lives or not."""
+    """What is known of a session, active or ended."""
 
     session_id: str
     user_id: str
@@ -34,15 +34,17 @@ class SessionRecord:
     disk_id: str = ""
     """The disk that holds its files; empty when there is none."""
     uid: int = 0
-    """Of its sandbox, and so the owner of its files."""
+    """User id of its sandbox, which owns its files; 0 when it never had one."""
     sandbox_id: str = ""
-    """The sandbox it has, or had last."""
+    """Its sandbox, or its last one."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of all its commands."""
     project_id: str = ""
     """Directory of its project files; empty when there is none."""
     unmoved_project_id: str = ""
-    """Where project files are still to be moved from, if the daemon died while it did that."""
+    """Directory that its project files are still to be moved from, after a crash during a move."""
+    environment: str = "default"
+    """Name of its environment; that of all sessions of releases which had only one."""
 
 
 class ExecutionRecord(NamedTuple):
@@ -52,7 +54,7 @@ class ExecutionRecord(NamedTuple):
     incarnation: int
     exec_id: str
     command: str
-    """In short."""
+    """The command, shortened."""
     started_at: float
     """Seconds since the epoch."""
     duration_seconds: float
@@ -67,28 +69,28 @@ class ExecutionRecord(NamedTuple):
     stdout_dropped: int
     stderr_dropped: int
     cpu_seconds: float | None
-    """Like the other use, absent where the host could not look."""
+    """Absent, as the other figures of use, if the host could not read it."""
     peak_memory_bytes: int | None
     peak_processes: int | None
     oom_kills: int | None
     refused_forks: int | None
     place: int = 0
-    """Its number in the registry; 0 until it is there."""
+    """Its number in the store; 0 before it is added."""
 
 
 class ExecutionFigures(NamedTuple):
-    """The commands of the history, in numbers."""
+    """Figures of the commands in the history."""
 
     first_started_at: float | None
-    """Seconds since the epoch; absent if there are none, as all that follows is 0 then."""
+    """Seconds since the epoch; absent without commands, when all other figures are 0."""
     ends: Mapping[str, int]
-    """By the name of the reason."""
+    """Commands by the name of their ending."""
     succeeded: int
-    """Returned 0."""
+    """Commands that returned 0."""
     mean_seconds: float
     longest_seconds: float
     quantiles: Mapping[float, float]
-    """What these parts of all did not exceed, in seconds."""
+    """Durations in seconds that these shares of all commands did not exceed."""
 
     @property
     def total(self) -> int:
@@ -96,37 +98,60 @@ class ExecutionFigures(NamedTuple):
 
     @property
     def success_rate(self) -> float:
-        """1 if there were none."""
+        """Share of commands that returned 0; 1 without commands."""
         return self.succeeded / self.total if self.total else 1.0
 
 
-class Registry(Protocol):
-    """Keeps session records. An answered save survives the process."""
+Fence = NewType("Fence", int)
+"""Number of a session's owner: higher than that of every owner before."""
+SOLE_OWNER = Fence(0)
+"""Fence of a daemon that shares its sessions with no other."""
 
-    async def load(self) -> Sequence[SessionRecord]: ...
 
-    async def save(self, record: SessionRecord) -> None: ...
+class SessionRegistry(Protocol):
+    """Keeps the records of one daemon's sessions. An answered save survives the process.
 
-    async def forget(self, session_ids: Collection[str]) -> None: ...
+    Where daemons share a registry, each session has one owner at a time. A daemon that was taken
+    for dead may still write, so each save names the fence under which the writer owns the session.
+    """
+
+    async def load(self) -> Sequence[SessionRecord]:
+        """Every record, in the order of creation."""
+        ...
+
+    async def save(self, record: SessionRecord, *, fence: Fence = SOLE_OWNER) -> None:
+        """Keep a record in place of any earlier one of its session.
+
+        StateNotSaved, with nothing changed, if that fails or if the fence is not the latest.
+        """
+        ...
+
+    async def delete(self, session_ids: Collection[str]) -> None:
+        """Delete these sessions, as far as this daemon owns them, with all that is kept of them."""
+        ...
+
+    async def ping(self) -> None:
+        """Return when it answers, even with an error; the caller sets the time limit."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class HistoryStore(Protocol):
+    """Keeps the records of ended commands."""
 
     async def add_executions(
         self, records: Sequence[ExecutionRecord], *, per_session: int, in_all: int
     ) -> None:
-        """Keep these, and of each session and of all no more than so many, the newest."""
+        """Keep these; then delete the oldest beyond so many of each session, and of all."""
         ...
 
     async def executions(
         self, session_id: str, *, size: int, before: int | None
     ) -> list[ExecutionRecord]:
-        """Newest first, those whose place is before this one."""
+        """Commands of a session, newest first, from below this place."""
         ...
 
     async def execution_figures(self, quantiles: Sequence[float]) -> ExecutionFigures:
-        """Of all that are kept."""
+        """Figures of all records that are kept."""
         ...
-
-    async def ping(self) -> None:
-        """Return when it answers, well or not: that it does not is for the caller to find out."""
-        ...
-
-    async def aclose(self) -> None: ...

@@ -1,7 +1,7 @@
-"""A copy of each record that a sandbox or a disk depends on, in a file of its own.
+"""Copies of the records that a sandbox or a disk depends on, each in a separate file.
 
-What a damaged database cannot tell any more, such a file does: without it, sandboxes that go on
-would be nobody's.
+They replace records that a damaged database has lost: without its record, a running sandbox would
+belong to no session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_FILE = 1 << 20
 
 
 class RecordCopies:
-    """Files about sessions that are active, or lost with their files kept."""
+    """Copies of sessions that are active, or that were lost and keep their files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -38,15 +38,15 @@ class RecordCopies:
         try:
             unfinished.write_text(json.dumps(asdict(record)))
             unfinished.rename(path)
-        except OSError as error:  # the database has it, which is what counts
+        except OSError as error:  # the database has the record; the copy is only a precaution
             log.warning("registry.no_copy", session_id=record.session_id, error=str(error))
 
     def delete(self, session_ids: Collection[str]) -> None:
-        for one in session_ids:
-            self._path(one).unlink(missing_ok=True)
+        for session_id in session_ids:
+            self._path(session_id).unlink(missing_ok=True)
 
     def load(self) -> Sequence[SessionRecord]:
-        """All that can be read, in no order."""
+        """Every readable copy, in no particular order."""
         return [
             record
             for path in self._directory.glob(f"*{_SUFFIX}")
@@ -57,7 +57,7 @@ class RecordCopies:
         return _read(self._path(session_id))
 
     def _path(self, session_id: str) -> Path:
-        # An id of a damaged database may be anything.
+        # An id from a damaged database may be any text.
         return self._directory / f"{session_id.replace('/', '_')[:64]}{_SUFFIX}"
 
 

@@ -1,4 +1,4 @@
-"""The registry of one daemon, in a SQLite file of its state directory."""
+"""Sessions and history of one daemon, in a SQLite file of its state directory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import structlog
 
 from sandboxd.errors import StateNotSaved
 from sandboxd.registry.contract import (
+    SOLE_OWNER,
     ExecutionFigures,
     ExecutionRecord,
+    Fence,
     SessionRecord,
     SessionState,
 )
@@ -24,10 +26,12 @@ from sandboxd.registry.copies import RecordCopies
 
 log = structlog.get_logger()
 
+VERSION = 1
+"""Version of the tables, kept in the file. Files of the first releases have 0."""
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
 -- A crash of the process loses nothing; a power cut may lose the newest sessions, whose sandboxes
--- it has ended anyway.
+-- it ends anyway.
 PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS sessions (
   session_id TEXT PRIMARY KEY,
@@ -45,7 +49,8 @@ CREATE TABLE IF NOT EXISTS sessions (
   sandbox_id TEXT NOT NULL DEFAULT '',
   env TEXT NOT NULL DEFAULT '{}',
   project_id TEXT NOT NULL DEFAULT '',
-  unmoved_project_id TEXT NOT NULL DEFAULT ''
+  unmoved_project_id TEXT NOT NULL DEFAULT '',
+  environment TEXT NOT NULL DEFAULT 'default'
 ) STRICT;
 CREATE TABLE IF NOT EXISTS executions (
   place INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -79,16 +84,18 @@ _LATER_COLUMNS = {
     "env": "TEXT NOT NULL DEFAULT '{}'",
     "project_id": "TEXT NOT NULL DEFAULT ''",
     "unmoved_project_id": "TEXT NOT NULL DEFAULT ''",
+    "environment": "TEXT NOT NULL DEFAULT 'default'",
 }
-"""What a file of an earlier release may lack."""
+"""Columns that a file of an earlier release may lack."""
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
-    "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id"
+    "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id, "
+    "environment"
 )
 _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
 _SAVE = f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})"
 _EXECUTION_FIELDS = ExecutionRecord._fields[:-1]
-"""All but the place, which the database gives."""
+"""All but the place, which the database assigns."""
 _ENDS = "SELECT ending, count(*) FROM executions GROUP BY ending"
 _TOTALS = (
     "SELECT min(started_at), coalesce(sum(ending = 'EXITED' AND code = 0), 0), "
@@ -99,9 +106,9 @@ _RANKED = (
     "row_number() OVER (ORDER BY duration_seconds) AS rank FROM executions)"
 )
 LOCKED_SECONDS = 2.0
-"""How long a write waits for someone else who has the file locked."""
+"""How long a write waits while another process has locked the file."""
 QUEUE_SECONDS = 2 * LOCKED_SECONDS
-"""How long it waits for those before it."""
+"""How long a write waits for the writes before it."""
 
 
 async def _add_missing_columns(connection: aiosqlite.Connection) -> None:
@@ -115,18 +122,28 @@ async def _add_missing_columns(connection: aiosqlite.Connection) -> None:
 
 
 def _create_private(path: Path) -> None:
-    """Who talks to whom is nobody else's business."""
-    path.touch(mode=0o600)
+    """Create a file that only the daemon's user may read: it names users and their threads."""
+    if not path.exists():
+        path.touch(mode=0o600)
 
 
 class RegistryUnusable(Exception):
     """The file cannot be used as a registry; the text says why."""
 
 
-class SqliteRegistry:
-    """Implements `Registry`. Use `open`.
+class RegistryTooNew(RegistryUnusable):
+    """A newer release has written the file, which stays as it is."""
 
-    A damaged file is moved aside, at the start as well as later, and a new one made of the copies.
+    def __init__(self, version: int) -> None:
+        super().__init__(f"it has version {version}, and this release knows only up to {VERSION}")
+
+
+class SqliteRegistry:
+    """Implements `SessionRegistry` and `HistoryStore`. Use `open`.
+
+    The file has one owner, so every fence is the latest. A damaged file is moved aside, at the
+    start and later, and replaced by a new one with the records of the copies. At the start, records
+    that a file lacks are restored from them too: it may be empty, missing, or from a backup.
     """
 
     def __init__(self, path: Path, copies: RecordCopies, connection: aiosqlite.Connection) -> None:
@@ -137,7 +154,7 @@ class SqliteRegistry:
 
     @classmethod
     async def open(cls, path: Path) -> SqliteRegistry:
-        """RegistryUnusable if the file cannot be opened, or is in use for too long."""
+        """RegistryUnusable if the file cannot be opened, or stays locked for too long."""
         try:
             copies = RecordCopies(path.with_suffix(".copies"))
             try:
@@ -145,7 +162,8 @@ class SqliteRegistry:
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                connection = await _started_anew(path, copies, error)
+                connection = await _replace_damaged(path, copies, error)
+            await _restore_missing(connection, copies)
         except (OSError, sqlite3.Error) as error:
             raise RegistryUnusable(str(error)) from error
         return cls(path, copies, connection)
@@ -175,25 +193,30 @@ class SqliteRegistry:
                 env=json.loads(row[13]),
                 project_id=row[14],
                 unmoved_project_id=row[15],
+                environment=row[16],
             )
         except ValueError as error:
             log.error("registry.row_unreadable", session_id=row[0], error=str(error))
             return self._copies.find(row[0])
 
-    async def save(self, record: SessionRecord) -> None:
+    # --- sessions ---
+
+    async def save(self, record: SessionRecord, *, fence: Fence = SOLE_OWNER) -> None:
         await self._write(_SAVE, [_values(record)])
         self._copies.save(record)
 
-    async def forget(self, session_ids: Collection[str]) -> None:
+    async def delete(self, session_ids: Collection[str]) -> None:
         for table in ("sessions", "executions"):
             statement = f"DELETE FROM {table} WHERE session_id = ?"
-            await self._write(statement, [(one,) for one in session_ids])
+            await self._write(statement, [(session_id,) for session_id in session_ids])
         self._copies.delete(session_ids)
+
+    # --- history ---
 
     async def add_executions(
         self, records: Sequence[ExecutionRecord], *, per_session: int, in_all: int
     ) -> None:
-        # One statement, so one transaction: nobody else's save waits in it for its end.
+        # One statement, so one transaction: no other write becomes part of it.
         row = f"({', '.join('?' * len(_EXECUTION_FIELDS))})"
         await self._write(
             f"INSERT INTO executions ({', '.join(_EXECUTION_FIELDS)}) VALUES "
@@ -203,7 +226,7 @@ class SqliteRegistry:
         await self._write(
             "DELETE FROM executions WHERE session_id = ?1 AND place <= (SELECT place FROM "
             "executions WHERE session_id = ?1 ORDER BY place DESC LIMIT 1 OFFSET ?2)",
-            [(session_id, per_session) for session_id in {one.session_id for one in records}],
+            [(session_id, per_session) for session_id in {record.session_id for record in records}],
         )
         await self._write(
             "DELETE FROM executions WHERE place <= (SELECT max(place) FROM executions) - ?",
@@ -222,9 +245,9 @@ class SqliteRegistry:
             return [ExecutionRecord(*row) async for row in rows]
 
     async def execution_figures(self, quantiles: Sequence[float]) -> ExecutionFigures:
-        # Through a connection of its own: it reads everything, and no save has to wait for it.
+        # It reads the whole table: on a second connection, no save waits for that.
         async with aiosqlite.connect(self._path, timeout=LOCKED_SECONDS) as connection:
-            await connection.execute("BEGIN")  # what follows sees one moment
+            await connection.execute("BEGIN")  # all queries see the same state
             ends = {row[0]: row[1] for row in await connection.execute_fetchall(_ENDS)}
             count = sum(ends.values())
             ranks = {part: max(1, math.ceil(part * count)) for part in quantiles}
@@ -243,6 +266,8 @@ class SqliteRegistry:
             quantiles={part: seconds.get(rank, 0.0) for part, rank in ranks.items()},
         )
 
+    # --- the file ---
+
     async def ping(self) -> None:
         try:
             await self._connection.execute_fetchall("SELECT 1")
@@ -253,30 +278,32 @@ class SqliteRegistry:
         await self._connection.close()
 
     async def _write(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
-        """StateNotSaved if it cannot be written now; then nothing of it is."""
+        """StateNotSaved, with nothing changed, if it cannot be written now."""
         try:
-            # One at a time, as they are anyway: so a wait for whoever locks the file is not
-            # multiplied by those who wait with us.
+            # One at a time: in the queue of the connection, which has no limit, each would wait for
+            # a locked file after all those before it have.
             async with asyncio.timeout(QUEUE_SECONDS):
                 await self._writing.acquire()
         except TimeoutError as error:
             raise _not_saved() from error
         try:
-            await self._write_or_heal(statement, rows)
+            await self._write_or_replace_damaged(statement, rows)
         except sqlite3.Error as error:
             log.error("registry.not_written", error=str(error))
             raise _not_saved() from error
         finally:
             self._writing.release()
 
-    async def _write_or_heal(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+    async def _write_or_replace_damaged(
+        self, statement: str, rows: Sequence[Sequence[object]]
+    ) -> None:
         try:
             await self._execute(statement, rows)
         except sqlite3.DatabaseError as error:
             if not _is_damage(error):
                 raise
             await self._connection.close()
-            self._connection = await _started_anew(self._path, self._copies, error)
+            self._connection = await _replace_damaged(self._path, self._copies, error)
             await self._execute(statement, rows)
 
     async def _execute(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
@@ -290,8 +317,11 @@ async def _connect(path: Path) -> aiosqlite.Connection:
     _create_private(path)
     connection = await aiosqlite.connect(path, isolation_level=None, timeout=LOCKED_SECONDS)
     try:
+        version = await _version(connection)
         await connection.executescript(_SCHEMA)
         await _add_missing_columns(connection)
+        if version != VERSION:  # or a start would need room on the disk
+            await connection.execute(f"PRAGMA user_version = {VERSION}")
         async with connection.execute("PRAGMA quick_check(1)") as rows:
             verdict = await rows.fetchone()
         if verdict is None or verdict[0] != "ok":
@@ -302,10 +332,39 @@ async def _connect(path: Path) -> aiosqlite.Connection:
     return connection
 
 
-async def _started_anew(
+async def _version(connection: aiosqlite.Connection) -> int:
+    async with connection.execute("PRAGMA user_version") as rows:
+        row = await rows.fetchone()
+    version = int(row[0]) if row is not None else 0
+    if version > VERSION:
+        raise RegistryTooNew(version)
+    return version
+
+
+async def _restore_missing(connection: aiosqlite.Connection, copies: RecordCopies) -> None:
+    """Restore the records of copies that are newer than their rows, or have none. A save writes
+    the row first, so the file has lost them."""
+    try:
+        async with connection.execute("SELECT session_id, changed_at FROM sessions") as rows:
+            saved_at = {row[0]: row[1] async for row in rows}
+        missing = [
+            record
+            for record in copies.load()
+            if record.changed_at > saved_at.get(record.session_id, -math.inf)
+        ]
+        if missing:
+            await connection.executemany(_SAVE, [_values(record) for record in missing])
+    except BaseException:
+        await connection.close()
+        raise
+    if missing:
+        log.error("registry.incomplete", sessions_restored=len(missing), sessions=len(saved_at))
+
+
+async def _replace_damaged(
     path: Path, copies: RecordCopies, error: sqlite3.Error
 ) -> aiosqlite.Connection:
-    """A new file in place of a damaged one, which is kept beside it, with what is copied."""
+    """Move a damaged file aside and fill a new one with the records of the copies."""
     aside = f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
@@ -319,7 +378,7 @@ async def _started_anew(
 
 
 class _Damaged(sqlite3.DatabaseError):
-    """The file can be read, but is not whole."""
+    """The file can be read, but SQLite's check of it fails."""
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
@@ -330,8 +389,8 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 def _not_saved() -> StateNotSaved:
     return StateNotSaved(
         "The daemon cannot write to its registry, so nothing was changed; try again in a few "
-        "seconds. An operator has to look at its log and the free space of its disk if it happens "
-        "again.",
+        "seconds. If it happens again, an operator should check the daemon's log and the free "
+        "space of its disk.",
         retry_after_seconds=2.0,
     )
 
@@ -354,4 +413,5 @@ def _values(record: SessionRecord) -> Sequence[object]:
         json.dumps(dict(record.env)),
         record.project_id,
         record.unmoved_project_id,
+        record.environment,
     )

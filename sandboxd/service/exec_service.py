@@ -7,156 +7,157 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from sandboxd.config import Config
-from sandboxd.errors import CommandNotAllowed
-from sandboxd.exec_spec import ExecSpec
-from sandboxd.execs import Exec as Execution  # Exec is a method here
-from sandboxd.journal import KeptJournal
-from sandboxd.policy import CommandChecker
-from sandboxd.service import wire
+from sandboxd.execs.exec import Exec as Execution  # Exec is a method here
+from sandboxd.guest.frames import STREAMS
+from sandboxd.observability.journal import KeptJournal
+from sandboxd.service import exec_wire, page_tokens, wire
 from sandboxd.service.wire import Context
-from sandboxd.sessions import Sessions
+from sandboxd.sessions.sessions import Sessions
 from sandboxd_proto.v1 import exec_service_pb2 as pb
 from sandboxd_proto.v1 import exec_service_pb2_grpc as pb_grpc
 
 
 class ExecServicer(pb_grpc.ExecServiceServicer):
-    def __init__(
-        self, sessions: Sessions, config: Config, checker: CommandChecker, journal: KeptJournal
-    ) -> None:
+    def __init__(self, sessions: Sessions, config: Config, journal: KeptJournal) -> None:
         self._sessions = sessions
         self._config = config
-        self._checker = checker
-        self._decision = f"allowed by policy {checker.policy.name}"
         self._journal = journal
 
     async def Exec(
         self, request: pb.ExecRequest, context: Context
     ) -> AsyncIterator[pb.ExecResponse]:
-        execution, _ = self._start(request)
+        execution, _ = await self._start(request)
         execution.hold()
         try:
             async for batch in execution.follow():
-                yield wire.exec_response(batch, execution.id)
+                yield exec_wire.exec_response(batch, execution.id)
         finally:
             execution.abandon()
 
     async def Run(self, request: pb.ExecRequest, context: Context) -> pb.RunResponse:
-        spec = wire.exec_spec(request, self._config, is_run=True)
-        self._check(spec)
-        execution, _ = self._sessions.start_exec(
-            request.session_id,
-            spec,
-            incarnation=request.incarnation,
-            decision=self._decision,
+        spec = exec_wire.exec_spec(request, self._config, is_run=True)
+        execution, _ = await self._sessions.check_and_start_exec(
+            request.session_id, spec, incarnation=request.incarnation
         )
         execution.hold()
         try:
             status = await execution.wait()
         finally:
             execution.abandon()
-        return wire.run_response(execution, status, spec.capture_bytes or 0)
+        return exec_wire.run_response(execution, status, spec.capture_bytes or 0)
 
     async def StartExec(self, request: pb.ExecRequest, context: Context) -> pb.StartExecResponse:
-        execution, is_new = self._start(request, is_detached=True)
-        return pb.StartExecResponse(exec=wire.execution(execution), already_started=not is_new)
+        execution, is_new = await self._start(request, is_detached=True)
+        return pb.StartExecResponse(exec=exec_wire.describe(execution), already_started=not is_new)
 
     async def AttachExec(
         self, request: pb.AttachExecRequest, context: Context
     ) -> AsyncIterator[pb.ExecResponse]:
-        execution = self._find(request)
-        async for batch in execution.follow(wire.offsets(request)):
-            yield wire.exec_response(batch, execution.id)
+        execution = await self._find(request)
+        async for batch in execution.follow(exec_wire.offsets(request)):
+            yield exec_wire.exec_response(batch, execution.id)
 
     async def WaitExec(self, request: pb.WaitExecRequest, context: Context) -> pb.WaitExecResponse:
-        execution = self._find(request)
+        execution = await self._find(request)
         seconds = wire.seconds(request, "timeout", low=0.0, high=self._config.max_exec_seconds)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await execution.ended()
-        return pb.WaitExecResponse(exec=wire.execution(execution))
+        return pb.WaitExecResponse(exec=exec_wire.describe(execution))
 
     async def ListExecs(
         self, request: pb.ListExecsRequest, context: Context
     ) -> pb.ListExecsResponse:
+        if self._sessions.are_returning:
+            await self._sessions.wait_until_back(request.session_id)
         session = self._sessions.get(request.session_id)
-        wanted = wire.exec_state(request.state)
-        found = [one for one in session.execs if wanted is None or one.state == wanted]
-        page, token = wire.page(found, request.page_size, request.page_token)
+        page, following = session.execs.page(
+            state=exec_wire.exec_state(request.state),
+            size=wire.page_size(request.page_size),
+            after=page_tokens.EXECS.decode(request.page_token),
+        )
         return pb.ListExecsResponse(
-            execs=[wire.execution(one) for one in page], next_page_token=token
+            execs=[exec_wire.describe(execution) for execution in page],
+            next_page_token=page_tokens.EXECS.encode(following),
         )
 
     async def ListExecutions(
         self, request: pb.ListExecutionsRequest, context: Context
     ) -> pb.ListExecutionsResponse:
         session = self._sessions.get(request.session_id)
-        size, before = wire.execution_page(request)
-        found = await self._journal.executions(session.id, size=size + 1, before=before)
-        return wire.executions(found, size)
+        page, following = await self._journal.executions(
+            session.id,
+            size=wire.page_size(request.page_size),
+            before=page_tokens.EXECUTIONS.decode(request.page_token),
+        )
+        return pb.ListExecutionsResponse(
+            executions=[exec_wire.describe_record(record) for record in page],
+            next_page_token=page_tokens.EXECUTIONS.encode(following),
+        )
 
     async def SignalExec(
         self, request: pb.SignalExecRequest, context: Context
     ) -> pb.SignalExecResponse:
-        self._find(request).signal(wire.signal_number(request), wire.signal_target(request))
+        execution = await self._find(request)
+        execution.signal(exec_wire.signal_number(request), exec_wire.signal_target(request))
         return pb.SignalExecResponse()
 
     async def WriteStdin(
         self, request: pb.WriteStdinRequest, context: Context
     ) -> pb.WriteStdinResponse:
-        execution = self._find(request)
-        data = wire.input_data(request)
+        execution = await self._find(request)
+        data = exec_wire.input_data(request)
         next_offset = await execution.write(request.offset, data, is_end=request.eof)
         return pb.WriteStdinResponse(next_offset=next_offset)
 
     async def ResizeExec(
         self, request: pb.ResizeExecRequest, context: Context
     ) -> pb.ResizeExecResponse:
-        size = wire.terminal_size(request.terminal)
-        self._find(request).resize(size.rows, size.columns)
+        size = exec_wire.terminal_size(request.terminal)
+        execution = await self._find(request)
+        execution.resize(size.rows, size.columns)
         return pb.ResizeExecResponse()
 
     async def ReadOutput(
         self, request: pb.ReadOutputRequest, context: Context
     ) -> pb.ReadOutputResponse:
-        return wire.read_output(self._find(request), request)
+        execution, stream = await self._find(request), exec_wire.output_stream(request.stream)
+        max_bytes = exec_wire.output_bytes(request.max_bytes, default=exec_wire.DEFAULT_READ)
+        piece = execution.read(stream, request.offset, max_bytes)
+        return exec_wire.read_response(execution, stream, piece)
 
     async def SearchOutput(
         self, request: pb.SearchOutputRequest, context: Context
     ) -> pb.SearchOutputResponse:
-        spool, query = wire.spool_of(self._find(request)), wire.search(request)
-        # In a thread: much output takes long to search, and others are served meanwhile.
-        found = await asyncio.to_thread(spool.search, query)
-        return wire.search_response(found)
+        execution = await self._find(request)
+        found = await execution.search(exec_wire.search_query(request))
+        return exec_wire.search_response(found)
 
     async def PreviewOutput(
         self, request: pb.PreviewOutputRequest, context: Context
     ) -> pb.PreviewOutputResponse:
-        return wire.preview(self._find(request), request)
+        execution = await self._find(request)
+        max_bytes = exec_wire.output_bytes(request.max_bytes, default=exec_wire.DEFAULT_PREVIEW)
+        stdout, stderr = (
+            exec_wire.output_preview(
+                execution.preview(stream, max_bytes=max_bytes, collapse=request.collapse),
+                execution.length(stream),
+            )
+            for stream in STREAMS
+        )
+        return pb.PreviewOutputResponse(stdout=stdout, stderr=stderr)
 
-    def _start(
+    async def _start(
         self, request: pb.ExecRequest, *, is_detached: bool = False
     ) -> tuple[Execution, bool]:
-        spec = wire.exec_spec(request, self._config, is_detached=is_detached)
-        self._check(spec)
-        return self._sessions.start_exec(
-            request.session_id, spec, incarnation=request.incarnation, decision=self._decision
+        spec = exec_wire.exec_spec(request, self._config, is_detached=is_detached)
+        return await self._sessions.check_and_start_exec(
+            request.session_id, spec, incarnation=request.incarnation
         )
 
-    def _check(self, spec: ExecSpec) -> None:
-        """CommandNotAllowed unless the policy lets it run."""
-        words = spec.argv if spec.shell is None else spec.shell
-        decision = self._checker.check(words, spec.env)
-        if decision.allowed:
-            return
-        first = decision.findings[0]
-        raise CommandNotAllowed(
-            self._checker.policy.name,
-            rule=first.rule,
-            command=first.command,
-            why=decision.explanation,
-        )
-
-    def _find(self, request: wire.NamesExec) -> Execution:
+    async def _find(self, request: exec_wire.NamesExec) -> Execution:
         if not request.exec_id:
             raise wire.missing("exec_id")
+        if self._sessions.are_returning:
+            await self._sessions.wait_until_back(request.session_id)
         return self._sessions.find_exec(request.session_id, request.exec_id)

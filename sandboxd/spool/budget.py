@@ -1,4 +1,4 @@
-"""How much disk space spools may take, for a session within the whole daemon."""
+"""Limits on the disk space of spools, for a session within the whole daemon."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from threading import Lock
 
 
 class SpoolBudget:
-    """Counts bytes on disk; what is taken here is taken from every parent too."""
+    """Counts bytes on disk, here and in every parent."""
 
     def __init__(self, limit_bytes: int, parent: SpoolBudget | None = None) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._parent = parent
-        # One lock for the whole family: a take is seen by all of them or by none.
+        # One lock for the whole family, so that a change is seen in all budgets or in none.
         self._lock: Lock = parent._lock if parent else Lock()
 
     def __repr__(self) -> str:
         return f"<SpoolBudget {self.used_bytes} of {self.limit_bytes}>"
 
-    def take(self, wanted: int, *, at_least: int) -> int:
-        """Take what there is up to `wanted`, or nothing if that is less than `at_least`."""
+    def reserve(self, wanted: int, *, at_least: int) -> int:
+        """Reserve up to `wanted` bytes and return how many; 0 if fewer than `at_least` are free."""
         with self._lock:
             free = min(budget.limit_bytes - budget.used_bytes for budget in self._family())
             count = min(wanted, free)
@@ -30,7 +30,7 @@ class SpoolBudget:
             return count
 
     def charge(self, count: int) -> None:
-        """Count what is on disk already, also beyond the limit."""
+        """Count bytes that are on disk already, even beyond the limit."""
         with self._lock:
             self._add(count)
 

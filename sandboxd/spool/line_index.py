@@ -1,4 +1,4 @@
-"""How many lines ended before an offset, known at regular distances."""
+"""The number of lines that ended before an offset, at regular distances."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from array import array
 
 MAX_MARKS = 1024
 LONG_LINE = 2048
-"""Where lines are longer than that on average, looking for each end is quicker than counting."""
+"""Average length from which searching for each newline is faster than counting them."""
 
 
 def newlines_in(data: bytes | bytearray, start: int, end: int) -> int:
-    """How many there are. A search goes through a few bytes where counting goes through one."""
+    """The number of newlines. A search reads a few bytes in the time in which a count reads one."""
     count = 0
     for _ in range((end - start) // LONG_LINE):
         found = data.find(b"\n", start, end)
@@ -21,9 +21,9 @@ def newlines_in(data: bytes | bytearray, start: int, end: int) -> int:
 
 
 class LineIndex:
-    """Marks at multiples of `step`, so that lines keep their numbers when those before are dropped.
+    """Marks at multiples of `step`, so that lines keep their numbers when others are dropped.
 
-    The step grows with what is indexed: there are never many more than MAX_MARKS marks.
+    The step grows with the length, so there are never many more than MAX_MARKS marks.
     """
 
     def __init__(self, offset: int, newlines: int, *, step: int) -> None:
@@ -33,11 +33,11 @@ class LineIndex:
         self._counts = array("Q", [newlines] if offset % step == 0 else [])
 
     def reaches(self, offset: int) -> bool:
-        """Whether the first mark from `offset` on is in it, or will be."""
+        """Whether the first mark at or after `offset` is in the index, or will be."""
         return self._first <= -(-offset // self._step)
 
     def add(self, offset: int, newlines: int, data: bytes | bytearray) -> int:
-        """Take in `data`, which begins at `offset` after `newlines`; return the newlines after."""
+        """Index `data`, which begins at `offset` after `newlines`; returns the newlines then."""
         position = 0
         mark = self._step - offset % self._step
         while mark <= len(data):
@@ -50,20 +50,20 @@ class LineIndex:
         return newlines
 
     def at_or_after(self, offset: int) -> tuple[int, int] | None:
-        """The first mark from `offset` on, and the newlines before it."""
+        """The first mark at or after `offset`, and the newlines before it."""
         number = max(self._first, -(-offset // self._step))
         if number - self._first >= len(self._counts):
             return None
         return number * self._step, self._counts[number - self._first]
 
-    def forget_before(self, offset: int) -> None:
+    def drop_before(self, offset: int) -> None:
         count = min(-(-offset // self._step) - self._first, len(self._counts))
         if count > 0:
             del self._counts[:count]
             self._first += count
 
     def widen(self, step: int) -> None:
-        """Have marks at that distance or, at most twice as far, the next that can be had."""
+        """Increase the distance between marks to at least `step`, and to less than twice that."""
         while self._step < step:
             self._thin_out()
 

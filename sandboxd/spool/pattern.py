@@ -11,20 +11,22 @@ from sandboxd.errors import InvalidRequest
 
 MAX_CHARACTERS = 1000
 MAX_PROGRAM_SIZE = 2000
-"""Steps of a compiled pattern: at worst a byte costs some nanoseconds for each of them."""
+"""Most steps of a compiled pattern; at worst each costs some nanoseconds per byte."""
 _MAX_MEMORY_BYTES = 4 << 20
 
 _SYNTAX = re.compile(r"\\(?P<escaped>.)|\(\?(?P<flags>[A-Za-z]*-[A-Za-z]+)", re.DOTALL)
 
 
 class LinePattern:
-    """RE2 syntax, where `^` and `$` are the ends of a line and nothing matches a newline."""
+    """A pattern in RE2 syntax; `^` and `$` match the ends of a line, nothing matches a newline."""
 
     def __init__(self, pattern: str) -> None:
         _check(pattern)
         options = re2.Options()
         options.never_nl = True
-        options.never_capture = True  # only where a match is counts, and that is faster to find
+        options.never_capture = (
+            True  # only the position of a match is needed, which is faster to find
+        )
         options.log_errors = False
         options.max_mem = _MAX_MEMORY_BYTES
         try:
@@ -32,12 +34,12 @@ class LinePattern:
         except re2.error as error:
             raise InvalidRequest("pattern", f"{_in_words(error)}; use RE2 syntax") from None
         finally:
-            re2.purge()  # its cache would keep the memory of many patterns
+            re2.purge()  # its cache would hold many patterns in memory
         if self._expression.programsize > MAX_PROGRAM_SIZE:
-            raise InvalidRequest("pattern", "it is too complex; repeat less")
+            raise InvalidRequest("pattern", "it is too complex; use fewer or smaller repetitions")
 
     def find(self, text: bytes, start: int, end: int) -> tuple[int, int] | None:
-        """The first match within [start, end); what is around it in `text` is only looked at."""
+        """The first match within [start, end); only `^`, `$` and `\\b` see the bytes around it."""
         match = self._expression.search(text, start, end)
         return None if match is None else match.span()
 
@@ -50,15 +52,15 @@ def _check(pattern: str) -> None:
     try:
         pattern.encode()
     except UnicodeEncodeError:
-        raise InvalidRequest("pattern", "it is no valid Unicode text") from None
+        raise InvalidRequest("pattern", "it is not valid Unicode") from None
     for found in _SYNTAX.finditer(pattern):
-        # Many lines are looked at in one go, so these would not see the ends of a line.
+        # Many lines are searched at once, so these would not match the ends of a line.
         if found["escaped"] in ("A", "z"):
             raise InvalidRequest("pattern", "use ^ and $ for the ends of a line, not \\A and \\z")
         if found["escaped"] == "C":
             raise InvalidRequest("pattern", "\\C is not supported; use `.`")
         if found["flags"] and "m" in found["flags"].partition("-")[2]:
-            raise InvalidRequest("pattern", "the flag m cannot be switched off")
+            raise InvalidRequest("pattern", "the flag m cannot be turned off")
 
 
 def _in_words(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The beginning and the end of a stream, sized for a model."""
+"""The beginning and the end of a stream, in a size that suits a model."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from sandboxd.spool.stream import KeptStream
 from sandboxd.spool.text import is_plain, plain_line, whole_end, whole_start
 
 COLLAPSED_BYTES = 64 * 1024
-"""What is looked at from either end when lines are to be collapsed..."""
+"""Bytes that are read from either end to collapse lines..."""
 COLLAPSED_LINES = 1000
-"""...and how many lines of it, at most."""
+"""...and most lines of them that are collapsed."""
 
 
 class Preview(NamedTuple):
     head: bytes
     tail: bytes
-    """Empty when nothing is omitted."""
+    """The end of the stream; empty if nothing is omitted."""
     omitted_bytes: int
-    """Bytes of the stream between head and tail; what was collapsed is not omitted."""
+    """Bytes of the stream between head and tail; collapsed bytes do not count."""
     omitted_lines: int
     """Lines that end between head and tail."""
 
 
 class _Part(NamedTuple):
+    """The head or the tail of a preview."""
+
     shown: bytes
-    taken: int
-    """Bytes of the stream that `shown` stands for."""
+    covered: int
+    """Bytes of the stream that `shown` represents."""
     cut: int
     """Bytes cut from a collapsed line."""
 
 
 def preview_of(stream: KeptStream, *, max_bytes: int, collapse: bool) -> Preview:
+    """Head and tail in at most `max_bytes`; the tail gets half of that if it needs it."""
     window = max(max_bytes, COLLAPSED_BYTES) if collapse else max_bytes
     whole = _whole(stream, window, collapse=collapse)
     if whole is not None and len(whole) <= max_bytes:
@@ -44,7 +47,7 @@ def preview_of(stream: KeptStream, *, max_bytes: int, collapse: bool) -> Preview
     room = max_bytes - min(max_bytes // 2, stream.length - tail_start)
     head = (_first_collapsed if collapse and not is_plain(raw) else _first)(raw, room)
 
-    start = max(tail_start, head.taken, stream.length - window)
+    start = max(tail_start, head.covered, stream.length - window)
     is_line = start > tail_start and stream.read(start - 1, 1).data == b"\n"
     raw = stream.read(start, window).data
     room = max_bytes - len(head.shown)
@@ -54,13 +57,13 @@ def preview_of(stream: KeptStream, *, max_bytes: int, collapse: bool) -> Preview
     return Preview(
         head.shown,
         tail.shown,
-        stream.length - head.taken - tail.taken + head.cut + tail.cut,
+        stream.length - head.covered - tail.covered + head.cut + tail.cut,
         stream.newlines - shown_lines,
     )
 
 
 def _whole(stream: KeptStream, window: int, *, collapse: bool) -> bytes | None:
-    """Everything, if it can be looked at."""
+    """The whole stream, unless it is too long to be read at once."""
     if stream.gap.size or stream.length > window:
         return None
     data = stream.read(0, window).data
@@ -72,7 +75,7 @@ def _whole(stream: KeptStream, window: int, *, collapse: bool) -> bytes | None:
 
 
 def _first(raw: bytes, room: int) -> _Part:
-    """Whole lines; a part of one only if there would be little without it."""
+    """Whole lines from the beginning; a partial line only if they use less than half the room."""
     end = raw.rfind(b"\n", 0, room) + 1
     shown = raw[:end]
     if len(shown) < room // 2:
@@ -81,7 +84,7 @@ def _first(raw: bytes, room: int) -> _Part:
 
 
 def _last(raw: bytes, room: int, is_line: bool) -> _Part:
-    """The same from the end; `is_line` says whether a line begins where `raw` does."""
+    """The same from the end; `is_line` tells whether `raw` begins with a whole line."""
     start = max(0, len(raw) - room)
     if start:
         is_line = raw[start - 1 : start] == b"\n"
@@ -107,8 +110,8 @@ def _first_collapsed(raw: bytes, room: int) -> _Part:
     if len(shown) >= room // 2:
         return _Part(bytes(shown), position, 0)
     kept = whole_end(plain[: room - len(shown)])
-    taken, cut = _accounted(line, plain, kept)
-    return _Part(bytes(shown) + kept, position + taken, cut)
+    covered, cut = _accounted(line, plain, kept)
+    return _Part(bytes(shown) + kept, position + covered, cut)
 
 
 def _last_collapsed(raw: bytes, room: int, is_line: bool) -> _Part:
@@ -125,16 +128,16 @@ def _last_collapsed(raw: bytes, room: int, is_line: bool) -> _Part:
         end = start
     else:
         return _Part(b"".join(reversed(lines)), len(raw) - end, 0)
-    taken, cut = 0, 0
+    covered, cut = 0, 0
     if size < room // 2:
         kept = whole_start(plain[max(0, len(plain) - (room - size)) :])
         lines.append(kept)
-        taken, cut = _accounted(line, plain, kept)
-    return _Part(b"".join(reversed(lines)), len(raw) - end + taken, cut)
+        covered, cut = _accounted(line, plain, kept)
+    return _Part(b"".join(reversed(lines)), len(raw) - end + covered, cut)
 
 
 def _accounted(line: bytes, plain: bytes, kept: bytes) -> tuple[int, int]:
-    """Bytes of the line that stand in the preview, and those of its plain form that do not."""
+    """Bytes of the line that the preview covers, and bytes of its plain form that were cut."""
     if len(plain) == len(line):
         return len(kept), 0
     return len(line), len(plain) - len(kept)

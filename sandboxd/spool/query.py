@@ -1,4 +1,4 @@
-"""What a search through kept output is asked, and what it answers."""
+"""The request and the result of a search through kept output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StoppedBy(Enum):
 @dataclass(frozen=True, kw_only=True)
 class SearchQuery:
     pattern: str
-    """In the syntax of RE2. It matches within a line."""
+    """Expression in RE2 syntax, which matches within a line."""
     streams: Sequence[Stream] = tuple(Stream)
     max_matches: int = 100
     before_lines: int = 0
@@ -49,13 +49,13 @@ class Match:
 
     stream: Stream
     line_number: int
-    """From 1, as in the whole output: lines that were dropped count."""
+    """Number from 1 in the whole output; dropped lines count."""
     line_offset: int
     match_offset: int
     line: bytes
-    """Without its newline; of a long line the part around the match."""
+    """The line without its newline, or the part of a long line around the match."""
     is_cut: bool
-    """Whether there is more of the line, or may be because it touches the gap."""
+    """Whether the line is longer, or may be because it touches the gap."""
     before: Sequence[bytes]
     after: Sequence[bytes]
 
@@ -65,10 +65,10 @@ class SearchResult:
     matches: Sequence[Match]
     scanned_bytes: int
     long_lines: int
-    """Lines that were looked at in parts, where a very long match may have been missed."""
+    """Number of lines that were searched in parts, so that a very long match may be missing."""
     stopped_by: StoppedBy | None
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that is kept was looked at."""
+        """Whether everything that is kept was searched."""
         return self.stopped_by is None

@@ -1,4 +1,4 @@
-"""The first page of a spool file: what cannot be told from its size."""
+"""The first page of a spool file, which records what its size does not show."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 MAGIC = b"sandboxd spool 1"
 HEADER_BYTES = 4096
 _SLOTS = (512, 1024)
-"""Written in turn: if the last write was cut short, the one before it stands."""
+"""Positions that are written in turn: if a write is cut short, the record before it is whole."""
 _FIELDS = struct.Struct("<8Q")
 _SUM = struct.Struct("<I")
 SLOT_BYTES = _FIELDS.size + _SUM.size
 
 
 class Record(NamedTuple):
-    """Where the bytes of a stream are in its file, as of `length`; see KeptStream."""
+    """Positions of a stream's bytes in its file when it had `length`; see KeptStream."""
 
     head: int
     base: int
@@ -51,7 +51,7 @@ def encode_page(sequence: int, record: Record) -> bytes:
 
 
 def decode_page(page: bytes) -> tuple[int, Record] | None:
-    """The sequence number and the record written last, if this is such a page."""
+    """The sequence number and the record written last; None if this is not such a page."""
     if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
         return None
     found: list[tuple[int, Record]] = []
@@ -62,4 +62,4 @@ def decode_page(page: bytes) -> tuple[int, Record] | None:
         record = Record(*values)
         if zlib.crc32(fields) == checksum and slot_position(sequence) == position:
             found.append((sequence, record))
-    return max((one for one in found if one[1].is_sound), default=None)
+    return max((slot for slot in found if slot[1].is_sound), default=None)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from sandboxd.guest.frames import Stream
 from sandboxd.spool.pattern import LinePattern
-from sandboxd.spool.piece import Piece
 from sandboxd.spool.query import Match, SearchQuery, SearchResult, StoppedBy
+from sandboxd.spool.stream import Piece
 from sandboxd.spool.text import whole_end, whole_start
 
 BLOCK_BYTES = 64 * 1024
 LONG_LINE_BYTES = 64 * 1024
-"""A longer line is looked at in parts..."""
+"""Length from which a line is searched in parts..."""
 OVERLAP_BYTES = 16 * 1024
-"""...that overlap by so much: in such a line, a longer match may be missed."""
+"""...and the overlap of these; a match longer than that may be missed."""
 SHOWN_BYTES = 2048
-"""What is shown of a line."""
+"""Most bytes of a line that are returned."""
 
 Read = Callable[[Stream, int, int], Piece]
 Span = tuple[int, int]
@@ -26,11 +26,11 @@ Span = tuple[int, int]
 def search(
     query: SearchQuery, ends: Mapping[Stream, int], read: Read, clock: Callable[[], float]
 ) -> SearchResult:
-    """Look through each stream from its start to where it ends now."""
+    """Search each stream from its start to its present end."""
     running = _Search(query, read, clock)
     for stream, end in ends.items():
         if running.stopped_by is None:
-            running.look_through(stream, end)
+            running.search_stream(stream, end)
     return SearchResult(
         matches=running.matches,
         scanned_bytes=running.scanned_bytes,
@@ -40,7 +40,7 @@ def search(
 
 
 class _Search:
-    """What has been found so far, and whether to go on."""
+    """The matches so far, and whether to go on."""
 
     def __init__(self, query: SearchQuery, read: Read, clock: Callable[[], float]) -> None:
         self.query = query
@@ -54,7 +54,7 @@ class _Search:
         self._clock = clock
         self._deadline = clock() + query.timeout_seconds
 
-    def look_through(self, stream: Stream, end: int) -> None:
+    def search_stream(self, stream: Stream, end: int) -> None:
         lines = _StreamLines(stream, self)
         offset = 0
         while offset < end:
@@ -96,7 +96,7 @@ class _Search:
 
 
 class _StreamLines:
-    """Cuts one stream into lines, and looks for matches in many of them at once."""
+    """Cuts a stream into lines, and searches many of them at once."""
 
     def __init__(self, stream: Stream, search: _Search) -> None:
         self._stream = stream
@@ -104,26 +104,26 @@ class _StreamLines:
         self._before = search.query.before_lines
         self._after = search.query.after_lines
         self._text = b""
-        """What has no newline yet."""
+        """Bytes that no newline has followed yet."""
         self._offset = 0
-        """Where `_text` begins, and the number of its line."""
+        """Offset of `_text`; `_number` is that of its first line."""
         self._number = 1
         self._is_after_gap = False
         """Whether the line that `_text` begins with may have begun in a gap."""
         self._is_before_gap = False
         self._long_line: _LongLine | None = None
-        """The line of which `_text` is a later part."""
+        """The line that `_text` continues."""
         self._previous: list[bytes] = []
-        """The lines before `_text`, as many as may be shown."""
+        """The lines before `_text`, as many as a match returns."""
         self._incomplete: list[list[bytes]] = []
-        """The lines after recent matches, where more of them have to come."""
+        """The lines after recent matches that still lack some."""
 
     @property
     def is_context_missing(self) -> bool:
         return bool(self._incomplete)
 
     def jump(self, offset: int, newlines_before: int) -> None:
-        """Go on after a gap."""
+        """Continue after a gap."""
         self._is_before_gap = True
         self.finish()
         self._is_before_gap, self._is_after_gap = False, True
@@ -136,22 +136,22 @@ class _StreamLines:
         text = self._text + data
         end = text.rfind(b"\n")
         if end >= 0:
-            self._look_at_lines(text[:end])
+            self._search_lines(text[:end])
             self._offset += end + 1
             self._is_after_gap = False
             text = text[end + 1 :]
         if len(text) > LONG_LINE_BYTES:
-            text = self._look_at_part(text)
+            text = self._search_part(text)
         self._text = text
 
     def finish(self) -> None:
-        """Look at a last line that has no newline."""
+        """Search a last line that has no newline."""
         if self._text:
-            self._look_at_lines(self._text)
+            self._search_lines(self._text)
             self._text = b""
 
-    def _look_at_lines(self, block: bytes) -> None:
-        """Look at whole lines; the last of them has lost its newline."""
+    def _search_lines(self, block: bytes) -> None:
+        """Search whole lines; the newline of the last is already removed."""
         first = self._end_long_line(block)
         if first > len(block):
             return
@@ -175,8 +175,8 @@ class _StreamLines:
         self._number += block.count(b"\n", counted) + 1
         self._previous = self._lines_before(block, first, len(block) + 1)
 
-    def _look_at_part(self, text: bytes) -> bytes:
-        """Look at a part of a long line; return the end of it, to be looked at with the next."""
+    def _search_part(self, text: bytes) -> bytes:
+        """Search a part of a long line; returns its end, to be searched with the next part."""
         start = 1  # a byte of the part before, so that `^` and `\b` see it
         if self._long_line is None:
             start = 0
@@ -184,23 +184,23 @@ class _StreamLines:
             self._search.long_lines += 1
             self._complete([self._long_line.beginning])
         # The last byte is left to the next part, so that `$` and `\b` see it.
-        self._look_in_long_line(self._long_line, text, (start, len(text) - 1))
+        self._search_long_line(self._long_line, text, (start, len(text) - 1))
         self._offset += len(text) - OVERLAP_BYTES
         return text[-OVERLAP_BYTES:]
 
     def _end_long_line(self, block: bytes) -> int:
-        """Look at the last part of a long line, if this is one; return where the next begins."""
+        """Search the last part of a long line, if this is one; returns where the next begins."""
         if self._long_line is None:
             return 0
         end = _line_end(block, 0)
-        self._look_in_long_line(self._long_line, block, (1, end))
+        self._search_long_line(self._long_line, block, (1, end))
         if self._before:
             self._previous = [*self._previous, self._long_line.beginning][-self._before :]
         self._long_line = None
         self._number += 1
         return end + 1
 
-    def _look_in_long_line(self, line: _LongLine, text: bytes, part: Span) -> None:
+    def _search_long_line(self, line: _LongLine, text: bytes, part: Span) -> None:
         if line.has_matched:
             return
         span = self._search.pattern.find(text, *part)
@@ -236,7 +236,7 @@ class _StreamLines:
         self._search.add(match)
 
     def _complete(self, lines: list[bytes]) -> None:
-        """Give the lines that follow to matches that have not enough of them."""
+        """Add the lines that follow to matches that lack some."""
         for after in self._incomplete:
             more = lines[: self._after - len(after)]
             after.extend(more)

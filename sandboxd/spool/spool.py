@@ -1,4 +1,4 @@
-"""The spool of one command: both of its streams, found again by a new process."""
+"""The spool of one command: both of its streams, which a new process can reopen."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from threading import Lock
 
 from sandboxd.guest.frames import Stream
 from sandboxd.spool.budget import SpoolBudget
-from sandboxd.spool.piece import Gap, Piece
 from sandboxd.spool.preview import Preview, preview_of
 from sandboxd.spool.query import SearchQuery, SearchResult
 from sandboxd.spool.search import search
 from sandboxd.spool.settings import SpoolSettings
-from sandboxd.spool.stream import KeptStream
+from sandboxd.spool.stream import Gap, KeptStream, Piece
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 _SUFFIXES = (".stdout", ".stderr")
@@ -24,21 +23,23 @@ _SUFFIXES = (".stdout", ".stderr")
 
 
 class Spool:
-    """Takes the output of one command as it comes, at its true offsets.
+    """Keeps the output of one command at its true offsets.
 
-    A stream is in memory alone until that is full or `persist` is called; from then on every
-    append is on disk when it returns; when the middle has been dropped, only at the next `persist`
-    or some hundred KiB later. Any thread may call any method; all but `search` are meant
-    for the event loop and take microseconds, a preview up to some milliseconds.
+    A stream is only in memory until its part of that is full or `persist` is called. From then on
+    every append is on disk when it returns; once the middle was dropped, only at the next `persist`
+    or some hundred KiB later. Any thread may call any method; all but `search` are meant for the
+    event loop and take microseconds, a preview up to some milliseconds.
     """
 
     def __init__(self, settings: SpoolSettings, key: str, budget: SpoolBudget) -> None:
         if not _KEY.fullmatch(key):
-            raise ValueError("a key has 1 to 200 letters, digits, `_`, `-` or `.`, no `.` first")
+            raise ValueError(
+                "a key has 1 to 200 letters, digits, `_`, `-` or `.`, and does not begin with `.`"
+            )
         self._settings = settings
         self._key = key
         self._budget = budget
-        # By place and not in a dict, because hashing an enum costs more than an append.
+        # A list and not a dict, because hashing an enum costs more than an append.
         self._streams: list[KeptStream | None] = [None] * len(Stream)
         self._is_deleted = False
         # Held for one step at a time, so that a search in a thread sees a stream between appends.
@@ -46,7 +47,7 @@ class Spool:
 
     @classmethod
     def reopen(cls, settings: SpoolSettings, key: str, budget: SpoolBudget) -> Spool | None:
-        """What an earlier process had made durable under this key, if anything."""
+        """The spool that an earlier process made durable under this key; None if there is none."""
         spool = cls(settings, key, budget)
         for stream in Stream:
             kept = KeptStream.reopen(settings, spool._path(stream), budget)
@@ -62,18 +63,18 @@ class Spool:
 
     @property
     def problem(self) -> str:
-        """Why less is kept than the settings allow, in words; empty if all is well."""
+        """Why less is kept than the settings allow; empty if nothing is wrong."""
         with self._lock:
             return next((kept.problem for kept in self._used() if kept.problem), "")
 
     def append(self, stream: Stream, data: bytes) -> None:
-        """Never fails: where the disk does, the middle is dropped and `problem` says why."""
+        """Never fails: if the disk does, the middle is dropped and `problem` says why."""
         with self._lock:
             if not self._is_deleted:
                 self._kept(stream).append(data)
 
     def skip(self, stream: Stream, count: int) -> None:
-        """Count bytes as dropped that the sender has let go of and an earlier process has lost.
+        """Count bytes as dropped that neither the sender nor an earlier process has kept.
 
         That happens only when the disk failed that process: see `releasable`.
         """
@@ -84,26 +85,26 @@ class Spool:
                 self._kept(stream).skip(count)
 
     def persist(self) -> None:
-        """Make both streams durable; where the disk fails, `problem` says why."""
+        """Make both streams durable; if the disk fails, `problem` says why."""
         with self._lock:
             for kept in self._used():
                 kept.persist()
 
     def length(self, stream: Stream) -> int:
-        """Bytes appended."""
+        """Number of bytes appended."""
         with self._lock:
             kept = self._streams[stream - 1]
             return kept.length if kept else 0
 
     def durable(self, stream: Stream) -> int:
-        """Bytes that a new process would find, or find counted as dropped."""
+        """Number of bytes that a new process would find, or find counted as dropped."""
         with self._lock:
             kept = self._streams[stream - 1]
             return kept.durable if kept else 0
 
     def releasable(self, stream: Stream) -> int:
-        """Bytes that the sender need not keep: what is durable, or everything once the disk fails,
-        because our disk must not hold up a command."""
+        """Number of bytes that the sender need not keep: the durable ones, or all of them once the
+        disk fails, because a failing disk must not hold up a command."""
         with self._lock:
             kept = self._streams[stream - 1]
             return kept.releasable if kept else 0
@@ -119,18 +120,18 @@ class Spool:
         Raises SpoolUnreadable if the disk does not give them back.
         """
         if offset < 0 or max_bytes < 1:
-            raise ValueError("an offset is not negative, and max_bytes is at least 1")
+            raise ValueError("offset must not be negative, and max_bytes must be at least 1")
         with self._lock:
             kept = self._streams[stream - 1]
             return kept.read(offset, max_bytes) if kept else Piece(offset, b"", 0)
 
     def preview(self, stream: Stream, *, max_bytes: int, collapse: bool) -> Preview:
-        """Beginning and end in at most `max_bytes`, by whole lines where possible.
+        """The beginning and the end in at most `max_bytes`, in whole lines where possible.
 
-        `collapse` shows lines as they look on a terminal in the end. Raises SpoolUnreadable.
+        `collapse` shows lines as a terminal would finally show them. Raises SpoolUnreadable.
         """
         if max_bytes < 1:
-            raise ValueError("max_bytes is at least 1")
+            raise ValueError("max_bytes must be at least 1")
         with self._lock:
             kept = self._streams[stream - 1]
             if kept is None:
@@ -140,18 +141,18 @@ class Spool:
     def search(
         self, query: SearchQuery, *, clock: Callable[[], float] = time.monotonic
     ) -> SearchResult:
-        """Look through what is kept. It works for up to its deadline: run it in a thread."""
+        """Search what is kept. It runs until its deadline, so run it in a thread."""
         ends = {stream: self.length(stream) for stream in query.streams}
         return search(query, ends, self.read, clock)
 
     def close(self) -> None:
-        """Let go of file descriptors; content stays, and what needs a file opens it again."""
+        """Close the files; the content stays, and a file is opened again when it is needed."""
         with self._lock:
             for kept in self._used():
-                kept.release()
+                kept.close_file()
 
     def delete(self) -> None:
-        """Remove everything; what comes later is ignored."""
+        """Delete everything; later output is ignored."""
         with self._lock:
             self._is_deleted = True
             for kept in self._used():
@@ -173,9 +174,9 @@ class Spool:
 
 
 def sweep(settings: SpoolSettings, keep: Collection[str]) -> int:
-    """Delete the spools whose key is not in `keep`, and return how many those were.
+    """Delete the spools whose key is not in `keep`; returns how many.
 
-    Files that no spool could have made are left alone.
+    Files that are not from a spool are left alone.
     """
     deleted: set[str] = set()
     try:

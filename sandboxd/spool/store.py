@@ -1,4 +1,4 @@
-"""Places for the bytes of a stream: memory, a file, or both."""
+"""Stores for the bytes of a stream: memory, a file, or both."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import stat
 from typing import NamedTuple, Protocol
 
-from sandboxd.spool.disk import Disk, in_words
 from sandboxd.spool.record import (
     HEADER_BYTES,
     Record,
@@ -17,13 +16,32 @@ from sandboxd.spool.record import (
 )
 
 
+class Disk:
+    """The system calls that a spool makes; tests replace it by a disk that fails."""
+
+    def open(self, path: str, flags: int) -> int:
+        # Never through a link, and never waiting for the other end of a pipe.
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+
+    def write(self, file: int, data: bytes, position: int) -> int:
+        return os.pwrite(file, data, position)
+
+    def read(self, file: int, size: int, position: int) -> bytes:
+        return os.pread(file, size, position)
+
+
+def reason_of(error: OSError) -> str:
+    """The reason of an error, without the path."""
+    return error.strerror or "unknown error"
+
+
 class SpoolUnreadable(Exception):
-    """Output that was kept cannot be read back from the disk."""
+    """Kept output cannot be read back from the disk."""
 
 
 class Store(Protocol):
     def write(self, position: int, data: bytes) -> int:
-        """Write what it can, and return how much that was."""
+        """Write as much as possible, and return how much."""
 
     def read(self, position: int, size: int) -> bytes: ...
 
@@ -41,7 +59,7 @@ class MemoryStore:
 
 
 class SplitStore:
-    """The beginning in one place and the rest in memory, for when that place takes no more."""
+    """The beginning in another store and the rest in memory, for when that store is full."""
 
     def __init__(self, beginning: Store, size: int) -> None:
         self._beginning = beginning
@@ -61,13 +79,13 @@ class FoundFile(NamedTuple):
     file: FileStore
     record: Record
     size: int
-    """Bytes of output in it."""
+    """Number of bytes of output in the file."""
 
 
 class FileStore:
     """A file: a page for the record, then the bytes.
 
-    It is held open from a write to `release`; reads do not hold it.
+    A write leaves it open until `close`; a read does not.
     """
 
     def __init__(self, disk: Disk, path: str, *, sequence: int) -> None:
@@ -80,7 +98,7 @@ class FileStore:
 
     @classmethod
     def create(cls, disk: Disk, path: str, record: Record, data: bytes) -> FileStore:
-        """Make the file with its first bytes, or leave none and raise OSError."""
+        """Make the file with its first bytes; if that fails, it is removed and OSError raised."""
         store = cls(disk, path, sequence=0)
         store._held = _open_new(disk, path)
         page = encode_page(0, record)
@@ -91,7 +109,7 @@ class FileStore:
 
     @classmethod
     def find(cls, disk: Disk, path: str) -> FoundFile | None:
-        """The file an earlier process left, if there is one that makes sense."""
+        """The file that an earlier process left; None if there is none or it is damaged."""
         try:
             file = disk.open(path, os.O_RDWR)
         except OSError:
@@ -114,7 +132,7 @@ class FileStore:
         return self._write_at(HEADER_BYTES + position, data)
 
     def save(self, record: Record) -> bool:
-        """Whether a new process would now find this record."""
+        """Write the record; returns whether a new process would find it."""
         slot = encode_slot(self._sequence + 1, record)
         if self._write_at(slot_position(self._sequence + 1), slot) < len(slot):
             return False
@@ -130,22 +148,22 @@ class FileStore:
                 if self._held is None:
                     os.close(file)
         except OSError as error:
-            raise SpoolUnreadable(f"kept output cannot be read: {in_words(error)}") from error
+            raise SpoolUnreadable(f"kept output cannot be read: {reason_of(error)}") from error
         if len(data) < size:
-            raise SpoolUnreadable("kept output cannot be read: its file was cut short")
+            raise SpoolUnreadable("kept output cannot be read: its file was truncated")
         return data
 
-    def release(self) -> None:
+    def close(self) -> None:
         if self._held is not None:
             file, self._held = self._held, None
             os.close(file)
 
     def remove(self) -> None:
-        self.release()
+        self.close()
         try:
             os.unlink(self._path)
         except OSError:
-            pass  # gone, or left to the sweep
+            pass  # it is gone, or the sweep removes it
 
     def _hold(self) -> int:
         if self._held is None:
@@ -166,7 +184,7 @@ class FileStore:
                     break
                 written += count
         except OSError as error:
-            self.problem = in_words(error)
+            self.problem = reason_of(error)
         return written
 
     def _read_at(self, file: int, position: int, size: int) -> bytes:
@@ -186,5 +204,5 @@ def _open_new(disk: Disk, path: str) -> int:
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     except FileExistsError:
-        os.unlink(path)  # of no use to anyone, or it would have been found at start
+        os.unlink(path)  # damaged, or it would have been found at start
     return disk.open(path, flags)

@@ -1,11 +1,11 @@
-"""One stream of a command: all of it while there is room, then its beginning and its end."""
+"""A stream of a command: all of it while there is room, then its beginning and its end."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sandboxd.spool.budget import SpoolBudget
-from sandboxd.spool.disk import in_words
 from sandboxd.spool.line_index import LineIndex
-from sandboxd.spool.piece import Gap, Piece
 from sandboxd.spool.record import HEADER_BYTES, Record
 from sandboxd.spool.settings import MIN_FILE_BYTES, PAGE, SpoolSettings
 from sandboxd.spool.store import (
@@ -15,64 +15,82 @@ from sandboxd.spool.store import (
     SplitStore,
     SpoolUnreadable,
     Store,
+    reason_of,
 )
 
 MAX_SLACK = 512 * 1024
 MAX_STEP = 64 * 1024
-"""Most that is read at once to count lines."""
+"""Bytes that are read at once to count lines."""
 MIN_RING = 1024
 INDEX_STEP = 256
 RING_STEP = 4096
-"""How much of a ring is dropped at a time, a sixteenth if it is small. Less would keep a little
-more, but each step costs as much as some KiB of output do otherwise."""
+"""Bytes of a ring that are dropped at a time, or a sixteenth of a small ring. Smaller steps would
+keep a little more, but each costs as much as appending some KiB."""
 CHECKPOINT_BYTES = 1 << 20
-"""At most so many bytes are read to count lines when a file is found again."""
+"""Most bytes that are read to count lines when a file is reopened."""
 
 _BUDGET_USED_UP = "the disk space for kept output is used up"
 
 
+class Piece(NamedTuple):
+    """Bytes of a stream from `offset` on."""
+
+    offset: int
+    data: bytes
+    skipped: int
+    """Number of bytes that were dropped between the requested offset and `offset`."""
+    newlines_before: int | None = None
+    """Number of lines that ended before `offset`; absent unless bytes were skipped."""
+
+
+class Gap(NamedTuple):
+    """The part of a stream that was dropped; a size of 0 means that nothing was."""
+
+    at: int
+    size: int
+
+
 class KeptStream:
-    """Kept are the offsets [0, head) and [tail, length): in the store the head is first.
+    """Keeps the offsets [0, head) and [tail, length); in the store, the head comes first.
 
     While there is room (`ring` is 0) the store grows; nothing is missing, and head and tail are 0.
     When memory, file or budget is full, the first half of the store becomes the head, and the
-    second a ring that is written round and round, beginning with offset `base`. From memory to
-    file the bytes keep their positions.
+    second a ring that is written round and round, beginning with offset `base`. Bytes keep their
+    positions when they move from memory to a file.
 
-    A process killed in the middle of a write leaves a file that is right all the same: a growing
-    file is as long as its output; a ring overwrites only what its record calls dropped, and counts
-    as written what the record says. Hence `_slack`, the part of the ring that can be overwritten
-    from one record to the next.
+    A process killed in the middle of a write leaves a correct file: a growing file is as long as
+    its output; a ring overwrites only what its record calls dropped, and has as many bytes as the
+    record says. Hence `_slack`, the part of the ring that can be overwritten between two records.
     """
 
     def __init__(self, settings: SpoolSettings, path: str, budget: SpoolBudget) -> None:
         self.length = 0
         self.problem = ""
-        """Why less is kept than the settings allow, in words."""
+        """Why less is kept than the settings allow."""
         self._settings = settings
         self._path = path
         self._budget = budget
         memory = MemoryStore()
         self._store: Store = memory
         self._growing: bytearray | None = memory.data
-        """The memory that still takes everything; absent once it is full or written to disk."""
+        """The memory that holds everything so far; absent once it is full or written to disk."""
         self._file: FileStore | None = None
         self._granted = 0
-        """Bytes taken from the budget for the file, header included."""
+        """Bytes reserved in the budget for the file, header included."""
         self._durable_end: int | None = None
-        """Where the file stopped to take part, if it did."""
+        """Offset up to which the file was written before it failed, if it did."""
         self._is_failing = False
         self._head = self._base = self._ring = self._tail = 0
         self._tail_newlines = self._newlines = 0
         self._checkpoint = 0
         self._recorded = 0
-        """Up to where a new process would find a ring written."""
+        """Offset up to which a new process would find a ring written."""
         self._index: LineIndex
-        """Made when lines begin to be counted: a short command needs none."""
+        """Index of lines, made when counting begins: a short command needs none."""
 
     @classmethod
     def reopen(cls, settings: SpoolSettings, path: str, budget: SpoolBudget) -> KeptStream | None:
-        """What an earlier process wrote, if it is there and makes sense."""
+        """The stream that an earlier process wrote; None if there is none or it is damaged."""
         found = FileStore.find(settings.disk, path)
         if found is None:
             return None
@@ -84,7 +102,7 @@ class KeptStream:
 
     @property
     def durable(self) -> int:
-        """Bytes that a new process would find, or find counted as dropped."""
+        """Number of bytes that a new process would find, or find counted as dropped."""
         if self._file is None:
             return 0
         if self._durable_end is not None:
@@ -93,7 +111,7 @@ class KeptStream:
 
     @property
     def releasable(self) -> int:
-        """Bytes that their sender need not keep: all of them if the disk does not take them."""
+        """Number of bytes that the sender need not keep: all of them if the disk fails."""
         return self.length if self._is_failing else self.durable
 
     @property
@@ -123,29 +141,29 @@ class KeptStream:
         return Piece(offset, data, skipped, newlines_before)
 
     def persist(self) -> None:
-        """Make all of it durable."""
+        """Make the whole stream durable."""
         if self._file is None and self.length:
             self._move_to_disk()
         self._record_ring()
 
     def skip(self, count: int) -> None:
-        """Count bytes as dropped that nobody has any more; what is appended next follows them."""
+        """Count bytes as dropped that are lost; what is appended next follows them."""
         self._count_memory()
         durable_end = self.durable
         if not self._ring and self._tail == self._head:
             self._head = self._base = self.length
-        # Positions go on where they are: what was kept of the tail is left to be overwritten.
+        # Positions continue: the kept part of the tail will be overwritten.
         self._base += count
         self.length += count
         self._begin_tail()
         if self._is_on_disk and not self._save():
             self._keep_rest_in_memory(durable_end)
 
-    def release(self) -> None:
+    def close_file(self) -> None:
         """Close the file; it is opened again when it is needed."""
         if self._file is not None:
             self._record_ring()
-            self._file.release()
+            self._file.close()
 
     def delete(self) -> None:
         if self._file is not None:
@@ -158,7 +176,7 @@ class KeptStream:
 
     @property
     def _used(self) -> int:
-        """Bytes in the store."""
+        """Number of bytes in the store."""
         return self._head + (self._ring or self.length - self._base)
 
     @property
@@ -168,7 +186,7 @@ class KeptStream:
 
     @property
     def _ring_room(self) -> int:
-        """Bytes that can be written into the ring as it is."""
+        """Bytes that can be written into the ring before the next record."""
         return self._slack - (self.length - self._recorded) if self._is_on_disk else self._ring
 
     @property
@@ -195,7 +213,7 @@ class KeptStream:
                 self._keep_rest_in_memory(self.durable)
 
     def _count_memory(self) -> None:
-        """From now on lines are counted as they come."""
+        """Count the lines so far; from now on each append counts its own."""
         if self._growing is not None:
             self._index = LineIndex(0, 0, step=INDEX_STEP)
             self._newlines = self._index.add(0, 0, self._growing)
@@ -205,14 +223,14 @@ class KeptStream:
         self._count_memory()
         image = self._store.read(0, self._used)
         wanted = _file_bytes(len(image))
-        if not self._budget.take(wanted, at_least=wanted):
+        if not self._budget.reserve(wanted, at_least=wanted):
             self._fail(_BUDGET_USED_UP)
             return
         try:
             file = FileStore.create(self._settings.disk, self._path, self._record(), image)
         except OSError as error:
             self._budget.give_back(wanted)
-            self._fail(_not_written(in_words(error)))
+            self._fail(_not_written(reason_of(error)))
             return
         self._store = self._file = file
         self._granted = wanted
@@ -221,7 +239,7 @@ class KeptStream:
         if self._ring:
             self._free_slack()
         else:
-            self.problem = ""  # nothing came of it
+            self.problem = ""  # nothing was lost
 
     def _grow(self, data: bytes) -> int:
         """Append as much of `data` as there is room for."""
@@ -236,17 +254,17 @@ class KeptStream:
                 self.problem = _not_written(self._file.problem)
             elif self.length - self._checkpoint >= CHECKPOINT_BYTES:
                 self._checkpoint = self.length
-                self._save()  # if not, there is more to count when the file is found again
+                self._save()  # if it fails, more is counted when the file is reopened
         return written
 
     def _room(self, wanted: int) -> int:
-        """How large the store may become, up to `wanted`."""
+        """The size that the store may reach, up to `wanted`."""
         if self._file is None:
             return min(wanted, self._settings.memory_bytes)
         wanted = min(wanted, self._settings.max_bytes)
         missing = HEADER_BYTES + wanted - self._granted
         if missing > 0:
-            self._granted += self._budget.take(_whole_pages(missing), at_least=1)
+            self._granted += self._budget.reserve(_whole_pages(missing), at_least=1)
         room = self._granted - HEADER_BYTES
         if room < wanted:
             self.problem = _BUDGET_USED_UP
@@ -274,14 +292,14 @@ class KeptStream:
             self._free_slack()
 
     def _free_slack(self) -> None:
-        """The record has to say what is dropped before any of it is overwritten."""
+        """Record what is dropped, before any of it is overwritten."""
         durable_end = self.durable
         self._advance_tail()
         if self._is_on_disk and not self._save():
             self._keep_rest_in_memory(durable_end)
 
     def _write_round(self, piece: bytes) -> bool:
-        """Write a piece of at most `_ring_room` into the ring; whether that worked."""
+        """Write a piece of at most `_ring_room` into the ring; returns whether it succeeded."""
         position = self._position(self.length)
         first = min(len(piece), self._head + self._ring - position)
         written = self._store.write(position, piece[:first])
@@ -295,7 +313,7 @@ class KeptStream:
         return True
 
     def _keep_rest_in_memory(self, durable_end: int) -> None:
-        """Leave the head where it is, drop the tail, and go on in memory."""
+        """Leave the head where it is, drop the tail, and continue in memory."""
         if not self._ring and self._tail == self._head:
             self._head = self.length
         if self._file is not None:
@@ -318,10 +336,10 @@ class KeptStream:
         except SpoolUnreadable:
             mark = None
         self._tail, self._tail_newlines = mark or (self.length, self._newlines)
-        self._index.forget_before(self._tail)
+        self._index.drop_before(self._tail)
 
     def _index_again(self, start: int) -> LineIndex:
-        """Index what an earlier process wrote; needed only once the ring moves on."""
+        """Index what an earlier process wrote; needed only when the ring advances."""
         index, newlines = LineIndex(start, 0, step=INDEX_STEP), 0
         for offset in range(start, self.length, MAX_STEP):
             data = self._fetch(offset, min(offset + MAX_STEP, self.length))
@@ -371,7 +389,7 @@ class KeptStream:
         self.length += len(data)
 
     def _begin_tail(self) -> None:
-        """Drop the tail: what comes next is all there is of it."""
+        """Drop the tail; it begins again with the next append."""
         self._tail, self._tail_newlines = self.length, self._newlines
         self._start_index()
 
@@ -405,7 +423,7 @@ def _whole_pages(size: int) -> int:
 
 
 def _file_bytes(size: int) -> int:
-    """What a file with that many bytes of output is charged for."""
+    """Bytes that a file with this much output counts for in the budget."""
     return max(HEADER_BYTES + _whole_pages(size), MIN_FILE_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Output as a person would see it, and cuts that leave characters whole."""
+"""Output as a terminal would show it, and cuts that keep characters whole."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _ESCAPE = re.compile(
 )
 _CHARACTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]{1,3}|.", re.DOTALL)
 _CONTINUATIONS = 3
-"""Bytes of a character after its first, at most."""
+"""Most bytes of a character after its first."""
 
 
 def is_plain(data: bytes) -> bool:
-    """Whether there is nothing in it to collapse."""
+    """Whether there is nothing to collapse."""
     return not (b"\x1b" in data or b"\r" in data or b"\b" in data)
 
 
 def plain_line(line: bytes) -> bytes:
-    """A line as it looks in the end: no escape sequences, the last state of what was overwritten.
+    """A line in its final state: without escape sequences and what was overwritten.
 
-    What was overwritten is gone as a whole, also where the terminal would show a rest of it.
+    What was overwritten is removed as a whole, even where a terminal would still show a part of it.
     """
     if b"\x1b" in line:
         line = _ESCAPE.sub(b"", line)
@@ -55,7 +55,7 @@ def _rubbed_out(line: bytes) -> bytes:
 
 
 def whole_end(data: bytes) -> bytes:
-    """The same without the first bytes of a character whose others are missing."""
+    """The data without a partial character at its end."""
     for count in range(1, min(len(data), _CONTINUATIONS) + 1):
         byte = data[-count]
         if not _is_continuation(byte):
@@ -64,7 +64,7 @@ def whole_end(data: bytes) -> bytes:
 
 
 def whole_start(data: bytes) -> bytes:
-    """The same without the last bytes of a character whose first is missing."""
+    """The data without a partial character at its start."""
     for count in range(min(len(data), _CONTINUATIONS + 1)):
         if not _is_continuation(data[count]):
             return data[count:]

@@ -8,7 +8,7 @@ from typing import Any
 
 from sandboxd.errors import PoolExhausted
 from sandboxd.isolation.uids import UidRange
-from sandboxd.pool import WarmPool
+from sandboxd.pool.pool import WarmPool
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually

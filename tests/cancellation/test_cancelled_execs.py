@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd_proto.v1 import exec_service_pb2, session_pb2
 from tests.cancellation.invariants import POINTS, cancelled_after, nothing_is_leaked
 from tests.fakes.engine import FakeEngine
@@ -54,7 +54,7 @@ async def test_cancelled_command_ends_wherever_it_was(
     assert (await api.get(session_id)).state == session_pb2.SESSION_STATE_ACTIVE
     assert (await api.run(session_id, "echo on")).stdout.data == b"on\n"
     uid_count = daemon.config.sandbox_uid_count
-    await nothing_is_leaked(daemon.pool, engine, guests, uid_count=uid_count)
+    await nothing_is_leaked(daemon.pools.default, engine, guests, uid_count=uid_count)
 
 
 async def test_reader_that_leaves_while_it_is_behind_ends_the_command(
@@ -97,5 +97,5 @@ async def test_cancelled_command_that_does_not_die_costs_the_sandbox(
     await eventually(lambda: not command.guest.is_connected)
     assert (await api.get(session_id)).state == session_pb2.SESSION_STATE_LOST
     uid_count = daemon.config.sandbox_uid_count
-    await nothing_is_leaked(daemon.pool, engine, guests, uid_count=uid_count)
+    await nothing_is_leaked(daemon.pools.default, engine, guests, uid_count=uid_count)
     await asyncio.wait([call])

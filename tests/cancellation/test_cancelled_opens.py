@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
+from sandboxd.environments.environment import Environment
 from sandboxd.isolation.uids import UidRange
-from sandboxd.pool import WarmPool
-from sandboxd.sandbox import SandboxMaker
-from sandboxd.sessions import Outcome, Sessions
+from sandboxd.pool.pool import WarmPool
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sessions.session import Outcome
+from sandboxd.sessions.sessions import Sessions
 from sandboxd_proto.v1.session_service_pb2 import OPEN_OUTCOME_ATTACHED
 from tests.cancellation.invariants import (
     POINTS,
@@ -50,12 +52,13 @@ async def test_cancelled_make_leaves_nothing(
     engine: FakeEngine,
     guests: FakeGuests,
     uids: UidRange,
+    environment: Environment,
 ) -> None:
     """Wherever the making of a sandbox is cancelled, container, uid and tasks are given back."""
     guests.connects_late = connects_late
     tasks = Tasks()
     for turns in range(POINTS):
-        sandbox = await cancelled_after(turns, maker.make())
+        sandbox = await cancelled_after(turns, maker.make(environment))
         if sandbox is not None:
             await maker.destroy(sandbox)
         await maker.sweep()
@@ -70,11 +73,11 @@ async def test_cancelled_make_leaves_nothing(
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_cancelled_make_at_each_step_of_the_engine_leaves_nothing(
-    step: str, maker: SandboxMaker, engine: FakeEngine, uids: UidRange
+    step: str, maker: SandboxMaker, engine: FakeEngine, uids: UidRange, environment: Environment
 ) -> None:
-    """A cancel while the engine is asked, or while its answer is on its way, loses nothing."""
+    """A cancel during a request to the engine, or before its answer arrives, loses nothing."""
     engine.gates[step] = asyncio.Event()
-    making = asyncio.ensure_future(maker.make())
+    making = asyncio.ensure_future(maker.make(environment))
     await is_held_at(step, engine)
     making.cancel()
     engine.gates.pop(step).set()
@@ -94,9 +97,9 @@ async def test_cancelled_acquire_leaves_nothing(
     for turns in range(POINTS):
         held = await pool.acquire()  # so that the next one has to wait
         sandbox = await cancelled_after(turns, pool.acquire())
-        for one in (held, sandbox):
-            if one is not None:
-                pool.release(one)
+        for acquired in (held, sandbox):
+            if acquired is not None:
+                pool.destroy(acquired)
         await nothing_is_leaked(pool, engine, guests, uid_count=UIDS)
 
     assert pool.figures.in_use == 0
@@ -159,7 +162,7 @@ async def test_cancelled_call_leaves_the_session_to_the_next(
 
         assert (await api.open()).outcome == OPEN_OUTCOME_ATTACHED
         uid_count = daemon.config.sandbox_uid_count
-        await nothing_is_leaked(daemon.pool, engine, guests, uid_count=uid_count)
+        await nothing_is_leaked(daemon.pools.default, engine, guests, uid_count=uid_count)
 
 
 async def test_storm_of_cancelled_calls_leaves_counts_equal(
@@ -178,6 +181,8 @@ async def test_storm_of_cancelled_calls_leaves_counts_equal(
             await asyncio.wait(calls)
             for session in (await api.list()).sessions:
                 await api.close(session.session_id)
-        await eventually(lambda: daemon.pool.figures.in_use == daemon.sessions.active_count)
+        await eventually(
+            lambda: daemon.pools.default.figures.in_use == daemon.sessions.active_count
+        )
         uid_count = daemon.config.sandbox_uid_count
-        await nothing_is_leaked(daemon.pool, engine, guests, uid_count=uid_count)
+        await nothing_is_leaked(daemon.pools.default, engine, guests, uid_count=uid_count)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from sandboxd.pool import WarmPool
-from sandboxd.sandbox import SandboxMaker
-from sandboxd.sessions import Sessions
+from sandboxd.pool.pool import WarmPool
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sessions.sessions import Sessions
 from tests.cancellation.invariants import POINTS, cancelled_after, nothing_is_leaked
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
+from tests.unit.test_session_reset import project_dir
 
 StartPool = Callable[..., Awaitable[WarmPool]]
 StartSessions = Callable[..., Awaitable[Sessions]]
@@ -28,11 +29,11 @@ async def test_cancelled_reset_leaves_a_session_with_its_project_files(
     pool = await start_pool(target=1, maximum=3)
     sessions = await start_sessions(pool=pool)
     session, _ = await sessions.open("u", "t", idle_seconds=None, metadata={})
-    (maker.projects.path(session.record.project_id) / "kept").touch()
+    (project_dir(session, maker) / "kept").touch()
     for turns in range(POINTS):
         await cancelled_after(turns, sessions.reset(session.id))
         found, _ = await sessions.open("u", "t", idle_seconds=None, metadata={})
-        kept = maker.projects.path(found.record.project_id) / "kept"
+        kept = project_dir(found, maker) / "kept"
         assert (found.id, found.is_active, kept.exists()) == (session.id, True, True)
         assert pool.figures.in_use == 1
         await nothing_is_leaked(pool, engine, guests, uid_count=UIDS)
@@ -53,7 +54,7 @@ async def test_stop_in_the_middle_of_a_reset_leaves_the_files_to_the_next_daemon
         pool = await start_pool(target=1, maximum=3)
         sessions = await start_sessions(pool=pool)
         session, _ = await sessions.open("u", f"t{turns}", idle_seconds=None, metadata={})
-        (maker.projects.path(session.record.project_id) / "kept").touch()
+        (project_dir(session, maker) / "kept").touch()
         await cancelled_after(turns, sessions.reset(session.id))
         await sessions.__aexit__(None, None, None)
         await pool.__aexit__(None, None, None)
@@ -62,5 +63,5 @@ async def test_stop_in_the_middle_of_a_reset_leaves_the_files_to_the_next_daemon
         found, _ = await following.open("u", f"t{turns}", idle_seconds=None, metadata={})
 
         assert found.id == session.id
-        assert (maker.projects.path(found.record.project_id) / "kept").exists()
+        assert (project_dir(found, maker) / "kept").exists()
         following.close(found.id)

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sandboxd.config import Config
-from sandboxd.daemon import Daemon, running
-from sandboxd.pool import WarmPool
+from sandboxd.daemon.composition import Daemon, running
+from sandboxd.pool.pool import WarmPool
 from tests.cancellation.invariants import POINTS, Tasks, free_uids
 from tests.cancellation.test_cancelled_opens import STEPS, is_held_at
 from tests.fakes.engine import FakeEngine, LastingEngine
@@ -81,14 +81,14 @@ async def test_shutdown_with_an_engine_that_is_away_does_not_hang(config: Config
     guests = FakeGuests(engine)
     async with asyncio.timeout(5.0):
         async with running(config, engine=engine, maker=guests.maker) as daemon:
-            await daemon.pool.wait_until_warm()
+            await daemon.pools.default.wait_until_warm()
             engine.go_away()
     (left,) = engine.live
 
     engine.come_back()
     async with running(config, engine=engine, maker=guests.maker) as daemon:
         await engine.wait_until(lambda: left not in engine.live)
-        await daemon.pool.wait_until_warm()
+        await daemon.pools.default.wait_until_warm()
     assert engine.live == set()
     await guests.aclose()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from tests.cli.command_line import CommandLine
 
 

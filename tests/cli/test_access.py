@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sandboxd.access.caller import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from tests.cli.command_line import CommandLine
 from tests.fakes.guest import FakeGuests
 

@@ -14,7 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2, session_service_pb2
 from tests.docker.daemon_process import Api
 
-CALL_SECONDS = 60
+CALL_SECONDS = 100
 """Deadline of calls that answer once."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 
 import aiodocker
@@ -44,20 +43,3 @@ async def docker() -> AsyncIterator[aiodocker.Docker]:
     """The engine itself, to do what an outsider does."""
     async with aiodocker.Docker() as client:
         yield client
-
-
-_FIGURE = re.compile(r"[a-z0-9 `]+: .*")
-_figures: list[str] = []
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" and report.passed and "tests/docker" in report.nodeid:
-        _figures.extend(filter(_FIGURE.fullmatch, report.capstdout.splitlines()))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests have measured is part of the report."""
-    if _figures:
-        terminalreporter.section("figures")
-        for line in _figures:
-            terminalreporter.write_line(line)

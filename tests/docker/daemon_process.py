@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -25,6 +26,19 @@ from sandboxd_proto.v1 import (
 
 RUNTIME = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd")) / "runtime" / "current"
 
+_FIRST_UID = 1_000_000
+_UIDS_OF_A_DAEMON = 4096
+_DAEMONS_OF_A_WORKER = 4096
+_daemons = itertools.count()
+
+
+def first_uid() -> int:
+    """The first uid for a daemon. Its sandboxes share none with those of others, which the kernel
+    would count together: watches, memory of pipes, keys."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    daemon = worker * _DAEMONS_OF_A_WORKER + next(_daemons) % _DAEMONS_OF_A_WORKER
+    return _FIRST_UID + daemon * _UIDS_OF_A_DAEMON
+
 
 class Api:
     """A channel to a daemon and its stubs."""
@@ -36,7 +50,7 @@ class Api:
                 ("grpc.max_receive_message_length", 16 << 20),
                 # A daemon that is just starting should not be waited for longer than it takes.
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 5_000),
                 ("grpc.max_reconnect_backoff_ms", 200),
             ],
         )
@@ -61,6 +75,7 @@ class DaemonProcess:
             "SANDBOXD_STATE_DIR": str(self.directory / "state"),
             "SANDBOXD_RUN_DIR": str(self.directory / "run"),
             "SANDBOXD_GUEST_RUNTIME": str(RUNTIME),
+            "SANDBOXD_UID_START": str(first_uid()),
             "HOST": "",
             "POOL_SIZE": "2",
             "MIN_POOL_SIZE": "0",

@@ -25,7 +25,7 @@ from tests.integrations.postgres_cluster import running_cluster
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "agents"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "agents.md"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -55,10 +55,10 @@ async def test_the_bash_tool_example(daemon: DaemonProcess) -> None:
     ]
 
 
-async def test_the_bash_tool_of_the_readme(daemon: DaemonProcess) -> None:
+async def test_the_bash_tool_of_the_agents_page(daemon: DaemonProcess) -> None:
     """The snippet runs unchanged, and prints what its comment promises."""
     match = re.search(
-        r"<!-- snippet: bash tool -->\n```python\n(.*?)```", README.read_text(), re.DOTALL
+        r"<!-- snippet: bash tool -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL
     )
     assert match
     program = await asyncio.create_subprocess_exec(

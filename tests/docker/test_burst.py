@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from sandboxd_proto.v1 import session_service_pb2
 from tests.docker.daemon_process import running_daemon
 from tests.docker.test_lifecycle import open_session
@@ -12,6 +14,7 @@ from tests.docker.test_lifecycle import open_session
 OPENS, POOL, MOST = 30, 5, 40
 
 
+@pytest.mark.alone
 async def test_a_burst_of_opens_is_served() -> None:
     """Thirty opens at once on a pool of five all get a session, and the status tells how."""
     settings = {"POOL_SIZE": str(POOL), "MAX_POOL_SIZE": str(MOST)}

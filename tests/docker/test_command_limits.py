@@ -15,14 +15,23 @@ import aiodocker
 import pytest
 
 from sandboxd.config import Config
-from sandboxd.daemon import running
+from sandboxd.daemon.composition import running
+from sandboxd.environments.environment import Environment
 from sandboxd.isolation import cgroups
 from sandboxd.isolation.cgroups import CgroupsV1
-from sandboxd.isolation.host import Host
-from sandboxd.sandbox import Sandbox, SandboxMaker
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, exec_service_pb2, session_service_pb2
-from tests.docker.commands import Streamed, exec_request, run, start
-from tests.docker.daemon_process import RUNTIME, Api, DaemonProcess, running_daemon, served
+from tests.docker.commands import Streamed, attach, exec_request, run, start, write
+from tests.docker.daemon_process import (
+    RUNTIME,
+    Api,
+    DaemonProcess,
+    first_uid,
+    running_daemon,
+    served,
+)
 
 WHERE = "grep -E ':(memory|pids|cpuacct):' /proc/self/cgroup | cut -d: -f3 | sort -u"
 
@@ -99,6 +108,44 @@ async def test_out_of_memory_is_told_and_costs_only_the_command(api: Api, sessio
     assert after.stdout.data == b"ok\n"
 
 
+async def until_processes(api: Api, session_id: str, count: int) -> None:
+    """Wait until a session at rest has so many processes; without any of its own it has two."""
+    request = session_service_pb2.GetSessionRequest(session_id=session_id)
+    async with asyncio.timeout(20):
+        while (await api.sessions.GetSession(request)).session.usage.processes != count:
+            await asyncio.sleep(0.02)
+
+
+LEFT_BEHIND = """
+import time
+while open("outputs/go").read() == "":
+    time.sleep(0.01)
+held = []
+while True:
+    held.append(bytearray(8 << 20))
+"""
+
+
+@pytest.mark.alone
+async def test_memory_of_a_process_left_behind_is_not_blamed_on_a_command(
+    api: Api, session_id: str
+) -> None:
+    """A command that fails by itself while the kernel kills another process has failed by itself;
+    one that needs the memory that another process has is told that it is not alone."""
+    start = f"> outputs/go; python3 -c '{LEFT_BEHIND}' >/dev/null 2>&1 & echo $! > outputs/left"
+    await run(api, session_id, start)
+    await until_processes(api, session_id, 3)
+    wait = "echo > outputs/go; while kill -0 $(cat outputs/left) 2>/dev/null; do sleep 0.01; done"
+    innocent = await run(api, session_id, f"{wait}; exit 3", timeout=20)
+    own = await run(api, session_id, ["python3", "-c", "bytearray(1 << 30)"])
+
+    assert (innocent.exit.reason, innocent.exit.code) == (exec_pb2.EXIT_REASON_EXITED, 3)
+    assert innocent.exit.usage.oom_kills >= 1
+    assert "other commands" in innocent.exit.hint
+    assert own.exit.reason == exec_pb2.EXIT_REASON_OUT_OF_MEMORY
+    assert "other commands" not in own.exit.hint
+
+
 async def test_process_limit_is_told(api: Api, session_id: str) -> None:
     """A command that fails because it may not fork any more says so."""
     program = "import subprocess as s\nwhile True: s.Popen(['sleep', '30'])"
@@ -110,30 +157,36 @@ async def test_process_limit_is_told(api: Api, session_id: str) -> None:
 
 
 CROWD = """
-import subprocess
+import subprocess, sys
 crowd = []
 try:
     while True:
-        crowd.append(subprocess.Popen(["sleep", "1.5"]))
+        crowd.append(subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL))
 except BlockingIOError:
     print("full", flush=True)
-for one in crowd:
-    one.wait()
+sys.stdin.read()
+for process in crowd:
+    process.kill()
+    process.wait()
 """
 
 
+@pytest.mark.alone
 async def test_command_waits_for_processes_that_others_have(api: Api, session_id: str) -> None:
     """At the limit of processes a command is not refused as long as they come back soon."""
-    crowd = api.execs.Exec(exec_request(session_id, ["python3", "-c", CROWD]), timeout=60)
+    request = exec_request(session_id, ["python3", "-c", CROWD], exec_id="crowd", stdin=True)
+    crowd = api.execs.Exec(request, timeout=60)
     seen = Streamed()
     while b"full" not in seen.stdout:
         seen.add(await crowd.read())
     # The shell that waits already has to go, and its place is taken.
     await start(api, session_id, "exec sleep 30", env={"IFS": " "})
-    done = await run(api, session_id, "echo hi")
+    # The guest has it before it reads that the crowd may go.
+    await start(api, session_id, "echo hi", exec_id="late")
+    await write(api, session_id, "crowd", 0, b"", eof=True)
+    done = await attach(api, session_id, "late")
 
-    assert (done.exit.code, done.stdout.data) == (0, b"hi\n")
-    assert done.exit.duration.ToTimedelta().total_seconds() > 0.3
+    assert (done.exit.code, done.stdout) == (0, b"hi\n")
     while not seen.exits:
         seen.add(await crowd.read())
     assert seen.exit.code == 0
@@ -187,14 +240,14 @@ async def test_guest_that_stops_is_ended_from_the_host() -> None:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         stuck = await running_command
-        ladder = (await api.status()).ladder
+        kill_counts = (await api.status()).kill_counts
         again = await api.sessions.OpenSession(
             session_service_pb2.OpenSessionRequest(user_id="limits", thread_id="t")
         )
         after = await run(api, session_id, "cat f")
 
     assert easy.exit.reason == stuck.exit.reason == exec_pb2.EXIT_REASON_TIMED_OUT
-    assert (ladder.by_guest, ladder.by_host, ladder.by_engine) == (1, 1, 0)
+    assert (kill_counts.by_guest, kill_counts.by_host, kill_counts.by_engine) == (1, 1, 0)
     assert again.workspace_kept
     assert after.stdout.data == b"here\n"
 
@@ -337,19 +390,19 @@ async def test_daemon_without_root_has_the_engine_end_a_stopped_guest(
         for pid in await _first_processes(docker, unprivileged):
             os.kill(pid, signal.SIGSTOP)
         stuck = await running_command
-        ladder = (await api.status()).ladder
+        kill_counts = (await api.status()).kill_counts
         again = await open_session(api)
         after = await run(api, again, "echo ok")
 
     assert stuck.exit.reason == exec_pb2.EXIT_REASON_TIMED_OUT
-    assert (ladder.by_guest, ladder.by_host, ladder.by_engine) == (0, 0, 1)
+    assert (kill_counts.by_guest, kill_counts.by_host, kill_counts.by_engine) == (0, 0, 1)
     assert after.stdout.data == b"ok\n"
 
 
 # --- the way of cgroup version 2 ---
 
 
-async def test_shells_can_be_moved_one_by_one(tmp_path: Path) -> None:
+async def test_shells_can_be_moved_one_by_one(short_dir: Path) -> None:
     """Where no thread can be placed, the guest has each shell moved before it gets a command."""
 
     class Asking(CgroupsV1):
@@ -361,15 +414,16 @@ async def test_shells_can_be_moved_one_by_one(tmp_path: Path) -> None:
     made: list[Sandbox] = []
 
     class Maker(SandboxMaker):
-        async def make(self, kept: object = None) -> Sandbox:
+        async def make(self, environment: Environment, kept: object = None) -> Sandbox:
             assert kept is None
-            made.append(await super().make())
+            made.append(await super().make(environment))
             return made[-1]
 
     config = Config(
         host="",
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
+        state_dir=short_dir / "state",
+        run_dir=short_dir / "run",
+        sandbox_uid_start=first_uid(),
         guest_runtime=RUNTIME,
         pool_size=1,
         min_pool_size=0,

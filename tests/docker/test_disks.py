@@ -20,18 +20,19 @@ import pytest
 from aiodocker.containers import DockerContainer
 
 from sandboxd.errors import DiskSpaceLow
-from sandboxd.isolation import disk_template, loop_mount
-from sandboxd.isolation.disk_template import SLACK_BYTES
-from sandboxd.isolation.disks import (
+from sandboxd.workspaces import disk_template, loop_mount
+from sandboxd.workspaces.disk_template import SLACK_BYTES
+from sandboxd.workspaces.disks import (
     Disk,
     DiskBusy,
     DiskDamaged,
     Disks,
     DiskSettings,
+    DiskSize,
     DisksUnusable,
 )
-from sandboxd.isolation.image_file import is_fully_allocated
-from sandboxd.isolation.layout import Layout
+from sandboxd.workspaces.image_file import is_fully_allocated
+from sandboxd.workspaces.layout import Layout
 from tests.fakes.waiting import eventually
 
 MIB = 1 << 20
@@ -502,7 +503,7 @@ async def test_a_cancelled_attach_leaves_nothing(
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from sandboxd.isolation.disks import Disks, DiskSettings
+from sandboxd.workspaces.disks import Disks, DiskSettings
 
 async def use(disks):
     while True:
@@ -593,6 +594,21 @@ async def test_no_disk_is_made_that_the_host_has_no_space_for(crowded: DiskSetti
     assert int(refusal.value.metadata["freeBytes"]) == free_bytes(settings)
     await disks.delete(made[0].id)
     await without_reserve.make(UID)
+
+
+async def test_disks_of_several_sizes_have_each_its_own_limits(
+    disks: Disks, settings: DiskSettings
+) -> None:
+    """A disk of another size has exactly that size, and the next one the usual size again."""
+    usual = DiskSize(size_bytes=settings.size_bytes, max_files=settings.max_files)
+    other = DiskSize(size_bytes=3 * MIB, max_files=9)
+    made = [(other, await disks.make(UID, other)), (usual, await disks.make(UID))]
+
+    for size, disk in made:
+        async with disks.attached(disk) as attached:
+            assert disk_template.is_fresh(
+                attached.path.parent, size_bytes=size.size_bytes, max_files=size.max_files
+            )
 
 
 async def test_a_disk_can_be_filled_when_the_host_is_full(crowded: DiskSettings) -> None:
@@ -701,7 +717,7 @@ async def test_the_proof_says_what_is_in_force(disks: Disks, settings: DiskSetti
 PROVE = """
 import asyncio, os, sys
 from pathlib import Path
-from sandboxd.isolation.disks import Disks, DiskSettings, DisksUnusable
+from sandboxd.workspaces.disks import Disks, DiskSettings, DisksUnusable
 
 if uid := int(sys.argv[2]):
     os.setuid(uid)

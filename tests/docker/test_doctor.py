@@ -19,13 +19,18 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from sandboxd import daemon
 from sandboxd.cli.doctor import as_document, as_table, doctor, summary
 from sandboxd.config import Config
+from sandboxd.daemon import composition as daemon
 from sandboxd.engine.contract import Engine
-from sandboxd.examination import (
+from sandboxd.environments.environment import Environment
+from sandboxd.isolation.visibility import masked_paths
+from sandboxd.protections import probe
+from sandboxd.protections.examination import (
+    BUFFERS,
     FORK,
     HOST_KILL,
+    LOCKS,
     MEMORY,
     NOT_YET,
     REFUSED_FORKS,
@@ -33,14 +38,13 @@ from sandboxd.examination import (
     checks,
     examine,
 )
-from sandboxd.isolation import probe
-from sandboxd.isolation.host import Host
-from sandboxd.isolation.report import Verdict
-from sandboxd.isolation.visibility import MASKED_PATHS
-from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from sandboxd.protections.report import Verdict
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd_proto.v1 import admin_service_pb2 as pb
 from sandboxd_proto.v1 import admin_service_pb2_grpc
-from tests.docker.daemon_process import RUNTIME, Api, DaemonProcess, running_daemon
+from tests.docker.daemon_process import RUNTIME, Api, DaemonProcess, first_uid, running_daemon
 
 EXAMINED = {
     "capabilities",
@@ -52,6 +56,7 @@ EXAMINED = {
     "host details",
     "system calls",
     "command limits",
+    "kernel memory",
     "workspace",
     "host kill",
 }
@@ -63,17 +68,17 @@ class Parts:
     """What a daemon makes sandboxes with."""
 
     maker: SandboxMaker
-    settings: SandboxSettings
+    environment: Environment
 
 
 @asynccontextmanager
 async def parts_of_a_daemon(directory: Path, image: str) -> AsyncIterator[Parts]:
     """A daemon in this process whose pool stays empty, so that every container is ours."""
-    taken: list[Parts] = []
+    makers: list[SandboxMaker] = []
 
     def maker(engine: Engine, settings: SandboxSettings, host: Host) -> SandboxMaker:
-        taken.append(Parts(SandboxMaker(engine, settings, host), settings))
-        return taken[0].maker
+        makers.append(SandboxMaker(engine, settings, host))
+        return makers[0]
 
     config = Config(
         host="",
@@ -83,11 +88,11 @@ async def parts_of_a_daemon(directory: Path, image: str) -> AsyncIterator[Parts]
         container_image=image,
         pool_size=0,
         min_pool_size=0,
-        sandbox_uid_start=300_000,
+        sandbox_uid_start=first_uid(),
         examine=False,
     )
-    async with daemon.running(config, maker=maker):
-        yield taken[0]
+    async with daemon.running(config, maker=maker) as running:
+        yield Parts(makers[0], running.pools.default.environment)
 
 
 async def containers_of(docker: aiodocker.Docker, instance: str, status: Sequence[str] = ()) -> int:
@@ -95,26 +100,27 @@ async def containers_of(docker: aiodocker.Docker, instance: str, status: Sequenc
     return len(await docker.containers.list(all=True, filters=filters))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("image", IMAGES)
 async def test_every_attack_on_a_sandbox_fails(
     image: str, short_dir: Path, docker: aiodocker.Docker
 ) -> None:
     """In any image all attempts are made, none gets through, and no container is left."""
     async with parts_of_a_daemon(short_dir, image) as parts:
-        findings = await examine(parts.maker, parts.settings)
+        findings = await examine(parts.maker, parts.environment)
 
-        assert await containers_of(docker, parts.settings.instance) == 0
+        assert await containers_of(docker, parts.maker.settings.instance) == 0
     assert [one for one in findings if one.verdict is not Verdict.HOLDS] == []
     assert {one.protection for one in findings} == EXAMINED
 
 
 async def run_without_protection(docker: aiodocker.Docker) -> bytes:
     """What the probe writes in a container as the engine makes it, without a filter."""
-    arguments = json.dumps({"workspace": "/tmp", "masked": MASKED_PATHS})
+    arguments = json.dumps({"workspace": "/tmp", "masked": masked_paths()})
     config: dict[str, Any] = {
         "Image": IMAGES[0],
         # The probe is not the first process: that one has to be a stranger to it.
-        "Entrypoint": ["sh", "-c", f'{probe.PYTHON} -I -S -c "$0" look "$1"; exit'],
+        "Entrypoint": ["sh", "-c", f'{probe.PYTHON} -I -S -c "$0" try_all "$1"; exit'],
         "Cmd": [inspect.getsource(probe), arguments],
         "User": "1000:0",
         "HostConfig": {
@@ -134,13 +140,13 @@ async def run_without_protection(docker: aiodocker.Docker) -> bytes:
 
 
 async def test_the_probe_gets_through_where_nothing_holds_it(
-    docker: aiodocker.Docker, sandbox_settings: SandboxSettings
+    docker: aiodocker.Docker, sandbox_settings: SandboxSettings, environment: Environment
 ) -> None:
     """In a plain container the same attempts succeed, so that their failure proves something."""
     observations = Observations()
     observations.read(await run_without_protection(docker))
 
-    findings = observations.judge(checks(sandbox_settings, uid=200_000), "unseen")
+    findings = observations.judge(checks(sandbox_settings, environment, uid=200_000), "unseen")
 
     failed = {one.tried for one in findings if one.verdict is Verdict.FAILS}
     assert failed >= {
@@ -152,6 +158,10 @@ async def test_the_probe_gets_through_where_nothing_holds_it(
         "seccomp mode",
         "AF_VSOCK",
         "io_uring_setup",
+        "seccomp",
+        "prctl(SET_SECCOMP)",
+        "filter on a socket",
+        "locks of open files",
         "ptrace",
         "unshare(NEWUSER)",
         "open /proc/1/mem",
@@ -165,7 +175,7 @@ async def test_the_probe_gets_through_where_nothing_holds_it(
         "host name",
     }
     unseen = {one.tried for one in findings if one.verdict is Verdict.UNSEEN}
-    assert unseen == {FORK, MEMORY, REFUSED_FORKS, HOST_KILL}
+    assert unseen == {FORK, MEMORY, REFUSED_FORKS, HOST_KILL, BUFFERS, LOCKS}
 
 
 async def test_an_examination_that_is_cancelled_leaves_no_container(
@@ -173,8 +183,8 @@ async def test_an_examination_that_is_cancelled_leaves_no_container(
 ) -> None:
     """A daemon that stops in the middle of it cleans up first."""
     async with parts_of_a_daemon(short_dir, IMAGES[0]) as parts:
-        instance = parts.settings.instance
-        examining = asyncio.create_task(examine(parts.maker, parts.settings))
+        instance = parts.maker.settings.instance
+        examining = asyncio.create_task(examine(parts.maker, parts.environment))
         async with asyncio.timeout(30):
             while not await containers_of(docker, instance, ["running"]):
                 await asyncio.sleep(0.01)

@@ -61,6 +61,7 @@ async def opened_soon(
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.alone
 async def test_engine_without_live_restore_takes_sessions_with_it_and_says_so() -> None:
     """Its sessions are lost and told so at once; opens are refused meanwhile; afterwards the pool
     fills up by itself, sessions open again with their files, and no container is left over."""
@@ -167,7 +168,7 @@ async def test_daemon_that_starts_before_its_engine_waits_for_it() -> None:
 
 
 async def waits_for_its_engine(daemon: DaemonProcess) -> bool:
-    return "engine.waited_for" in daemon.log.read_text()
+    return "engine.waiting" in daemon.log.read_text()
 
 
 async def test_removed_image_is_told_and_another_one_taken() -> None:

@@ -225,6 +225,7 @@ async def test_timeout_spares_other_commands(api: Api, session_id: str) -> None:
     assert (gone.stdout.data, kept.stdout.data) == (b"0\n", b"1\n")
 
 
+@pytest.mark.alone
 async def test_fork_bomb_is_ended_at_its_deadline(api: Api, session_id: str) -> None:
     """A fork bomb that ignores signals times out like anything else, and the session goes on."""
     bomb = "trap '' TERM HUP INT; f() { f | f & }; f; sleep 1000"

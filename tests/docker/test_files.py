@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from grpc import StatusCode, aio
 
-from sandboxd.isolation.disk_template import SLACK_BYTES
+from sandboxd.workspaces.disk_template import SLACK_BYTES
 from sandboxd_proto.v1 import exec_pb2, files_pb2, session_service_pb2
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from tests.docker.commands import close_session, run
@@ -35,6 +35,8 @@ AT_ONCE = 8
 SMALL_FILES = 900
 ONE_BY_ONE = 150
 CHANGES = 500
+LINKS = 65_100
+"""More than ext4 allows of one file."""
 
 
 @pytest.fixture
@@ -183,7 +185,7 @@ async def test_links_that_leave_the_workspace_are_not_followed(
 
 
 async def test_links_within_the_workspace_are_followed(files: FileClient, sh: Any) -> None:
-    """Relative or absolute, to files and directories, also into project_files."""
+    """Relative or absolute, to files and directories; into project_files for reads only."""
     await files.upload("project_files/p", b"p")
     await sh(
         "mkdir d; ln -s /workspace/d abs; ln -s d/../d rel; echo x >d/f; ln -s project_files pf"
@@ -193,8 +195,20 @@ async def test_links_within_the_workspace_are_followed(files: FileClient, sh: An
     await files.upload("abs/g", b"y")
     assert await sh("cat d/g") == "y"
     assert await files.download("pf/p") == b"p"
-    await files.upload("pf/q", b"q")
-    assert await sh("cat project_files/q") == "q"
+    protected = (StatusCode.FAILED_PRECONDITION, "PROTECTED_PATH")
+    for call in (
+        files.upload("pf/q", b"q"),
+        files.write_text("pf/p", "q"),
+        files.edit_text("pf/p", "p", "q"),
+        files.make_directory("pf/d"),
+        files.move("pf/p", "pf/q"),
+        files.remove("pf/p"),
+        files.upload_tar("pf", b"\0" * 1024),
+    ):
+        with refused(*protected):
+            await call
+    await files.upload("agent_workspace/project_files/q", b"q")
+    assert await sh("ls project_files; cat project_files/*") == "p\nq\npq"
 
 
 async def test_upload_never_writes_into_an_inode_that_is_there(files: FileClient, sh: Any) -> None:
@@ -569,6 +583,26 @@ async def test_the_layout_cannot_be_removed_or_moved(path: str, files: FileClien
             await files.move(*ends)
 
     assert await files.names() == ["agent_workspace", "f", "outputs", "project_files"]
+
+
+# --- bad input ---
+
+
+async def test_bad_input_has_typed_answers(files: FileClient, sh: Any) -> None:
+    """Too long a token, too many hard links and an edit to a TiB are the caller's: no command is
+    blamed for them."""
+    with refused(StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"):
+        await files.list(page_token="A" * 90_000)
+    link = {"type": tarfile.LNKTYPE, "linkname": "f"}
+    links = [(f"l/{number}", link, b"") for number in range(LINKS)]
+    done = await files.upload_tar("", archive_of(("f", {}, b"x"), *links))
+    await files.upload("x", b"x" * MIB)
+    with refused(StatusCode.FAILED_PRECONDITION, "FILE_TOO_LARGE"):
+        await files.edit_text("x", "x", "y" * MIB, replace_all=True)
+
+    count = int(await sh("stat -c %h f"))
+    assert (done.extracted, done.refused_count) == (count, 1 + LINKS - count)
+    assert {one.why for one in done.refused} == {"a file cannot have as many hard links"}
 
 
 # --- trees ---

@@ -59,6 +59,7 @@ async def opened_soon(api: Api, thread: str, *, told: set[str]) -> str:
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.alone
 async def test_full_disk_is_told_and_loses_nothing(short_dir: Path) -> None:
     """On a state directory without a byte left, opens are refused with a reason, commands run and
     their ends are told, what was answered before is there, also for a daemon that is killed then;
@@ -156,7 +157,7 @@ async def test_stepped_clock_moves_no_deadline() -> None:
             ended = await wait(api, busy, "timed")
             timed = time.monotonic() - began
             assert ended.exit.reason == exec_pb2.EXIT_REASON_TIMED_OUT, ended.exit
-            assert 7.5 < timed < 12
+            assert 7.5 < timed < 30  # not an hour, however busy the machine is
             os.kill(daemon.pid, signal.SIGUSR2)
             await eventually(lambda: is_state(api, idle, session_pb2.SESSION_STATE_EXPIRED))
             expired = time.monotonic() - idle_since

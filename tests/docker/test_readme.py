@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""The programs in the README and in docs/api.md work as they stand there."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pytest
 
 from tests.docker.daemon_process import running_daemon
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ["sdk", "quickstart"])
-async def test_python_of_the_readme_prints_what_it_says(name: str) -> None:
+@pytest.mark.parametrize(("page", "name"), [("README.md", "sdk"), ("docs/api.md", "quickstart")])
+async def test_python_of_a_page_prints_what_it_says(page: str, name: str) -> None:
     """The snippet runs unchanged but for the socket, under the default policy, and prints what its
     comments promise."""
-    match = re.search(rf"<!-- snippet: {name} -->\n```python\n(.*?)```", README.read_text(), re.S)
+    text = (ROOT / page).read_text()
+    match = re.search(rf"<!-- snippet: {name} -->\n```python\n(.*?)```", text, re.S)
     assert match
     async with running_daemon(SANDBOXD_COMMAND_POLICY="strict") as daemon:
         snippet = match[1].replace("/run/sandboxd/sandboxd.sock", str(daemon.socket))

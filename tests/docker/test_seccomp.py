@@ -39,6 +39,7 @@ PTRACE_TRACEME, PTRACE_ATTACH = 0, 16
 AF_INET, AF_NETLINK, AF_PACKET, AF_ALG, AF_VSOCK = 2, 16, 17, 38, 40
 SOCK_STREAM, SOCK_RAW, SOCK_SEQPACKET = 1, 3, 5
 IPC_CREAT = 0o1600  # readable and writable for the maker
+CLONE_FILES, F_OFD_SETLK, PR_SET_SECCOMP, SOL_SOCKET = 0x400, 37, 22, 1
 NOWHERE = -1
 
 
@@ -108,6 +109,12 @@ OPEN_TO_ANYONE: list[Attempt] = [
     ("personality", 0x400000),  # READ_IMPLIES_EXEC
     ("personality", 0x40000),  # ADDR_NO_RANDOMIZE
     *(("ioctl", NOWHERE, request, 0) for request in seccomp.FORBIDDEN_IOCTLS.values()),
+    ("fcntl", NOWHERE, F_OFD_SETLK, "zeros"),
+    ("prctl", PR_SET_SECCOMP, 2, 0, 0, 0),
+    *(
+        ("setsockopt", NOWHERE, SOL_SOCKET, option, 0, 0)
+        for option in seccomp.FORBIDDEN_SOCKET_OPTIONS.values()
+    ),
 ]
 OPEN_TO_ANYONE_ON_X86: list[Attempt] = [
     ("modify_ldt", 0, "zeros", 0),
@@ -120,6 +127,12 @@ WITH_UPPER_BITS: list[Attempt] = [
     ("setpriority", UPPER_BIT | PRIO_USER, 0, 0),
     ("socket", UPPER_BIT | AF_VSOCK, SOCK_STREAM, 0),
     *(("ioctl", NOWHERE, UPPER_BIT | one, 0) for one in seccomp.FORBIDDEN_IOCTLS.values()),
+    ("fcntl", NOWHERE, UPPER_BIT | F_OFD_SETLK, "zeros"),
+    ("prctl", UPPER_BIT | PR_SET_SECCOMP, 2, 0, 0, 0),
+    *(
+        ("setsockopt", NOWHERE, SOL_SOCKET, UPPER_BIT | option, 0, 0)
+        for option in seccomp.FORBIDDEN_SOCKET_OPTIONS.values()
+    ),
 ]
 # What the kernel keeps from other users as well, by itself or by a usual setting.
 PRIVILEGED: list[Attempt] = [
@@ -147,6 +160,7 @@ SEEMING_ABSENT: list[Attempt] = [
     ("io_submit", 0, 0, 0),
     ("io_getevents", 0, 0, 0, 0),
     ("io_destroy", 0),
+    ("seccomp", 1, 0, 0),
 ]
 SEEMING_ABSENT_ON_X86: list[Attempt] = [("socketcall", 1, "vsock")]
 # By number: libseccomp may not know them yet. The last one is nobody's.

@@ -153,7 +153,9 @@ class Machine:
 
     def _remove_cgroups(self) -> bool:
         """False while the kernel is still at work on the last processes."""
-        for top in Path("/sys/fs/cgroup").glob(f"**/{self.directory.name}"):
+        mounts = Path("/sys/fs/cgroup")
+        # Where boot_machine made them; a look at all groups would meet some that are just removed.
+        for top in (*mounts.glob(self.directory.name), *mounts.glob(f"*/{self.directory.name}")):
             for group, _, _ in os.walk(top, topdown=False):
                 try:
                     os.rmdir(group)

@@ -5,7 +5,7 @@ import signal
 import time
 
 from sandboxd.cli import run
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 
 
 def stand_still() -> None:
@@ -13,13 +13,13 @@ def stand_still() -> None:
 
 
 class StallingDaemon(Daemon):
-    def __init__(self, *parts: object) -> None:
-        super().__init__(*parts)  # type: ignore[arg-type]
+    def __init__(self, **parts: object) -> None:
+        super().__init__(**parts)  # type: ignore[arg-type]
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stand_still)
 
 
 if __name__ == "__main__":
-    import sandboxd.daemon
+    import sandboxd.daemon.composition
 
-    sandboxd.daemon.Daemon = StallingDaemon  # type: ignore[misc]
+    sandboxd.daemon.composition.Daemon = StallingDaemon  # type: ignore[misc]
     run()

@@ -106,7 +106,12 @@ def test_run_in_the_foreground_ends_cleanly_on_ctrl_c(environment: dict[str, str
     ) as process:
         try:
             assert process.stdout is not None
-            assert any("Ctrl-C stops it" in line for line in process.stdout)
+            shown = []
+            for line in process.stdout:
+                shown.append(line)
+                if "Ctrl-C stops it" in line:
+                    break
+            assert "Ctrl-C stops it" in shown[-1], "".join(shown)
             process.send_signal(signal.SIGINT)
             process.stdout.read()
 

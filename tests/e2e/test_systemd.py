@@ -137,7 +137,7 @@ async def test_reload_reads_a_new_token_in_the_same_process(machine: Machine) ->
         await eventually(lambda: says(machine, "daemon.reloaded"))
         machine.write(TOKENS, "this is no token\n", mode=0o600)
         await machine.run("systemctl", "reload", "sandboxd")
-        await eventually(lambda: says(machine, "part.not_reloaded"))
+        await eventually(lambda: says(machine, "part.reload_failed"))
         assert await is_known(api, first)
         assert await is_known(api, second)
     assert await is_service(machine, ActiveState="active", MainPID=before)
@@ -283,6 +283,6 @@ async def test_uninstall_ends_the_service_and_keeps_its_data(machine: Machine) -
         session_id = await counting(api, "uninstalled")
         await machine.run(*uninstall)
         assert (await machine.attempt("systemctl", "is-active", "sandboxd"))[0] != 0
-        assert "no such service" in await machine.run(*uninstall)
+        assert "is not installed" in await machine.run(*uninstall)
         await machine.run(SANDBOXD, "install-service", "--now")
         await counted(api, session_id)

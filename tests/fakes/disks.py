@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandboxd.isolation.disks import AttachedDisk, Disk, DiskDamaged
+from sandboxd.workspaces.disks import AttachedDisk, Disk, DiskDamaged, DiskSize
 
 
 class FakeDisks:
@@ -15,17 +15,22 @@ class FakeDisks:
     def __init__(self) -> None:
         self.owners: dict[str, int] = {}
         """By disk id, of disks that exist."""
+        self.sizes: dict[str, DiskSize] = {}
+        """Also of disks that are gone."""
         self.attached_now: set[str] = set()
         self.damaged: set[str] = set()
+        self.used: set[str] = set()
+        """Marked as a session's."""
         self.fails: Exception | None = None
         self._made = 0
 
-    async def make(self, uid: int) -> Disk:
+    async def make(self, uid: int, size: DiskSize) -> Disk:
         if self.fails is not None:
             raise self.fails
         self._made += 1
         disk = Disk(id=f"{self._made:016x}", uid=uid)
         self.owners[disk.id] = uid
+        self.sizes[disk.id] = size
         return disk
 
     def has(self, disk_id: str) -> bool:
@@ -45,6 +50,12 @@ class FakeDisks:
 
     async def delete(self, disk_id: str) -> None:
         self.owners.pop(disk_id, None)
+
+    def mark_used(self, disk_id: str) -> None:
+        self.used.add(disk_id)
+
+    async def delete_unknown(self, seconds: float) -> float | None:
+        return None
 
     async def sweep(self, keep: Collection[str]) -> int:
         stale = set(self.owners) - set(keep)

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from sandboxd.engine.contract import (
     Container,
-    ContainerEvent,
     ContainerId,
     ContainerSpec,
     EngineInfo,
@@ -31,7 +30,6 @@ from sandboxd.engine.contract import (
 from sandboxd.errors import EngineFailed, EngineUnreachable, ImageNotFound, SandboxdError
 
 DEFAULT_IMAGE = "sandbox-secure:latest"
-KILLED = 137
 
 ContainerHook = Callable[[ContainerSpec, Container], Awaitable[None]]
 
@@ -69,8 +67,6 @@ class FakeEngine:
         """Raised at every call until taken out."""
         self.is_reachable = True
         self._next_failures: dict[str, list[SandboxdError]] = {}
-        self._history: list[tuple[ContainerEvent, Mapping[str, str]]] = []
-        self._outages = 0
         self._waiters: set[asyncio.Future[None]] = set()
         self._created = 0
         self._is_closed = False
@@ -91,18 +87,16 @@ class FakeEngine:
         """Raise this at the next call only; several are raised one call each, in order."""
         self._next_failures.setdefault(step, []).append(error)
 
-    def lose(
-        self, container_id: ContainerId, *, exit_code: int = KILLED, oom_killed: bool = False
-    ) -> None:
-        """End a running container as if by itself."""
-        if oom_killed:
-            self._emit(container_id, "oom")
-        self._end(container_id, exit_code=exit_code, oom_killed=oom_killed)
+    def lose(self, container_id: ContainerId) -> None:
+        """End a container as if by itself."""
+        self.containers[container_id] = replace(
+            self.containers[container_id], is_running=False, pid=0
+        )
+        self.notify()
 
     def go_away(self) -> None:
-        """Be unreachable, and end every event stream, until `come_back`. Containers live on."""
+        """Be unreachable until `come_back`. Containers live on."""
         self.is_reachable = False
-        self._outages += 1
         self.notify()
 
     def come_back(self) -> None:
@@ -157,7 +151,7 @@ class FakeEngine:
                 is_running=False,
                 pid=0,
             )
-            self._emit(container_id, "create")
+            self.notify()
         return container_id
 
     async def start(self, container_id: ContainerId) -> None:
@@ -167,9 +161,9 @@ class FakeEngine:
                 raise EngineFailed("The fake engine has no such container.")
             if container.is_running:
                 return
-            started = replace(container, is_running=True, pid=os.getpid(), exit_code=None)
+            started = replace(container, is_running=True, pid=os.getpid())
             self.containers[container_id] = started
-            self._emit(container_id, "start")
+            self.notify()
             if self.on_start is not None:
                 await self.on_start(self.specs[container_id], started)
 
@@ -184,10 +178,8 @@ class FakeEngine:
         async with self._call("remove"):
             if container_id not in self.containers:
                 return
-            self._end(container_id, exit_code=KILLED)
-            removed = self.containers[container_id]
-            self._emit(container_id, "destroy")
-            del self.containers[container_id]
+            self.lose(container_id)
+            removed = self.containers.pop(container_id)
             self.notify()
             if self.on_remove is not None:
                 await self.on_remove(self.specs[container_id], removed)
@@ -195,13 +187,10 @@ class FakeEngine:
     async def list_containers(self, labels: Mapping[str, str]) -> Sequence[Container]:
         async with self._call("list_containers"):
             return [
-                replace(container, pid=0, exit_code=None, oom_killed=False)
+                replace(container, pid=0)
                 for container in self.containers.values()
                 if labels.items() <= container.labels.items()
             ]
-
-    def events(self, labels: Mapping[str, str]) -> AsyncGenerator[ContainerEvent, None]:
-        return self._events_from(len(self._history), labels)
 
     async def image_id(self, reference: str) -> ImageId:
         async with self._call("image_id"):
@@ -272,22 +261,6 @@ class FakeEngine:
         if self._is_closed or not self.is_reachable:
             raise EngineUnreachable("The fake engine does not answer.", retry_after_seconds=2.0)
 
-    async def _events_from(
-        self, position: int, labels: Mapping[str, str]
-    ) -> AsyncGenerator[ContainerEvent, None]:
-        async with self._call("events"):
-            outages = self._outages
-        while True:
-            while position < len(self._history):
-                event, event_labels = self._history[position]
-                position += 1
-                if labels.items() <= event_labels.items():
-                    yield event
-            # An outage that is already over has ended the stream all the same.
-            if self._outages != outages or self._is_closed:
-                raise EngineUnreachable("The fake engine went away.", retry_after_seconds=2.0)
-            await self._next_change()
-
     async def _next_change(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
@@ -295,20 +268,6 @@ class FakeEngine:
             await waiter
         finally:
             self._waiters.discard(waiter)
-
-    def _end(self, container_id: ContainerId, *, exit_code: int, oom_killed: bool = False) -> None:
-        container = self.containers[container_id]
-        if not container.is_running:
-            return
-        self.containers[container_id] = replace(
-            container, is_running=False, pid=0, exit_code=exit_code, oom_killed=oom_killed
-        )
-        self._emit(container_id, "die")
-
-    def _emit(self, container_id: ContainerId, action: str) -> None:
-        event = ContainerEvent(container_id=container_id, action=action)
-        self._history.append((event, self.containers[container_id].labels))
-        self.notify()
 
     def _new_id(self) -> ContainerId:
         self._created += 1

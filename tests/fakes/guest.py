@@ -42,11 +42,13 @@ from sandboxd.guest.frames import (
     Stream,
     Target,
 )
-from sandboxd.isolation.host import Host
 from sandboxd.isolation.uids import UidRange
-from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.settings import SandboxSettings
 from tests.fakes.engine import FakeEngine
 from tests.fakes.lies import LIES
+from tests.fakes.output_frame import encode_output
 
 LINK_TARGET = "/.sandboxd/link"
 
@@ -230,7 +232,7 @@ class FakeGuest(asyncio.Protocol):
         command.window -= len(piece.data) + frames.FRAME_COST
         if command.is_attached:
             data = bytes(piece.data)
-            self.say(frames.encode_output(command.channel, piece.stream, piece.offset, data))
+            self.say(encode_output(command.channel, piece.stream, piece.offset, data))
 
     def exit(
         self, command: Command, ending: Ending, value: int, cause: Cause = Cause.ITSELF
@@ -296,7 +298,7 @@ class FakeGuest(asyncio.Protocol):
                     self.say(frames.encode(Kind.PONG, payload=bytes(frame.payload)))
             case Kind.START:
                 self._start(frame.channel, json.loads(bytes(frame.payload)))
-            case Kind.FILES:
+            case Kind.WORKER:
                 self.file_workers.append(frame.channel)
                 self._guests.work(self, socket.socket(fileno=self._descriptors.popleft()))
             case Kind.RELEASE:

@@ -14,7 +14,8 @@ from itertools import count
 from typing import NamedTuple
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import HEADER, Cause, Ending, ExecState, Exited, Kind, Stream
+from sandboxd.guest.frames import HEADER, Cause, Ending, ExecState, Exited, Kind, Remark, Stream
+from tests.fakes.output_frame import encode_output
 
 
 class Lie(NamedTuple):
@@ -35,7 +36,7 @@ def _exited(
 
 
 def _output(channel: int, *, data: bytes = b"hi", offset: int = 0, stream: int = 1) -> bytes:
-    return frames.encode_output(channel, stream, offset, data)  # type: ignore[arg-type]
+    return encode_output(channel, stream, offset, data)  # type: ignore[arg-type]
 
 
 def _refused(channel: int, text: bytes = b"no") -> bytes:
@@ -103,6 +104,16 @@ LIES: dict[str, Lie] = {
         lambda channel: frames.encode_input_taken(channel + 1, 0), _NOT_RUNNING
     ),
     "input taken in words": Lie(_raw(Kind.INPUT_TAKEN, b"all"), _WRONG_SIZE),
+    "kill reported that nobody asked for": Lie(
+        lambda channel: frames.encode_sweeping(channel, 1), "was not asked to kill"
+    ),
+    "kill of another reported": Lie(
+        lambda channel: frames.encode_sweeping(channel + 1, 1), _NOT_RUNNING
+    ),
+    "kill reported after exit": Lie(
+        lambda channel: _exited(channel) + frames.encode_sweeping(channel, 1), _NOT_RUNNING
+    ),
+    "kill reported in words": Lie(_raw(Kind.SWEEPING, b"dying"), _WRONG_SIZE),
     "pong unasked": Lie(_raw(Kind.PONG, b"12345678"), "ping that was not sent"),
     "exit twice": Lie(lambda channel: 2 * _exited(channel), _NOT_RUNNING),
     "exit of another": Lie(lambda channel: _exited(channel + 1), _NOT_RUNNING),
@@ -133,7 +144,16 @@ LIES: dict[str, Lie] = {
     "signal 0": Lie(lambda channel: _exited(channel, ending=1), "impossible exit value"),
     "signal 65": Lie(lambda channel: _exited(channel, ending=1, value=65), "impossible exit value"),
     "unknown ending": Lie(lambda channel: _exited(channel, ending=2), "unknown way of ending"),
-    "unknown cause": Lie(lambda channel: _exited(channel, cause=3), "unknown way of ending"),
+    "unknown cause": Lie(lambda channel: _exited(channel, cause=4), "unknown way of ending"),
+    "deadline before its time": Lie(
+        lambda channel: _exited(channel, ending=1, value=9, cause=3), "not asked to kill"
+    ),
+    "no remarks": Lie(_raw(Kind.REMARKS, b"\0"), "unknown remarks"),
+    "unknown remarks": Lie(_raw(Kind.REMARKS, b"\4"), "unknown remarks"),
+    "remarks too long": Lie(_raw(Kind.REMARKS, b"\1\1"), _WRONG_SIZE),
+    "remarks twice": Lie(
+        lambda channel: 2 * frames.encode_remarks(channel, Remark.COMPANY), "second remarks"
+    ),
     "exit too short": Lie(_raw(Kind.EXITED, b"\0" * 21), _WRONG_SIZE),
     "exit too long": Lie(_raw(Kind.EXITED, b"\0" * 23), _WRONG_SIZE),
     "hello too long": Lie(_raw(Kind.HELLO, b"\0" * 8), _WRONG_SIZE),
@@ -165,7 +185,7 @@ def flood(link: socket.socket, channel: int, size: int) -> None:
         for begin in count(0, step):
             offsets = range(begin, begin + step, size)
             link.sendall(
-                b"".join(frames.encode_output(channel, Stream.STDOUT, at, data) for at in offsets)
+                b"".join(encode_output(channel, Stream.STDOUT, at, data) for at in offsets)
             )
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sandboxd.access import Quotas, UserLimits
 from sandboxd.config import Config
-from sandboxd.exec_records import ExecRecords, Labels
-from sandboxd.exec_shelf import ExecHouse, ShelfSettings
-from sandboxd.files import FileSettings
-from sandboxd.pool import PoolSettings
-from sandboxd.sandbox import SandboxSettings
-from sandboxd.sessions import SessionSettings
+from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from sandboxd.execs.policy import CommandPolicy
+from sandboxd.execs.records import ExecRecords, Labels
+from sandboxd.execs.session_execs import ExecSettings, SharedExecState
+from sandboxd.policy import OPEN, CommandChecker, Policy
+from sandboxd.pool.pool import PoolSettings
+from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.sessions.session import SessionSettings
 from sandboxd.spool import SpoolBudget, SpoolSettings
 from tests.fakes.engine import DEFAULT_IMAGE
 
@@ -22,7 +25,6 @@ NEVER = 3600.0
 def of_sandboxes(directory: Path) -> SandboxSettings:
     return SandboxSettings(
         instance="test",
-        image=DEFAULT_IMAGE,
         runtime=None,
         network_mode="none",
         runtime_dir=directory,
@@ -31,46 +33,59 @@ def of_sandboxes(directory: Path) -> SandboxSettings:
         projects_dir=directory / "projects",
         user="sandboxuser",
         seccomp="{}",
-        write_bytes_per_second=0,
         workspace_dir="/workspace",
-        workspace_bytes=MIB,
-        workspace_files=16,
-        max_file_bytes=MIB,
-        memory_bytes=64 * MIB,
-        cpu_quota_us=0,
-        max_processes=16,
-        max_open_files=64,
     )
+
+
+def of_environment(name: str = DEFAULT_ENVIRONMENT, **limits: Any) -> Environment:
+    usual: dict[str, Any] = {
+        "image": DEFAULT_IMAGE,
+        "memory_bytes": 64 * MIB,
+        "cpu_quota_us": 0,
+        "max_processes": 16,
+        "max_open_files": 64,
+        "max_file_bytes": MIB,
+        "workspace_bytes": MIB,
+        "workspace_files": 16,
+        "write_bytes_per_second": 0,
+        "project_bytes": MIB,
+        "project_files": 16,
+    }
+    return Environment(name=name, **{**usual, **limits})
 
 
 def of_pool(**settings: Any) -> PoolSettings:
     generous = {"target": 0, "maximum": 32, "concurrency": 4, "wait_seconds": 5.0}
-    intervals = {"health_seconds": NEVER, "sweep_seconds": NEVER}
-    return PoolSettings(**{**generous, **intervals, **settings})
+    return PoolSettings(**{**generous, "health_seconds": NEVER, **settings})
 
 
 def of_sessions(**settings: Any) -> SessionSettings:
-    files = FileSettings(
-        workspace_dir="/workspace", max_file_bytes=MIB, workspace_bytes=MIB, workspace_files=16
-    )
-    patient = {"idle_seconds": NEVER, "memory_seconds": NEVER, "files": files}
+    patient = {"idle_seconds": NEVER, "memory_seconds": NEVER, "workspace_dir": "/workspace"}
     return SessionSettings(**{**patient, **settings})
 
 
-def of_execs(directory: Path, **settings: Any) -> ExecHouse:
-    """Where execs are kept; settings of the shelves may be replaced by name."""
+def of_execs(
+    directory: Path, *, policy: Policy = OPEN, max_running_in_all: int = 64, **settings: Any
+) -> SharedExecState:
+    """What execs share; settings may be replaced by name."""
     (directory / "execs").mkdir(exist_ok=True)
     patient: dict[str, Any] = {
         "session_spool_bytes": 64 * MIB,
         "max_running": 4,
-        "max_running_in_all": 64,
         "memory_seconds": NEVER,
     }
-    shelves = ShelfSettings(
+    exec_settings = ExecSettings(
         spools=SpoolSettings(directory=directory / "spool"), **{**patient, **settings}
     )
     records = ExecRecords(directory / "execs")
-    return ExecHouse(shelves, Labels(b"secret"), records, SpoolBudget(256 * MIB))
+    return SharedExecState(
+        exec_settings,
+        Labels(b"secret"),
+        records,
+        SpoolBudget(256 * MIB),
+        CommandPolicy(CommandChecker(policy)),
+        Quotas(UserLimits(running_execs_in_all=max_running_in_all)),
+    )
 
 
 def of_daemon(directory: Path) -> Config:

@@ -43,7 +43,11 @@ class Finished:
         self.output += data
         self._link.widen(self.number, len(data) + frame_count * FRAME_COST)
 
+    def on_skipped(self, stream: Stream, count: int) -> None: ...
+
     def on_input_taken(self, count: int) -> None: ...
+
+    def on_sweeping(self) -> None: ...
 
     def on_exited(self, exited: Exited) -> None:
         self.end.set_result(exited)
@@ -64,7 +68,7 @@ class FileRig:
         self.project = project
         self.process: asyncio.subprocess.Process | None = None
         self.settings = settings(self.workspace, **changes)
-        self.files = WorkspaceFiles(self, self.settings, project)
+        self.files = WorkspaceFiles(self.link, self.settings, project)
 
     def path(self, raw: bytes | str) -> FilePath:
         exact = raw if isinstance(raw, bytes) else raw.encode()

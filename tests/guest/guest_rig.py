@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Ack, ExecState, Exited, Kind, Stream, Target
+from sandboxd.guest.frames import Ack, ExecState, Exited, Kind, Remark, Stream, Target
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0
@@ -26,7 +26,8 @@ PATIENCE = 20.0
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from guest import pid1, shell, waiting_starts
+from guest import pid1
+from guest.commands import shell, waiting_starts
 pid1.SOCKET = sys.argv[2]
 if sys.argv[3] == "no bash":
     shell.IMAGE_BASHES, shell.OWN_BASH = (), "/bin/bash"
@@ -46,6 +47,13 @@ if sys.argv[3].startswith("gated"):
         pass_gate("late_after")
         return pid
     shell.posix_spawn = gated_spawn
+if sys.argv[3] == "stopped again":
+    import os
+    wake = shell.WaitingShell.wake
+    def is_stopper_there():
+        names = [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+        return any(b"left.py" in open(f"/proc/{name}/cmdline", "rb").read() for name in names)
+    shell.WaitingShell.wake = lambda self: is_stopper_there() or wake(self)
 if sys.argv[3] == "gated, impatient":
     waiting_starts.WAIT_SECONDS = 0.3
 try:
@@ -68,8 +76,10 @@ class Channel:
     def __init__(self) -> None:
         self.output = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
         self.exited: Exited | None = None
+        self.remarks = Remark(0)
         self.refused: str | None = None
         self.taken = 0
+        self.sweep_reports = 0
         self.window = frames.WINDOW
 
     @property
@@ -152,12 +162,23 @@ class Connection:
             channel.output[stream] += data
             if self.acks:
                 self.acknowledge(number, stream, len(data) + frames.FRAME_COST)
+        elif kind == Kind.SKIPPED:
+            stream, offset = frames.decode_skipped(payload)
+            assert offset > len(channel.output[stream])
+            channel.output[stream] = channel.output[stream].ljust(offset, b"?")
         elif kind == Kind.EXITED:
             channel.exited = frames.decode_exited(payload)
             told = (channel.exited.stdout_bytes, channel.exited.stderr_bytes)
             assert told == (len(channel.stdout), len(channel.stderr))
+        elif kind == Kind.REMARKS:
+            assert channel.exited is None
+            channel.remarks = frames.decode_remarks(payload)
         elif kind == Kind.INPUT_TAKEN:
             channel.taken = frames.decode_input_taken(payload)
+        elif kind == Kind.SWEEPING:
+            assert channel.exited is None
+            channel.sweep_reports += 1
+            assert frames.decode_sweeping(payload) == channel.sweep_reports
         else:
             assert kind == Kind.REFUSED
             channel.refused = payload.decode()
@@ -170,6 +191,7 @@ class Connection:
     def resume(self, number: int) -> None:
         channel = self._channels.setdefault(number, Channel())
         channel.window = frames.WINDOW
+        channel.sweep_reports = 0
         self.resumed.add(number)
         have = (len(channel.stdout), len(channel.stderr))
         self.send(frames.encode_resume(number, *have))
@@ -190,6 +212,7 @@ class Rig:
             "env": {"HOME": str(directory / "workspace"), "GIVEN": "by the daemon"},
             "asks_to_place": False,
             "is_first_victim": False,
+            "takes_remarks": True,
             **settings,
         }
         self._mode = mode
@@ -328,6 +351,9 @@ class Rig:
 
     def say(self, kind: Kind, number: int) -> None:
         self.link.send(frames.encode(kind, number))
+
+    def kill(self, number: int, *, report_seconds: float) -> None:
+        self.link.send(frames.encode_kill(number, report_seconds))
 
     def ping(self) -> None:
         """Until the guest has handled what was sent before."""

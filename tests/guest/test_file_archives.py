@@ -69,7 +69,7 @@ def zstd_compress(data: bytes) -> bytes:
 
 
 def refused(result: TarUnpacked) -> dict[bytes, str]:
-    return {one.name: one.why for one in result.refused}
+    return {member.name: member.why for member in result.refused}
 
 
 def tree(top: Path) -> dict[str, tuple[Any, ...]]:
@@ -123,8 +123,8 @@ async def test_there_and_back(rig: FileRig, compression: Compression) -> None:
     assert tree(rig.workspace / "two") == tree(rig.workspace / "one")
     assert (result.refused_count, made.skipped_count) == (0, 0)
     assert result.extracted == made.members == len(tree(rig.workspace / "one"))
-    one, other = rig.workspace / "two/d0/e0/file0", rig.workspace / "two/hard"
-    assert one.stat().st_ino == other.stat().st_ino
+    first, other = rig.workspace / "two/d0/e0/file0", rig.workspace / "two/hard"
+    assert first.stat().st_ino == other.stat().st_ino
 
 
 async def tar_program(arguments: list[str], data: bytes = b"") -> bytes:
@@ -155,7 +155,7 @@ async def test_archives_of_the_tar_program(rig: FileRig, tmp_path: Path, form: s
 
 
 async def test_in_any_pieces(rig: FileRig) -> None:
-    """It does not matter how an archive is cut on its way."""
+    """It does not matter how an archive is cut into chunks."""
     data = archive(*[(f"f{n}", {}, os.urandom(n * 100)) for n in range(20)])
     for size in (1, 511, 512, 513, 100_000):
         result = await upload(rig, data, f"in{size}", chunk=size)
@@ -203,7 +203,7 @@ async def test_quicker_than_one_by_one(rig: FileRig) -> None:
         ("file/below", {}, "not a directory"),
         ("x" * 300, {}, "too long"),
         ("/".join(["d" * 200] * 30), {}, "too long"),
-        ("odd", {"type": b"Z"}, "not known"),
+        ("odd", {"type": b"Z"}, "unknown"),
         ("sparse", {"type": tarfile.GNUTYPE_SPARSE}, "sparse"),
         ("sparse", {"pax_headers": {"GNU.sparse.major": "1"}}, "sparse"),
         ("sly", {"type": tarfile.SYMTYPE, "linkname": ""}, "hard link"),
@@ -224,9 +224,9 @@ async def test_hostile_members(
     result = await upload(rig, data, "here")
 
     assert result.refused_count == 1
-    ((told, words),) = refused(result).items()
+    ((refused_name, words),) = refused(result).items()
     assert why in words
-    assert name.encode().startswith(told)
+    assert name.encode().startswith(refused_name)
     assert (rig.workspace / "here/last").read_bytes() == b"last"
     assert (rig.workspace / "here/file").read_bytes() == b"first"
     assert set(os.listdir("/etc")) | set(os.listdir(tmp_path)) == before
@@ -314,7 +314,7 @@ async def test_a_member_over_the_limit(rig: FileRig) -> None:
     assert rig.names() == {"small"}
 
 
-# --- what is no archive ---
+# --- what is not an archive ---
 
 
 def _lying(change: Callable[[bytearray], None]) -> bytes:
@@ -455,7 +455,7 @@ async def test_what_is_left_out_of_an_archive(rig: FileRig) -> None:
     (rig.workspace / "file").write_bytes(b"x")
     data, made = await download(rig)
 
-    assert [one.name for one in made.skipped] == [b"fifo"]
+    assert [member.name for member in made.skipped] == [b"fifo"]
     assert (made.members, made.skipped_count) == (1, 1)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         assert tar.getnames() == ["file"]

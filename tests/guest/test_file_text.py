@@ -80,7 +80,7 @@ async def test_text_that_is_not_utf8(rig: FileRig) -> None:
 
 
 async def test_empty_and_odd_files(rig: FileRig) -> None:
-    """An empty file has no lines; what is no file is refused."""
+    """An empty file has no lines; what is not a file is refused."""
     await rig.put("empty")
     read = await rig.files.read_text(rig.path("empty"))
     os.mkfifo(rig.workspace / "fifo")
@@ -159,7 +159,7 @@ async def test_editing(rig: FileRig) -> None:
         await rig.files.edit_text(
             EditSpec(path=path, old_text="missing", new_text="", expected_count=None)
         )
-    one = await rig.files.edit_text(EditSpec(path=path, old_text="1\nb", new_text="3\nB"))
+    single = await rig.files.edit_text(EditSpec(path=path, old_text="1\nb", new_text="3\nB"))
     both = await rig.files.edit_text(
         EditSpec(path=path, old_text=" = ", new_text="=", expected_count=2)
     )
@@ -168,9 +168,28 @@ async def test_editing(rig: FileRig) -> None:
     )
 
     assert caught.value.metadata["count"] == "2"
-    assert [one.replaced, both.replaced, every.replaced] == [1, 2, 2]
+    assert [single.replaced, both.replaced, every.replaced] == [1, 2, 2]
     assert every.entry.mode == 0o700
     assert (rig.workspace / "file").read_text() == "a=3;\nB=1;\n"
+
+
+async def test_an_edit_that_would_make_a_file_too_large(tmp_path: Path) -> None:
+    """It is refused with the size that the file would have, before anything is written; an edit of
+    a file that is over the limit may still make it smaller."""
+    async with guest_with_files(tmp_path, max_file_bytes=8 * MIB) as rig:
+        await rig.put("file", b"x" * MIB)
+        path = rig.path("file")
+        for new, size in (("y" * MIB, MIB * MIB), ("y" * 9, 9 * MIB)):
+            with pytest.raises(FileTooLarge) as caught:
+                await rig.files.edit_text(
+                    EditSpec(path=path, old_text="x", new_text=new, expected_count=None)
+                )
+            assert caught.value.metadata["sizeBytes"] == str(size)
+        assert await rig.get("file") == b"x" * MIB
+        (rig.workspace / "large").write_bytes(b"xx" * 5 * MIB)
+        path = rig.path("large")
+        spec = EditSpec(path=path, old_text="xx", new_text="x", expected_count=None)
+        assert (await rig.files.edit_text(spec)).entry.size == 5 * MIB
 
 
 async def test_editing_a_large_file(rig: FileRig) -> None:
@@ -207,7 +226,7 @@ async def test_grep_for_plain_text(library: FileRig) -> None:
     """By path and line; binary files, links and pipes are not searched."""
     found = await library.files.grep(GrepSpec(path=library.path(""), pattern="hello"))
 
-    assert [(one.path, one.line_number, one.line) for one in found.matches] == [
+    assert [(match.path, match.line_number, match.line) for match in found.matches] == [
         (b"b.txt", 1, "hello"),
         (b"d/c.py", 1, "# hello (again)"),
         (b"latin", 1, "\ufffdhello"),
@@ -222,11 +241,11 @@ async def test_grep_for_a_pattern(library: FileRig) -> None:
     )
     found = await library.files.grep(spec)
     plain = await library.files.grep(GrepSpec(path=library.path("d"), pattern="(again)"))
-    one = await library.files.grep(GrepSpec(path=library.path("b.txt"), pattern="HELLO"))
+    single = await library.files.grep(GrepSpec(path=library.path("b.txt"), pattern="HELLO"))
 
-    assert [one.path for one in found.matches] == [b"d/c.py"]
-    assert [one.path for one in plain.matches] == [b"d/c.py"]
-    assert [(one.path, one.line_number) for one in one.matches] == [(b"b.txt", 2)]
+    assert [match.path for match in found.matches] == [b"d/c.py"]
+    assert [match.path for match in plain.matches] == [b"d/c.py"]
+    assert [(match.path, match.line_number) for match in single.matches] == [(b"b.txt", 2)]
     with pytest.raises(InvalidRequest):
         await library.files.grep(GrepSpec(path=library.path(""), pattern="(", regex=True))
     with pytest.raises(FileNotFound):
@@ -247,15 +266,15 @@ async def test_grep_is_bounded(rig: FileRig) -> None:
 
 
 async def test_grep_of_long_lines(rig: FileRig) -> None:
-    """At most 4 KiB of a line are told, with the match in it."""
+    """At most 4 KiB of a line are returned, with the match in it."""
     await rig.put("long", b"x" * 3_000_000 + b"needle" + b"y" * 100_000)
     await rig.put("wide", ("\u20ac" * 3000 + "needle" + "\u20ac" * 3000).encode())
     found = await rig.files.grep(GrepSpec(path=rig.path(""), pattern="needle"))
 
-    assert [one.path for one in found.matches] == [b"long", b"wide"]
-    for one in found.matches:
-        assert "needle" in one.line
-        assert len(one.line.encode()) <= 4096
+    assert [match.path for match in found.matches] == [b"long", b"wide"]
+    for match in found.matches:
+        assert "needle" in match.line
+        assert len(match.line.encode()) <= 4096
 
 
 @pytest.mark.parametrize(

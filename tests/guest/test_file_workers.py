@@ -11,32 +11,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandboxd.files.worker import socket_pair
+import pytest
+
 from sandboxd.guest import frames
 from sandboxd.guest.files import codec
 from sandboxd.guest.files.area import Area
 from sandboxd.guest.files.codec import Failure, Kind
 from sandboxd.guest.files.worker import serve
 from sandboxd.guest.frames import Kind as LinkKind
+from sandboxd.guest.frames import Purpose
+from sandboxd.guest.worker_frames import HEADER, frame
+from sandboxd.link.workers import socket_pair
 from tests.guest.guest_rig import Rig, guest, wait_until
 
-REQUEST = codec.frame(
-    Kind.REQUEST, b'{"operation": "upload", "path": "f", "shown": "f", "mode": 420}'
-)
+REQUEST = frame(Kind.REQUEST, b'{"operation": "upload", "path": "f", "shown": "f", "mode": 420}')
 
 
-def hand_over(rig: Rig, number: int, request: bytes = REQUEST) -> socket.socket:
+def hand_over(
+    rig: Rig, number: int, request: bytes = REQUEST, purpose: int = Purpose.FILES
+) -> socket.socket:
     """Have a worker started; our end of its socket."""
     ours, its = socket_pair()
     ours.setblocking(True)
     ours.settimeout(20)
     rights = array.array("i", [its.fileno()])
     rig.link.peer.sendmsg(
-        [frames.encode(LinkKind.FILES, number)],
+        [frames.encode(LinkKind.WORKER, number, bytes([purpose]))],
         [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
     )
     its.close()
-    ours.sendall(request)
+    if request:
+        ours.sendall(request)
     return ours
 
 
@@ -55,7 +60,7 @@ def workers(rig: Rig) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _name(pid: int) -> str:
@@ -71,19 +76,19 @@ def test_a_worker_holds_nothing_but_its_own(tmp_path: Path) -> None:
         running = rig.start("sleep 1000")
         rig.ping()
         with hand_over(rig, 1) as ours:
-            assert ours.recv(5) == codec.frame(Kind.READY)
+            assert ours.recv(5) == frame(Kind.READY)
             (pid,) = workers(rig)
             held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
             status = Path(f"/proc/{pid}/status").read_text()
         rig.say(LinkKind.KILL, running)
         rig.finish(running)
 
-    sockets = {one for one in held if one.startswith("socket:")}
+    sockets = {target for target in held if target.startswith("socket:")}
     assert len(sockets) == 1
-    assert {one for one in held if one.startswith(("pipe:", "anon_inode:"))} == set()
+    assert {target for target in held if target.startswith(("pipe:", "anon_inode:"))} == set()
     assert held - sockets - {os.devnull} <= {
         str(rig.workspace),
-        *(one for one in held if one.startswith(str(rig.workspace))),
+        *(target for target in held if target.startswith(str(rig.workspace))),
     }
     assert "Threads:\t1" in status
 
@@ -93,8 +98,8 @@ def test_workers_end_with_their_socket(tmp_path: Path) -> None:
     with guest(tmp_path) as rig:
         ends = [hand_over(rig, number) for number in range(1, 9)]
         for end in ends:
-            assert end.recv(5) == codec.frame(Kind.READY)
-            end.sendall(codec.frame(Kind.DATA, b"x" * 1000))
+            assert end.recv(5) == frame(Kind.READY)
+            end.sendall(frame(Kind.DATA, b"x" * 1000))
         assert len(workers(rig)) == 8
         for end in ends:
             end.close()
@@ -104,31 +109,31 @@ def test_workers_end_with_their_socket(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_was_stopped_is_ended_on_request(tmp_path: Path) -> None:
-    """FILES_END ends one that cannot end by itself, and no other."""
+    """WORKER_END ends one that cannot end by itself, and no other."""
     with guest(tmp_path) as rig:
-        one, other = hand_over(rig, 1), hand_over(rig, 2)
-        with one, other:
-            for end in (one, other):
-                assert end.recv(5) == codec.frame(Kind.READY)
+        first, second = hand_over(rig, 1), hand_over(rig, 2)
+        with first, second:
+            for end in (first, second):
+                assert end.recv(5) == frame(Kind.READY)
             rig.run("pkill -STOP -P 1 python")
-            rig.say(LinkKind.FILES_END, 1)
-            assert is_closed(one)
+            rig.say(LinkKind.WORKER_END, 1)
+            assert is_closed(first)
             wait_until(lambda: len(workers(rig)) == 1)
-            rig.say(LinkKind.FILES_END, 2)
-            assert is_closed(other)
+            rig.say(LinkKind.WORKER_END, 2)
+            assert is_closed(second)
 
 
 def test_workers_do_not_outlive_their_daemon(tmp_path: Path) -> None:
-    """After a link that broke none is left, not even a stopped one, and new ones come."""
+    """After a broken link no worker is left, not even a stopped one; new ones can be started."""
     with guest(tmp_path, grace_seconds=20.0) as rig:
         ours = hand_over(rig, 1)
-        assert ours.recv(5) == codec.frame(Kind.READY)
+        assert ours.recv(5) == frame(Kind.READY)
         rig.run("pkill -STOP -P 1 python")
         rig.reconnect()
         wait_until(lambda: not workers(rig))
         ours.close()
         with hand_over(rig, 1) as again:
-            assert again.recv(5) == codec.frame(Kind.READY)
+            assert again.recv(5) == frame(Kind.READY)
 
 
 def test_there_are_not_too_many(tmp_path: Path) -> None:
@@ -147,14 +152,25 @@ def test_there_are_not_too_many(tmp_path: Path) -> None:
 def test_a_frame_without_a_descriptor_is_a_broken_rule(tmp_path: Path) -> None:
     """As any other that a daemon would never send."""
     with guest(tmp_path) as rig:
-        rig.say(LinkKind.FILES, 1)
+        rig.link.send(frames.encode_worker(1, Purpose.FILES))
         wait_until(lambda: "no descriptor" in rig.error)
+
+
+@pytest.mark.parametrize("purpose", [0, 2, 255])
+def test_a_purpose_that_the_guest_does_not_know(tmp_path: Path, purpose: int) -> None:
+    """Its socket is closed without a process, and the guest goes on."""
+    with guest(tmp_path) as rig:
+        with hand_over(rig, 1, b"", purpose) as ours:
+            assert is_closed(ours)
+        assert workers(rig) == []
+        with hand_over(rig, 2) as ours:
+            assert ours.recv(5) == frame(Kind.READY)
 
 
 def waiting_worker(rig: Rig, number: int = 1) -> int:
     """Have an operation done; the pid of the worker that waits for the next."""
     with hand_over(rig, number) as ours:
-        assert ours.recv(5) == codec.frame(Kind.READY)
+        assert ours.recv(5) == frame(Kind.READY)
         (at_work,) = workers(rig)
     wait_until(lambda: len(workers(rig)) == 1 and workers(rig) != [at_work])
     (pid,) = workers(rig)
@@ -168,14 +184,14 @@ def test_the_worker_for_the_next_operation_waits(tmp_path: Path) -> None:
         wait_until(lambda: len(list(Path(f"/proc/{pid}/fd").iterdir())) == 4)
         held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
         with hand_over(rig, 2) as ours:
-            assert ours.recv(5) == codec.frame(Kind.READY)
+            assert ours.recv(5) == frame(Kind.READY)
             assert workers(rig) == [pid]
-            rig.say(LinkKind.FILES_END, 2)
+            rig.say(LinkKind.WORKER_END, 2)
             assert is_closed(ours)
         wait_until(lambda: not workers(rig))
 
-    assert len([one for one in held if one.startswith("socket:")]) == 1
-    assert {one for one in held if one.startswith(("pipe:", "anon_inode:"))} == set()
+    assert len([target for target in held if target.startswith("socket:")]) == 1
+    assert {target for target in held if target.startswith(("pipe:", "anon_inode:"))} == set()
 
 
 def test_a_waiting_worker_that_was_stopped_works_all_the_same(tmp_path: Path) -> None:
@@ -184,7 +200,7 @@ def test_a_waiting_worker_that_was_stopped_works_all_the_same(tmp_path: Path) ->
         pid = waiting_worker(rig)
         rig.run("pkill -STOP -P 1 python")
         with hand_over(rig, 2) as ours:
-            assert ours.recv(5) == codec.frame(Kind.READY)
+            assert ours.recv(5) == frame(Kind.READY)
             assert workers(rig) == [pid]
 
 
@@ -194,7 +210,7 @@ def test_a_waiting_worker_that_was_killed_is_replaced(tmp_path: Path) -> None:
         pid = waiting_worker(rig)
         rig.run("pkill -KILL -P 1 python")
         with hand_over(rig, 2) as ours:
-            assert ours.recv(5) == codec.frame(Kind.READY)
+            assert ours.recv(5) == frame(Kind.READY)
             assert pid not in workers(rig)
 
 
@@ -207,7 +223,7 @@ def test_a_waiting_worker_goes_with_a_command_that_is_killed(tmp_path: Path) -> 
         rig.finish(running)
         wait_until(lambda: pid not in workers(rig))
         with hand_over(rig, 2) as ours:
-            assert ours.recv(5) == codec.frame(Kind.READY)
+            assert ours.recv(5) == frame(Kind.READY)
 
 
 SWAPPER = """
@@ -240,9 +256,9 @@ def ask(area: Area, request: bytes, data: bytes = b"") -> tuple[bytes, Failure |
     """One operation, without a process of its own: what it sent, and how it failed."""
     ours, its = socket.socketpair()
     with ours, its:
-        ours.sendall(codec.frame(Kind.REQUEST, request))
+        ours.sendall(frame(Kind.REQUEST, request))
         if data:
-            ours.sendall(codec.frame(Kind.DATA, data) + codec.frame(Kind.END))
+            ours.sendall(frame(Kind.DATA, data) + frame(Kind.END))
         serve(area, its)
         its.shutdown(socket.SHUT_WR)
         answer = b""
@@ -250,7 +266,7 @@ def ask(area: Area, request: bytes, data: bytes = b"") -> tuple[bytes, Failure |
             answer += piece
     sent, failure = b"", None
     while answer:
-        kind, size = codec.HEADER.unpack_from(answer)
+        kind, size = HEADER.unpack_from(answer)
         payload, answer = answer[5 : 5 + size], answer[5 + size :]
         if kind == Kind.DATA:
             sent += payload
@@ -311,5 +327,5 @@ def test_twenty_thousand_uploads_beside_a_swapper(tmp_path: Path) -> None:
     assert failures[None] > 0
     assert list(outside.iterdir()) == []
     directory = inside / ("l" if (inside / "d").is_symlink() else "d")
-    assert [one.name for one in directory.iterdir()] == ["f"]
+    assert [path.name for path in directory.iterdir()] == ["f"]
     print(f"uploads beside a swapper: {TRIES}, {failures[None]} written, 0 outside")

@@ -1,13 +1,15 @@
-"""Files in and out of a real guest, and what is told of them."""
+"""Files of a real guest: uploads, downloads, descriptions and changes."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -30,9 +32,10 @@ from sandboxd.errors import (
     SandboxLost,
     WorkspaceFull,
 )
-from sandboxd.files import FileType, UploadSpec
+from sandboxd.files import EditSpec, FileType, TarSpec, TextSpec, UploadSpec
 from sandboxd.guest.files import listing
-from tests.guest.file_rig import MIB, FileRig, guest_with_files
+from sandboxd.workspaces.layout import Layout
+from tests.guest.file_rig import MIB, FileRig, chunks_of, guest_with_files
 
 
 @pytest.fixture
@@ -324,7 +327,7 @@ async def test_an_aborted_upload_leaves_nothing(rig: FileRig) -> None:
 
 
 async def test_a_download_that_is_left_ends_its_worker(rig: FileRig) -> None:
-    """Whoever stops reading leaves no process behind."""
+    """A caller that stops reading leaves no process behind."""
     await rig.put("big", bytes(20 * MIB))
     for _ in range(5):
         async with rig.files.download(rig.path("big")) as download:
@@ -336,7 +339,7 @@ async def test_a_download_that_is_left_ends_its_worker(rig: FileRig) -> None:
 
 @pytest.mark.parametrize("blow", ["KILL", "STOP"])
 async def test_a_worker_that_a_command_ends_or_stops(tmp_path: Path, blow: str) -> None:
-    """The caller is told so, a stopped worker is gone in the end, and the next call works."""
+    """The call fails, a stopped worker is gone in the end, and the next call works."""
     async with guest_with_files(tmp_path, idle_seconds=1.0) as rig:
         await rig.put("old", b"kept")
         begun = asyncio.Event()
@@ -372,7 +375,7 @@ async def test_a_lost_guest_is_said(rig: FileRig) -> None:
 
 
 async def test_a_shrinking_file(rig: FileRig) -> None:
-    """A file that becomes shorter is told as that, not as its end."""
+    """A file that becomes shorter is reported as changed, not as complete."""
     await rig.put("file", bytes(40 * MIB))
     with pytest.raises(FileChanged):
         async with rig.files.download(rig.path("file")) as download:
@@ -392,7 +395,7 @@ async def test_a_growing_file(rig: FileRig) -> None:
 
 
 async def test_too_many_at_once(tmp_path: Path) -> None:
-    """Beyond the limit a call waits for a while, then is told to come back."""
+    """Beyond the limit a call waits for a while, then is refused with FileBusy."""
     async with guest_with_files(tmp_path, max_workers=2, wait_seconds=0.05) as rig:
         await rig.put("file", bytes(4 * MIB))
         async with rig.files.download(rig.path("file")), rig.files.download(rig.path("file")):
@@ -411,9 +414,9 @@ async def test_commands_and_workers_do_not_end_each_other(rig: FileRig) -> None:
         lonely = rig.start("sleep 1000")
         rig.link.kill(lonely.number)
         await lonely.end
-        one, other = rig.start("sleep 1000"), rig.start("sleep 1000 & wait")
-        rig.link.kill(one.number)
-        await one.end
+        first, other = rig.start("sleep 1000"), rig.start("sleep 1000 & wait")
+        rig.link.kill(first.number)
+        await first.end
         rig.link.kill(other.number)
         await other.end
         assert await rig.run("echo still here") == "still here\n"
@@ -536,7 +539,7 @@ async def test_stat_follows_only_when_asked(rig: FileRig) -> None:
 
 
 async def test_making_directories(rig: FileRig) -> None:
-    """With exact bits, no error if it is there, and only below what is one."""
+    """With exact bits, no error if it is there, and only below a directory."""
     made = await rig.files.make_directory(rig.path("a"), mode=0o2750)
     again = await rig.files.make_directory(rig.path("a"))
 
@@ -678,6 +681,16 @@ async def test_a_tree_that_grows_while_it_is_removed(rig: FileRig) -> None:
     await growing.end
 
 
+async def test_the_longest_paths(rig: FileRig) -> None:
+    """Paths of bytes that are no text are as long as others, also two at once and with a page."""
+    longest = b"/".join([b"\xff" * 255] * 16)[:4095]
+    path = rig.path(longest)
+    with pytest.raises(FileNotFound):
+        await rig.files.move(path, rig.path(longest[:-1]))
+    with pytest.raises(FileNotFound):
+        await rig.files.list(path, after=longest)
+
+
 # --- the project area ---
 
 
@@ -689,14 +702,28 @@ async def project_rig(tmp_path: Path) -> AsyncIterator[FileRig]:
     async with guest_with_files(tmp_path, project=project, project_bytes=4 * MIB) as rig:
         (rig.workspace / "project_files").mkdir()
         (rig.workspace / "agent_workspace").symlink_to(".")
-        await rig.run(
-            f"mount --bind {project} project_files && mount -o remount,bind,ro project_files"
-        )
+        await mount_read_only(rig, project, rig.workspace / "project_files")
         yield rig
 
 
+def only_child_of(pid: int) -> str:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return child
+
+
+async def mount_read_only(rig: FileRig, source: Path, target: Path) -> None:
+    """In the guest's namespace, from outside: its commands may not mount."""
+    assert rig.process is not None
+    enter = ["nsenter", f"--target={only_child_of(rig.process.pid)}", "--mount"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--preserve-credentials"]
+    mount = f"mount --bind {source} {target} && mount -o remount,bind,ro {target}"
+    mounting = await asyncio.create_subprocess_exec(*enter, "sh", "-c", mount)
+    assert await mounting.wait() == 0
+
+
 async def test_project_files_are_written_on_the_host(project_rig: FileRig) -> None:
-    """Directly, and through a link of the workspace; commands can read whatever is in it."""
+    """Under both names of the workspace; commands can read whatever is in it."""
     rig = project_rig
     assert rig.project is not None
     await rig.put("project_files/a/b", b"one", make_parents=True, mode=0o600)
@@ -715,6 +742,75 @@ async def test_project_files_are_written_on_the_host(project_rig: FileRig) -> No
     assert (rig.project / "d/3").read_bytes() == b"two"
     assert await rig.get("project_files/a/b") == b"one"
     assert await rig.files.remove(rig.path("project_files/a"), recursive=True) == 2
+
+
+def _writes_through(rig: FileRig, link: str) -> dict[str, Callable[[], Awaitable[object]]]:
+    """Every call that writes, with `link` in place of `project_files`."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("in"))
+    path, files = rig.path(f"{link}/in"), rig.files
+    spec = TarSpec(path=rig.path(link))
+    new_spec = TarSpec(path=rig.path(f"{link}/new"))
+    return {
+        "upload": lambda: rig.put(f"{link}/in", b"y"),
+        "upload below": lambda: rig.put(f"{link}/d/new", b"y", make_parents=True),
+        "upload far below": lambda: rig.put(f"{link}/a/b/new", b"y", make_parents=True),
+        "write": lambda: files.write_text(TextSpec(path=path, text="y")),
+        "write lines": lambda: files.write_text(TextSpec(path=path, text="y", first_line=1)),
+        "edit": lambda: files.edit_text(EditSpec(path=path, old_text="x", new_text="y")),
+        "make": lambda: files.make_directory(rig.path(f"{link}/new"), make_parents=True),
+        "remove": lambda: files.remove(path),
+        "remove all": lambda: files.remove(rig.path(f"{link}/d"), recursive=True),
+        "move within": lambda: files.move(path, rig.path(f"{link}/out")),
+        "move in": lambda: files.move(rig.path("out"), rig.path(f"{link}/out")),
+        "move out": lambda: files.move(path, rig.path("new")),
+        "unpack": lambda: files.upload_tar(spec, chunks_of(archive.getvalue())),
+        "unpack below": lambda: files.upload_tar(new_spec, chunks_of(archive.getvalue())),
+    }
+
+
+@pytest.mark.parametrize("target", ["project_files", "agent_workspace/project_files", "other"])
+async def test_links_do_not_lead_into_project_files(project_rig: FileRig, target: str) -> None:
+    """Commands make links, and only callers write project files: each call that a link would
+    redirect is refused, and says so; reads are not."""
+    rig = project_rig
+    assert rig.project is not None
+    await rig.put("project_files/d/in", b"x", make_parents=True)
+    await rig.put("project_files/in", b"x")
+    await rig.put("out", b"x")
+    await rig.run(f"ln -s project_files other; ln -s {target} plan; ln -s project_files/in file")
+    before = sorted(os.listdir(rig.project))
+
+    for name, call in _writes_through(rig, "plan").items():
+        with pytest.raises(ProtectedPath, match="leads through a link into project_files"):
+            await call()
+        assert sorted(os.listdir(rig.project)) == before, name
+    for spec in (
+        TextSpec(path=rig.path("file"), text="y"),
+        TextSpec(path=rig.path("agent_workspace/file"), text="y", first_line=1),
+    ):
+        with pytest.raises(ProtectedPath):
+            await rig.files.write_text(spec)
+    with pytest.raises(ProtectedPath):
+        await rig.files.edit_text(EditSpec(path=rig.path("file"), old_text="x", new_text="y"))
+
+    assert await rig.get("plan/in") == await rig.get("file") == b"x"
+    assert (rig.project / "in").read_bytes() == (rig.project / "d/in").read_bytes() == b"x"
+
+
+async def test_a_guest_cannot_name_project_files(tmp_path: Path) -> None:
+    """In the separate layout `agent_workspace` is a directory of the commands, so a name in it is
+    theirs, whatever it is called."""
+    project = tmp_path / "project"
+    project.mkdir()
+    async with guest_with_files(tmp_path, project=project, layout=Layout.SEPARATE) as rig:
+        await rig.run("mkdir -p agent_workspace/project_files project_files")
+        await rig.put("agent_workspace/project_files/mine", b"x")
+        await rig.put("project_files/yours", b"x")
+
+        assert os.listdir(project) == ["yours"]
+        assert os.listdir(rig.workspace / "agent_workspace/project_files") == ["mine"]
 
 
 async def test_project_files_are_an_area_of_their_own(project_rig: FileRig) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.guest import named_shell
+from sandboxd.guest.commands import named_shell
+from sandboxd.guest.commands.named_shell import State
 from sandboxd.guest.frames import Ending, Kind
-from sandboxd.guest.named_shell import State
 
 from .guest_rig import Channel, Rig, guest
 

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from sandboxd.guest import frames
-from sandboxd.guest.execution import STRAGGLER_SECONDS
+from sandboxd.guest.commands.execution import STRAGGLER_SECONDS
 from sandboxd.guest.frames import Cause, Ending, Kind
 
 from .guest_rig import Rig, guest, wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandboxd.guest import frames
+from sandboxd.guest.commands.waiting_starts import MAX_WAITING
 from sandboxd.guest.frames import Cause, Ending, Kind
-from sandboxd.guest.waiting_starts import MAX_WAITING
 
 from .guest_rig import Rig, guest, wait_until
 

@@ -533,6 +533,14 @@ QUOTAS = (
         },
     ),
     Case(
+        id="R37",
+        title="compiled filters, which are one budget of the host",
+        command="bin/kernel_memory filters",
+        reasons=EXITED,
+        attempts=6,
+        every=DENIED_OR_ABSENT,
+    ),
+    Case(
         id="R27",
         title="all descriptors",
         command="bin/quotas descriptors",

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from structlog.testing import capture_logs
 
-from sandboxd.daemon import Daemon, running
+from sandboxd.daemon.composition import Daemon, running
 from sandboxd.engine.contract import ContainerId
 from sandboxd.guest.frames import Cause, Ending, Exited
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2, session_pb2, session_service_pb2

@@ -30,6 +30,8 @@ class Scoreboard:
     verdicts: list[Verdict] = field(default_factory=list)
     harmed_without: list[str] = field(default_factory=list)
     """Attacks that were seen to do harm where there are no protections."""
+    figures: list[str] = field(default_factory=list)
+    """Further lines, each with what was counted."""
 
     def lines(self) -> Iterator[str]:
         for verdict in self.verdicts:
@@ -38,6 +40,7 @@ class Scoreboard:
                 yield f"          ! {problem}"
         for title in self.harmed_without:
             yield f"unprotected  {title}"
+        yield from self.figures
         if self.verdicts:
             yield self.sum()
 

@@ -240,6 +240,33 @@ async def test_host_is_not_recognisable(
     settle(scoreboard, "C08", "traces of the host", problems)
 
 
+DISKS = (
+    "find /sys -path '*block*' -name stat -exec cat {} +; "
+    "find /sys -name backing_file -exec cat {} +; find /sys -name 'loop*'; "
+    "cat /proc/diskstats /proc/partitions /proc/locks /proc/swaps"
+)
+"""What shows disks: how much was written to them, and where they are."""
+
+
+async def test_writes_of_a_neighbour_are_not_visible(api: Api, scoreboard: Scoreboard) -> None:
+    """Neither the disks of other sandboxes nor how much is written to them can be seen."""
+    async with session_of(api, "watcher") as watcher, session_of(api, "writer") as writer:
+        before = await output_of(api, watcher, f"({DISKS}) 2>/dev/null")
+        written = await output_of(api, writer, "head -c 8M /dev/urandom > large; sync; echo done")
+        after = await output_of(api, watcher, f"({DISKS}) 2>/dev/null")
+        processors = await output_of(api, watcher, "cat /sys/devices/system/cpu/online; nproc")
+    lines = len(before.splitlines())
+    problems = [] if written == "done\n" else [f"nothing was written: {written}"]
+    if before:
+        problems.append(f"{lines} lines show disks: {before[:200]}")
+    if after != before:
+        problems.append("they show that a neighbour wrote")
+    if len(processors.splitlines()) != 2:
+        problems.append("the processors can no longer be counted")
+    scoreboard.figures.append(f"disks of the host: {lines} lines seen in a sandbox")
+    settle(scoreboard, "C09", "disks of others", problems)
+
+
 @pytest.mark.parametrize(
     ("case_id", "quota"),
     [("U01", "inotify"), ("U02", "mqueue"), ("U03", "signals"), ("U04", "pipes")],

@@ -15,7 +15,7 @@ from tests.hostile.host_view import resident_bytes
 from tests.hostile.neighbour import is_harmed
 from tests.hostile.scoreboard import Scoreboard
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.alone, pytest.mark.asyncio(loop_scope="module")]
 
 MOST_GROWTH = 32 << 20
 

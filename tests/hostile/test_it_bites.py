@@ -17,6 +17,8 @@ import pytest
 from tests.hostile.plain_container import Ended, plain_container
 from tests.hostile.scoreboard import Scoreboard
 
+pytestmark = pytest.mark.alone
+
 FINE = "agent fine"
 FAILED = 1
 KILLED = 128 + signal.SIGKILL
@@ -88,6 +90,8 @@ async def test_agent_does_not_survive(
         ("the agent is slowed down", ("guest", "slow-down"), r"^agent nice 19$"),
         ("the agent's environment is read", ("guest", "files"), r"^read /proc/1/environ: ok$"),
         ("32-bit calls open AF_VSOCK", ("kernel", "foreign-calls"), r"^int80 socket vsock: ok$"),
+        ("commands load filters", ("kernel_memory", "filters"), r"^listener: ok$"),
+        ("sockets have filters", ("kernel_memory", "filters"), r"^socket: ok$"),
         ("/tmp takes files without end", ("storage", "files", "/tmp"), r"^files: \d{5,}$"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

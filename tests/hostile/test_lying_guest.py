@@ -16,7 +16,7 @@ import struct
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import pairwise
@@ -28,14 +28,16 @@ import structlog
 import uvloop
 from grpc import aio
 
-from sandboxd import pool as pool_module
 from sandboxd.engine.contract import Container, ContainerSpec
+from sandboxd.execs import host_kill
 from sandboxd.guest import frames
 from sandboxd.guest.frames import HEADER, Kind, Stream
 from sandboxd.link import connection
+from sandboxd.pool import pool as pool_module
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 from tests.fakes.guest import LINK_TARGET, Command, FakeGuest
 from tests.fakes.lies import LIES
+from tests.fakes.output_frame import encode_output
 from tests.fakes.waiting import eventually
 from tests.hostile.liar import (
     BYE,
@@ -112,7 +114,7 @@ async def test_unfinished_frame_has_a_deadline(
     """L03: a frame that has begun and does not go on costs the guest its sandbox."""
     monkeypatch.setattr(connection, "FRAME_SECONDS", 0.05)
     liar = await stage.liar()
-    frame = frames.encode_output(liar.channel, Stream.STDOUT, 0, b"x" * frames.MAX_CHUNK)
+    frame = encode_output(liar.channel, Stream.STDOUT, 0, b"x" * frames.MAX_CHUNK)
     liar.say(frame[:length])
 
     await liar.is_caught("half a frame")
@@ -141,7 +143,7 @@ async def test_frame_in_single_bytes_has_the_same_deadline(
     """L14: a byte now and then does not keep a frame alive; it has to be whole in time."""
     monkeypatch.setattr(connection, "FRAME_SECONDS", 0.5)
     liar = await stage.liar()
-    frame = frames.encode_output(liar.channel, Stream.STDOUT, 0, b"x" * 1000)
+    frame = encode_output(liar.channel, Stream.STDOUT, 0, b"x" * 1000)
     tally.lies += 1
     said = 0
     async with in_time():
@@ -174,6 +176,47 @@ async def test_guest_that_does_not_even_read_meets_the_deadline(stage: Stage) ->
     liar.guest.stop_reading()
 
     await liar.is_caught("did not end a command in time", reason=TIMED_OUT)
+
+
+async def killed(liar: Liar) -> int:
+    """The channel of the command that is waited for, once the guest was asked to end it."""
+    command = liar.guest.running[liar.channel]
+    await eventually(lambda: command.kills == 1)
+    return command.channel
+
+
+async def test_guest_that_reports_a_kill_for_ever_meets_the_limit(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L04: it wins time by saying that it is still at it, but only so much."""
+    monkeypatch.setattr(host_kill, "LIMIT_SECONDS", 1.0)
+    liar = await stage.liar(timeout=0.2)
+    tally.lies += 1
+    async with in_time():
+        channel = await killed(liar)
+        reports = 0
+        while liar.guest.is_connected:
+            await asyncio.sleep(connection.SWEEP_REPORT_SECONDS)
+            reports += 1
+            liar.guest.say(frames.encode_sweeping(channel, reports))
+
+    exited = await liar.is_caught("did not end a command in time", reason=TIMED_OUT)
+    assert seconds(exited) >= 1.2
+    assert reports > host_kill.STEP_SECONDS / connection.SWEEP_REPORT_SECONDS
+
+
+@pytest.mark.parametrize("numbers", [(1, 1), (2,), range(1, 100)], ids=["twice", "gap", "flood"])
+async def test_report_of_a_kill_out_of_turn_is_the_last_one(
+    numbers: Sequence[int], stage: Stage
+) -> None:
+    """L05: a guest that is asked to end a command cannot fill its answer with anything."""
+    liar = await stage.liar(timeout=0.2)
+    async with in_time():
+        channel = await killed(liar)
+        await asyncio.sleep(connection.SWEEP_REPORT_SECONDS)
+    liar.say(b"".join(frames.encode_sweeping(channel, number) for number in numbers))
+
+    await liar.is_caught("of a kill", reason=TIMED_OUT)
 
 
 async def test_requests_do_not_pile_up_before_a_guest_that_does_not_read(stage: Stage) -> None:
@@ -219,6 +262,7 @@ OUT_OF_TURN = [
 AFTER_AN_END = {
     "exit twice": "exit",
     "output after exit": "exit",
+    "kill reported after exit": "exit",
     "exit after refusal": "refusal",
 }
 
@@ -235,20 +279,20 @@ async def test_guess_at_the_next_command_is_out_of_turn(kind: Kind, stage: Stage
     liar = await Liar.meet(stage)
     about_the_next = {
         Kind.EXITED: frames.encode_exited(1, BYE),
-        Kind.OUTPUT: frames.encode_output(1, Stream.STDOUT, 0, b"early"),
+        Kind.OUTPUT: encode_output(1, Stream.STDOUT, 0, b"early"),
         Kind.REFUSED: frames.encode(Kind.REFUSED, 1, b"no"),
     }
     liar.say(about_the_next[kind])
 
     async with in_time():
         await eventually(lambda: not stage.daemon.sessions.get(liar.session_id).is_active)
-    await liar.is_gone("news of exec 1, which does not run")
+    await liar.is_gone("frame for exec 1, which does not run")
 
 
 async def test_guest_that_lies_in_the_pool_is_never_used(stage: Stage) -> None:
     """L06: a warm sandbox with a liar in it is replaced before anybody gets it."""
     async with in_time():
-        await stage.daemon.pool.wait_until_warm()
+        await stage.daemon.pools.default.wait_until_warm()
         container_id, liar = list(stage.guests.by_container.items())[-1]
         tally.lies += 1
         liar.say(frames.encode_exited(1, BYE))
@@ -268,7 +312,7 @@ async def test_commands_of_others_are_out_of_reach(stage: Stage) -> None:
         answer, followed = await asyncio.gather(liar.answer, liar.followed)
 
     assert (answer.exit.code, followed[-1].exited.code) == (0, 0)
-    await liar.is_gone("news of exec 3, which does not run")
+    await liar.is_gone("frame for exec 3, which does not run")
 
 
 @pytest.mark.parametrize("lie", IMPOSSIBLE)
@@ -297,7 +341,7 @@ async def test_output_that_does_not_add_up_ends_the_guest(lie: str, stage: Stage
 GREETINGS: dict[str, bytes] = {
     "exit before hello": frames.encode_exited(1, BYE),
     "ready before hello": frames.encode(Kind.READY),
-    "output before ready": frames.encode_hello(1) + frames.encode_output(1, Stream.STDOUT, 0, b"x"),
+    "output before ready": frames.encode_hello(1) + encode_output(1, Stream.STDOUT, 0, b"x"),
     "two hellos": 2 * frames.encode_hello(1),
     "not PID 1": frames.encode_hello(4711),
     "huge length": HEADER.pack(0xFFFFFFFF, Kind.HELLO, 0),
@@ -564,13 +608,15 @@ def descriptors() -> int:
 async def test_descriptors_from_a_guest_are_not_kept(stage: Stage) -> None:
     """L13: open files that come along with output are closed, and the output is all the same."""
     liar = await stage.liar()
-    await stage.daemon.pool.wait_until_warm()  # or the one being started would be counted too
+    await (
+        stage.daemon.pools.default.wait_until_warm()
+    )  # or the one being started would be counted too
     ours, theirs = os.pipe2(os.O_NONBLOCK)
     before = descriptors()
     with liar.guest.raw_socket() as link:
         for number in range(40):
             tally.lies += 1
-            frame = frames.encode_output(liar.channel, Stream.STDOUT, number, b"x")
+            frame = encode_output(liar.channel, Stream.STDOUT, number, b"x")
             try:
                 socket.send_fds(link, [frame], [theirs] * 250)
             except PermissionError:  # a kernel that can refuse them was asked to
@@ -607,7 +653,7 @@ async def test_descriptor_that_is_slow_to_close_holds_nobody_up(stage: Stage) ->
     """L13: closing what a guest sent along takes nobody's time but the guest's."""
     liar = await stage.liar()
     descriptor, others = slow_to_close(4)
-    frame = frames.encode_output(liar.channel, Stream.STDOUT, 0, b"x")
+    frame = encode_output(liar.channel, Stream.STDOUT, 0, b"x")
     tally.lies += 1
     with liar.guest.raw_socket() as link:
         try:
@@ -673,7 +719,7 @@ FRAMES = 7400
 @cache
 def _honest_output(channel: int) -> list[bytes]:
     """In the smallest frames there are."""
-    return [frames.encode_output(channel, Stream.STDOUT, offset, b"x") for offset in range(FRAMES)]
+    return [encode_output(channel, Stream.STDOUT, offset, b"x") for offset in range(FRAMES)]
 
 
 class Noise:
@@ -714,7 +760,7 @@ class Noise:
                 good[chance.randrange(len(good))] ^= 1 << chance.randrange(8)
                 return bytes(good)
             case _:
-                good = bytearray(frames.encode_output(channel, Stream.STDERR, 0, payload + b"!"))
+                good = bytearray(encode_output(channel, Stream.STDERR, 0, payload + b"!"))
                 return bytes(good[: chance.randrange(1, len(good))])
 
 

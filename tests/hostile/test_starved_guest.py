@@ -15,7 +15,7 @@ from tests.hostile.arena import Arena, async_execs, close_session, enter, open_a
 from tests.hostile.cases import STARVATION, Case
 from tests.hostile.scoreboard import Scoreboard, Verdict
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.alone, pytest.mark.asyncio(loop_scope="module")]
 
 GONE_SECONDS = 5.0
 

@@ -9,7 +9,7 @@ import pytest
 from tests.integrations.postgres_cluster import running_cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
     with running_cluster() as conninfo:
         yield conninfo

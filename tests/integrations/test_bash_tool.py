@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd_client import (
     ConnectionLostError,
     InvalidRequestError,
@@ -167,7 +167,7 @@ async def test_a_command_that_may_have_run_is_not_run_again(
     [
         (["/missing.txt"], "/missing.txt is not in the virtual file system"),
         (["/a/x.txt", "/b/x.txt"], "would both become x.txt"),
-        (["/data-exports/"], "not the path of a file"),
+        (["/data-exports/"], "not a valid path of a file"),
         ([f"/{number}" for number in range(101)], "at most 100"),
     ],
 )

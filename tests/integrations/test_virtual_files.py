@@ -25,6 +25,8 @@ from sandboxd_client.integrations import (
 )
 from sandboxd_client.integrations.postgres_files import PostgresStore
 
+pytestmark = pytest.mark.xdist_group("postgres")
+
 KINDS = ["memory", "directory", "postgres", "store", "store in postgres", "backend", "functions"]
 NAMESPACE = ("ada", "files")
 

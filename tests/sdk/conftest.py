@@ -13,10 +13,18 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.docker.daemon_process import RUNTIME, DaemonProcess, running_daemon
+from tests.docker.daemon_process import RUNTIME, DaemonProcess, first_uid, running_daemon
 from tests.sdk.faces import Face
 
 WAYS = ("local-async", "local-sync", "remote-async", "remote-sync")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each way stays on one worker, or every worker would have daemons for all of them."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "face" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group(item.callspec.params["face"]))
 
 
 @asynccontextmanager
@@ -27,6 +35,7 @@ async def local_settings() -> AsyncIterator[dict[str, Any]]:
         "state_dir": directory / "state",
         "run_dir": directory / "run",
         "guest_runtime": RUNTIME,
+        "sandbox_uid_start": first_uid(),
         "pool_size": 2,
         "max_workspace_mb": 64,
         "command_policy": "open",

@@ -13,6 +13,7 @@ from sandboxd_client import (
     SessionExpiredError,
     SessionNotFoundError,
     SessionRecreatedError,
+    SessionReturningError,
     methods,
 )
 from sandboxd_client.connection import Connection
@@ -66,6 +67,16 @@ async def test_command_is_run_in_the_reopened_session(error: type[SessionError])
     assert first == again
     assert transport.tries(methods.RUN) == ["", "1"]
     assert transport.tries(methods.OPEN_SESSION) == ["", ""]
+
+
+async def test_command_waits_for_a_session_that_is_not_back_yet() -> None:
+    """After a restart of the daemon the call is repeated: nothing was done, and nothing is lost."""
+    client, transport = await client_on(SessionReturningError("soon"), DONE)
+
+    await client.execute("x")
+
+    assert len(transport.requests(methods.RUN)) == 2
+    assert len(transport.requests(methods.OPEN_SESSION)) == 1
 
 
 async def test_second_end_is_an_error() -> None:

@@ -20,10 +20,10 @@ from opentelemetry.trace import (
     use_span,
 )
 
-from sandboxd import traces as traces_module
 from sandboxd.config import Config
-from sandboxd.daemon import Daemon, running
-from sandboxd.service.guard import RETRY_METADATA
+from sandboxd.daemon.composition import Daemon, running
+from sandboxd.observability import traces as traces_module
+from sandboxd.service.transport.guard import RETRY_METADATA
 from sandboxd_client import AsyncSandbox, AsyncSandboxClient, Sandbox, methods
 from sandboxd_client.call_metadata import RETRY, metadata_of
 from sandboxd_client.connection import Connection

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd.policy import STRICT, Rule, check
 from sandboxd.policy.profile import INSTEAD as DAEMONS_INSTEAD
 from sandboxd_client import (

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.docker.daemon_process import RUNTIME, DaemonProcess, running_daemon
+from tests.service.test_metrics import free_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -277,7 +278,7 @@ print(SandboxClient(mode="remote", server_url=SERVER_URL).get_session(session_id
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def daemon() -> AsyncIterator[DaemonProcess]:
     """As it is by default: with its strict policy, and on TCP."""
-    settings = {"SANDBOXD_COMMAND_POLICY": "strict", "HOST": "127.0.0.1", "PORT": "15077"}
+    settings = {"SANDBOXD_COMMAND_POLICY": "strict", "HOST": "127.0.0.1", "PORT": str(free_port())}
     async with running_daemon(POOL_SIZE="2", **settings) as daemon:
         yield daemon
 
@@ -315,7 +316,7 @@ async def test_quick_start_in_local_mode(short_dir: Path) -> None:
 
 async def test_quick_start_in_remote_mode(daemon: DaemonProcess, tmp_path: Path) -> None:
     """The URL is written as it was for HTTP."""
-    url = 'server_url="http://localhost:15077"'
+    url = f'server_url="http://localhost:{daemon.environment["PORT"]}"'
     program = QUICK_START.format(mode="remote", server_url=f",\n    {url}")
 
     assert run(program, tmp_path) == ["6", "", "Total files: 1"]

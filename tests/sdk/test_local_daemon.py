@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.config import Config
-from sandboxd.daemon import running
+from sandboxd.daemon.composition import running
 from sandboxd_client import AsyncSandboxClient, NoSessionError, SessionNotFoundError, methods
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import CallTimeoutError, InternalError, LocalModeError
@@ -59,7 +59,7 @@ async def test_fault_of_the_daemon_tells_nothing_but_its_id(
     client: AsyncSandboxClient, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text of an unexpected exception stays in the log, as over a channel."""
-    monkeypatch.setattr("sandboxd.sessions.Sessions.get", lambda *_: 1 / 0)
+    monkeypatch.setattr("sandboxd.sessions.sessions.Sessions.get", lambda *_: 1 / 0)
 
     with pytest.raises(InternalError, match="error id") as caught:
         await client.get_session("ses_1")
@@ -146,7 +146,7 @@ async def test_session_that_another_task_chose_is_not_taken(client: AsyncSandbox
     assert client.thread_id == "one"
     await asyncio.create_task(client.get_or_create_session("ada", "two"))
 
-    with pytest.raises(NoSessionError, match="task, or thread"):
+    with pytest.raises(NoSessionError, match="task or thread"):
         await client.execute("true")
 
     client.thread_id = "two"

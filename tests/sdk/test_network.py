@@ -10,7 +10,7 @@ import trustme
 
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd_client import (
     AsyncSandboxClient,
     ConnectionLostError,

@@ -9,7 +9,7 @@ from google.rpc import error_details_pb2
 import sandboxd_client
 from sandboxd import errors as daemon_errors
 from sandboxd.errors import InvalidRequest, PoolExhausted, SessionExpired
-from sandboxd.service.status import internal_status, status_code, to_status
+from sandboxd.service.transport.status import internal_status, status_code, to_status
 from sandboxd_client.errors import (
     BY_REASON,
     CallTimeoutError,

@@ -84,3 +84,18 @@ async def test_local_mode_that_cannot_start_says_why(short_dir: Path) -> None:
         async with AsyncSandboxClient(mode="local", local_settings=settings) as client:
             with pytest.raises(LocalModeError, match=r"guest runtime.*build_images"):
                 await client.get_or_create_session("ada", "42")
+
+
+async def test_local_mode_logs_variables_that_set_nothing(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A misspelt variable is in the program's own log, with the name that was probably meant."""
+    monkeypatch.setenv("SANDBOXD_POLL_SIZE", "1")
+    settings = {"state_dir": short_dir / "state", "run_dir": short_dir / "run"}
+    async with AsyncSandboxClient(mode="local", local_settings=settings) as client:
+        with pytest.raises(LocalModeError):
+            await client.get_or_create_session("ada", "42")
+
+    (logged,) = (one.message for one in caplog.records if "setting.ignored" in one.message)
+    assert "SANDBOXD_POLL_SIZE" in logged
+    assert "did you mean SANDBOXD_POOL_SIZE?" in logged

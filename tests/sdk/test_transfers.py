@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd_client import (
     AsyncSandbox,
     AsyncSandboxClient,

@@ -18,9 +18,10 @@ from grpc import aio
 
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
-from sandboxd.daemon import Daemon
-from sandboxd.service.rules import LOOK, OVERSEE, RULES, USE
-from sandboxd.service.server import SERVICES
+from sandboxd.daemon.composition import Daemon
+from sandboxd.service.transport.reflection import SERVICE_V1
+from sandboxd.service.transport.rules import LOOK, OVERSEE, RULES, USE
+from sandboxd.service.transport.server import SERVICES
 from sandboxd_proto.v1 import session_service_pb2, session_service_pb2_grpc
 from tests.service.client import Refusal
 
@@ -206,14 +207,53 @@ async def test_session_of_another_user_is_as_if_it_were_not(channel: aio.Channel
 
 @pytest.mark.parametrize("who", ["board", "ada's board"])
 async def test_read_only_token_looks_and_does_nothing(who: str, channel: aio.Channel) -> None:
-    """It gets what Get, List and Status tell, and no output, no files and no changes."""
+    """It gets what Get, List and Status tell, and no output, no files and no changes. Figures about
+    all users are not for a token of one."""
     answers = await everything(channel, token_of(who))
     looks = {"GetSession", "ListSessions", "ListExecs", "ListExecutions"}
-    looks |= {"GetStatus", "GetStatistics"}
+    if who == "board":
+        looks |= {"GetStatus", "GetStatistics"}
 
     assert {name: answer.reason for name, answer in answers.items()} == {
         method.name: "" if method.name in looks else "NOT_PERMITTED" for method in SERVED
     }
+
+
+def test_every_method_that_a_read_only_token_may_call_is_documented() -> None:
+    """The table in docs/access.md names all of them."""
+    page = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
+    looks = [name.rpartition(".")[2] for name, allowed in RULES.items() if allowed != USE]
+
+    assert [name for name in looks if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("method", ["Run", "Exec"])
+@pytest.mark.parametrize("message", [None, b"\xff\xff"], ids=["none", "rubbish"])
+async def test_known_caller_without_a_readable_request_is_refused(
+    message: bytes | None, method: str, start_daemon: StartDaemon, tokens_file: Path
+) -> None:
+    """Its calls end with the reason, and give their places back."""
+    daemon = await start_daemon(tokens_file=tokens_file, socket_auth="token", max_calls=1)
+    async with aio.insecure_channel(f"unix:{daemon.config.api_socket}") as channel:
+        for _ in range(3):
+            stream = channel.stream_stream(f"/sandboxd.v1.ExecService/{method}")(
+                metadata=token_of("ops"), timeout=WAIT_SECONDS
+            )
+            if message is not None:
+                await stream.write(message)
+            await stream.done_writing()
+            assert await stream.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert await Stubs(channel).users(by="ops") == []
+
+
+async def test_reflection_is_for_known_callers(channel: aio.Channel) -> None:
+    """Where calls need a token, so does the description of the API."""
+    for metadata, is_known in ((token_of("ada"), True), ((), False)):
+        stream = channel.stream_stream(f"/{SERVICE_V1}/ServerReflectionInfo")(
+            metadata=metadata, timeout=WAIT_SECONDS
+        )
+        await stream.done_writing()
+        assert (await stream.code() is grpc.StatusCode.OK) == is_known
 
 
 # --- what is seen ---

@@ -10,12 +10,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sandboxd import execs, sandbox
 from sandboxd.config import Config
-from sandboxd.daemon import Daemon, running
-from sandboxd.exec_shelf import ExecShelf
+from sandboxd.daemon import adoption
+from sandboxd.daemon.composition import Daemon, running
+from sandboxd.errors import EngineFailed
+from sandboxd.execs import exec as execs
+from sandboxd.execs.session_execs import SessionExecs
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Kind
+from sandboxd.sessions import returning
 from sandboxd_proto.v1 import exec_pb2, session_pb2, session_service_pb2
 from tests.cancellation.invariants import Tasks, free_uids
 from tests.fakes import settings as settings_for_tests
@@ -48,7 +51,7 @@ class World:
                 yield daemon, api
                 await api.channel.close()
                 if way == "crash":
-                    self._monkeypatch.setattr(ExecShelf, "settle", lambda _: None)
+                    self._monkeypatch.setattr(SessionExecs, "persist", lambda _: None)
             self._monkeypatch.undo()
         for guest in self.guests.by_container.values():
             if guest.is_alive:
@@ -140,12 +143,12 @@ async def test_ended_command_is_remembered(way: str, world: World) -> None:
     assert len(world.guests.commands) == 1
 
 
-async def test_settled_command_is_remembered_from_disk(world: World) -> None:
+async def test_persisted_command_is_remembered_from_disk(world: World) -> None:
     """What was released by the guest comes back from the daemon's own files."""
     async with world.daemon() as (daemon, api):
         session_id = await api.open_id()
         await api.run(session_id, "echo kept; err oops; exit 4", exec_id="e1")
-        daemon.sessions.get(session_id).execs.settle()
+        daemon.sessions.get(session_id).execs.persist()
         (command,) = world.guests.commands
         await eventually(lambda: not command.guest.ended)
     async with world.next_daemon() as (_, api):
@@ -186,7 +189,7 @@ async def test_command_whose_caller_does_not_come_back_is_ended(
     monkeypatch.setattr(execs, "REATTACH_SECONDS", 0.05)
     async with world.next_daemon() as (daemon, api):
         await eventually(lambda: command.kills == 1)
-        await eventually(lambda: daemon.sessions.house.running == 0)
+        await eventually(lambda: daemon.sessions.exec_state.quotas.running_execs == 0)
         assert (await api.get(session_id)).state == session_pb2.SESSION_STATE_ACTIVE
         await eventually(lambda: not command.guest.running)
 
@@ -219,7 +222,7 @@ async def test_forged_label_is_not_believed(forgery: str, world: World) -> None:
             with refused(grpc.StatusCode.NOT_FOUND, "EXEC_NOT_FOUND"):
                 await api.wait(session_id, exec_id)
         assert (await api.run(session_id, "echo fine")).stdout.data == b"fine\n"
-        assert daemon.sessions.house.running == 0
+        assert daemon.sessions.exec_state.quotas.running_execs == 0
 
 
 def _says(guest: FakeGuest, labels: dict[int, bytes]) -> None:
@@ -243,7 +246,7 @@ async def test_label_shown_twice_counts_once(world: World) -> None:
     async with world.next_daemon() as (daemon, api):
         await eventually(lambda: second.kills == 1)
         assert [one.exec_id for one in (await api.list_execs(session_id)).execs] == ["e1"]
-        assert daemon.sessions.house.running == 1
+        assert daemon.sessions.exec_state.quotas.running_execs == 1
 
 
 async def test_label_of_another_sandbox_is_not_believed(world: World) -> None:
@@ -267,18 +270,151 @@ async def test_label_of_another_sandbox_is_not_believed(world: World) -> None:
 async def test_guest_that_does_not_come_back_is_a_lost_session(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session says so, its container goes, and it can be opened again."""
-    monkeypatch.setattr(sandbox, "ADOPT_SECONDS", 0.1)
+    """After its grace time the session says so, its container goes, and it can be opened again."""
+    world.config = world.config.model_copy(update={"grace_seconds": 0.1})
     async with world.daemon() as (_, api):
         session_id = await api.open_id()
-    monkeypatch.setattr(sandbox, "ADOPT_SECONDS", 0.1)
+    monkeypatch.setattr(adoption, "LOOK_SECONDS", 0.1)
     (container,) = world.engine.live
-    async with world.daemon() as (_, api):
+    async with world.daemon() as (daemon, api):
+        await eventually(lambda: not daemon.sessions.are_returning)
         assert (await api.get(session_id)).state == session_pb2.SESSION_STATE_LOST
         await world.engine.wait_until(lambda: container not in world.engine.live)
         again = await api.open()
         assert again.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
         assert (again.session.session_id, again.session.incarnation) == (session_id, 2)
+
+
+async def test_containers_are_listed_once_for_all_sessions(world: World) -> None:
+    """A start with many sessions asks the engine no more than one with few."""
+    async with world.daemon() as (_, api):
+        for number in range(3):
+            await api.open_id(f"t{number}")
+    before = world.engine.calls["list_containers"]
+    async with world.next_daemon() as (daemon, _):
+        # Once to adopt, and once for the sweep.
+        await eventually(lambda: world.engine.calls["list_containers"] >= before + 2)
+        assert world.engine.calls["list_containers"] == before + 2
+        assert daemon.sessions.active_count == 3
+
+
+async def test_calls_wait_for_their_session(world: World) -> None:
+    """A call about a session that is not back yet is answered when it is; a new session need not
+    wait for it, gets another uid, and the sweep leaves the container alone."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        await api.start(session_id, "echo begin; sleep", "e1")
+        await written(api, session_id, "e1", 6)
+    (container,) = world.engine.live
+    async with world.daemon() as (daemon, api):
+        early = [
+            asyncio.ensure_future(call)
+            for call in (
+                api.run(session_id, "echo early"),
+                api.open(),
+                api.list_execs(session_id),
+                api.read(session_id, "e1"),
+            )
+        ]
+        await api.open_id(thread="new")
+        await world.engine.wait_until(lambda: world.engine.calls["list_containers"] > 2)
+        assert daemon.sessions.are_returning
+        assert not any(call.done() for call in early)
+        assert container in world.engine.live
+        assert len({world.engine.specs[live].uid for live in world.engine.live}) == 2
+        world.guests.dial_again()
+        ran, opened, listed, output = await asyncio.gather(*early)
+
+    assert ran.stdout.data == b"early\n"
+    assert opened.outcome == session_service_pb2.OPEN_OUTCOME_ATTACHED
+    assert "e1" in [execution.exec_id for execution in listed.execs]
+    assert output.data == b"begin\n"
+
+
+async def test_call_does_not_wait_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused for now, with the time to try again; the session is not lost by that."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+    monkeypatch.setattr(returning, "WAIT_SECONDS", 0.05)
+    async with world.daemon() as (_, api):
+        for call in (
+            lambda: api.run(session_id, "true"),
+            lambda: api.open(),
+            lambda: api.reset(session_id),
+            lambda: api.touch(session_id),
+        ):
+            with refused(grpc.StatusCode.UNAVAILABLE, "SESSION_RETURNING"):
+                await call()
+        monkeypatch.undo()
+        world.guests.dial_again()
+        assert (await api.run(session_id, "echo back")).stdout.data == b"back\n"
+
+
+async def test_what_a_busy_engine_fails_is_repeated(world: World) -> None:
+    """An engine that answers late costs no session: the guest dials again."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+    busy = EngineFailed("The engine did not answer in time.", retry_after_seconds=1.0)
+    world.engine.fail_once("list_containers", busy)
+    world.engine.fail_once("inspect", busy)
+    inspected = world.engine.calls["inspect"]
+    async with world.next_daemon() as (_, api):
+        (guest,) = world.guests.by_container.values()
+        await eventually(lambda: world.engine.calls["inspect"] > inspected)
+        await guest.disconnected.wait()
+        world.guests.dial_again()
+        assert (await api.run(session_id, "echo back")).stdout.data == b"back\n"
+        assert (await api.get(session_id)).incarnation == 1
+
+
+async def test_session_that_is_closed_before_it_is_back(world: World) -> None:
+    """Its sandbox goes as soon as it is found, and its uid can be used again."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+    async with world.daemon() as (_, api):
+        assert (await api.close(session_id)).state == session_pb2.SESSION_STATE_CLOSED
+        world.guests.dial_again()
+        await world.engine.wait_until(lambda: not world.engine.live)
+        assert world.guests.uids is not None
+        await eventually(
+            lambda: free_uids(world.guests.uids) == world.config.sandbox_uid_count  # type: ignore[arg-type]
+        )
+
+
+async def test_sessions_that_are_not_back_at_a_stop_are_left_too(world: World) -> None:
+    """A daemon that is stopped right after its start leaves them to the next one."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        await api.start(session_id, "sleep", "e1")
+    async with world.daemon() as (daemon, _):
+        assert daemon.sessions.are_returning
+    async with world.next_daemon() as (_, api):
+        assert (await api.run(session_id, "echo back")).stdout.data == b"back\n"
+        assert [one.exec_id for one in (await api.list_execs(session_id)).execs] == ["e1"]
+
+
+async def test_plain_stop_ends_sessions_that_are_not_back(world: World) -> None:
+    """One that keeps no sessions leaves no container, adopted or not."""
+    async with world.daemon() as (_, api):
+        await api.open_id()
+    world.config = world.config.model_copy(update={"keep_sessions": False})
+    async with world.daemon() as (daemon, _):
+        assert daemon.sessions.are_returning
+    assert not world.engine.live
+
+
+async def test_sessions_that_are_not_back_count_in_the_pool(world: World) -> None:
+    """No more sandboxes are started than there may be in all."""
+    world.config = world.config.model_copy(update={"max_pool_size": 1, "open_wait_seconds": 0.1})
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+    async with world.daemon() as (_, api):
+        with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "POOL_EXHAUSTED"):
+            await api.open(thread="new")
+        world.guests.dial_again()
+        await api.run(session_id, "true")
+        await api.close(session_id)
+        await api.open_id(thread="new")
 
 
 async def test_guest_that_is_gone_again_before_the_start_is_over(world: World) -> None:
@@ -294,7 +430,8 @@ async def test_guest_that_is_gone_again_before_the_start_is_over(world: World) -
         guest.leave()
 
     world.guests.welcome = ready_and_gone
-    async with world.next_daemon() as (_, api):
+    async with world.next_daemon() as (daemon, api):
+        await eventually(lambda: daemon.sessions.active_count == 0)
         assert (await api.get(session_id)).state == session_pb2.SESSION_STATE_LOST
         world.guests.welcome = FakeGuest.ready
         assert (await api.open()).session.incarnation == 2
@@ -330,7 +467,7 @@ async def test_many_sessions_come_back_together(world: World) -> None:
         async with world.next_daemon() as (daemon, api):
             for n, session_id in enumerate(ids):
                 assert (await api.read(session_id, "e1")).data == f"{n}\n".encode()
-            assert daemon.sessions.house.running == 4
+            assert daemon.sessions.exec_state.quotas.running_execs == 4
     assert len(world.engine.live) == 4
 
 

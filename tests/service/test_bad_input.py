@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -10,9 +12,10 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 from grpc import aio
 
-from sandboxd.service.server import MAX_MESSAGE_BYTES
+from sandboxd.service.transport.server import MAX_REQUEST_BYTES
 from tests.fakes.guest import FakeGuests
 from tests.service.client import Api, refused
+from tests.service.file_client import FileClient
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 LONG_AGO = Duration(seconds=-(2**63), nanos=-999_999_999)
@@ -41,11 +44,13 @@ async def run(api: Api, method: str, session_id: str, fields: dict[str, Any]) ->
         pytest.param({"argv": ["x" * 1000] * 4000}, "REQUEST_TOO_LARGE", "command", "use a file"),
         pytest.param({"argv": ["x"] * 10_000}, "REQUEST_TOO_LARGE", "command", "at most"),
         pytest.param({"shell": "x" * (1 << 20)}, "REQUEST_TOO_LARGE", "command", "in a file"),
-        pytest.param({"env": {"A=B": "x"}}, "INVALID_REQUEST", "env", "no name"),
-        pytest.param({"env": {"": "x"}}, "INVALID_REQUEST", "env", "no name"),
+        pytest.param({"env": {"A=B": "x"}}, "INVALID_REQUEST", "env", "not a valid variable name"),
+        pytest.param({"env": {"": "x"}}, "INVALID_REQUEST", "env", "not a valid variable name"),
         pytest.param({"env": {"A": "x\0"}}, "INVALID_REQUEST", "env", "NUL"),
         pytest.param({"env": {"A": "x" * (1 << 20)}}, "REQUEST_TOO_LARGE", "env", "too large"),
-        pytest.param({"env": {"=" * 100_000: ""}}, "INVALID_REQUEST", "env", "no name"),
+        pytest.param(
+            {"env": {"=" * 100_000: ""}}, "INVALID_REQUEST", "env", "not a valid variable name"
+        ),
         pytest.param({"env": {"A" * 200_000: ""}}, "REQUEST_TOO_LARGE", "env", "too large"),
         pytest.param({"cwd": "a\0"}, "INVALID_REQUEST", "cwd", "NUL"),
         pytest.param({"cwd": "x" * 5000}, "REQUEST_TOO_LARGE", "cwd", "at most"),
@@ -58,7 +63,9 @@ async def run(api: Api, method: str, session_id: str, fields: dict[str, Any]) ->
         pytest.param({"timeout": 3601}, "INVALID_REQUEST", "timeout", "from 0.001 to 3600"),
         pytest.param({"timeout": LONG_AGO}, "INVALID_REQUEST", "timeout", "from 0.001 to 3600"),
         pytest.param({"timeout": FOR_EVER}, "INVALID_REQUEST", "timeout", "from 0.001 to 3600"),
-        pytest.param({"on_disconnect": 99}, "INVALID_REQUEST", "on_disconnect", "no known"),
+        pytest.param(
+            {"on_disconnect": 99}, "INVALID_REQUEST", "on_disconnect", "KILL, KEEP_RUNNING"
+        ),
         pytest.param({"max_output_bytes": 2**63}, "INVALID_REQUEST", "max_output_bytes", "at most"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
@@ -131,6 +138,34 @@ async def test_bad_listing_is_refused(fields: dict[str, Any], field: str, api: A
     assert refusal.message.startswith(f"{field}: ")
 
 
+@pytest.mark.parametrize("listing", ["sessions", "execs", "executions", "files"])
+async def test_page_token_of_another_listing_is_refused(listing: str, api: Api) -> None:
+    """Each listing takes its own tokens only, and answers a huge one at once."""
+    await api.open_id(thread="t2")
+    session_id = await api.open_id()
+    for n in range(2):
+        await api.start(session_id, "true", f"e{n}")
+        await api.wait(session_id, f"e{n}")
+    lists: dict[str, Callable[..., Awaitable[Any]]] = {
+        "sessions": api.list,
+        "execs": partial(api.list_execs, session_id),
+        "executions": partial(api.executions, session_id),
+        "files": FileClient(api.files, session_id).list,
+    }
+    list_page = lists.pop(listing)
+    foreign = [
+        (await other(page_size=1)).next_page_token
+        for name, other in lists.items()
+        if name != "files"
+    ]
+    assert all(foreign)
+
+    for token in (*foreign, "A" * 90_000):
+        with refused(INVALID, "INVALID_REQUEST") as refusal:
+            await list_page(page_token=token)
+        assert refusal.message.startswith("page_token: not a token of this listing")
+
+
 @pytest.mark.parametrize(
     "session_id", ["ses_nobody", "x" * 20_000, "\u00e9\n\x1b[31m", "a" * (5 << 20)]
 )
@@ -189,8 +224,8 @@ async def test_message_over_the_limit_is_refused(api: Api) -> None:
     """A huge message is refused by its length, and the connection serves on."""
     session_id = await api.open_id()
     with pytest.raises(aio.AioRpcError) as caught:
-        await api.run(session_id, "x" * (MAX_MESSAGE_BYTES + 1))
+        await api.run(session_id, "x" * (MAX_REQUEST_BYTES + 1))
 
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert str(MAX_MESSAGE_BYTES) in (caught.value.details() or "")
+    assert str(MAX_REQUEST_BYTES) in (caught.value.details() or "")
     assert (await api.run(session_id, "true")).exit.code == 0

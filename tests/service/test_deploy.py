@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from tests.service.client import Api, refused
 from tests.service.test_metrics import free_port, get
 

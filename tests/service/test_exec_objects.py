@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd.guest.frames import MAX_INPUT, Target
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 from tests.fakes.guest import FakeGuests
@@ -128,8 +128,7 @@ async def test_leaving_reader_ends_nothing(
     await call.read()
     call.cancel()
     execution = daemon.sessions.find_exec(session_id, "e1")
-    assert execution.output is not None
-    await eventually(lambda: not execution.output.is_followed)  # type: ignore[union-attr]
+    await eventually(lambda: not execution.output.is_followed)
 
     assert guests.command("sleep").kills == 0
     assert (await api.wait(session_id, "e1", 0.0)).state == exec_pb2.EXEC_STATE_RUNNING
@@ -250,7 +249,7 @@ async def test_ended_execs_are_forgotten_oldest_first(
     api: Api, session_id: str, daemon: Daemon
 ) -> None:
     """What is kept is bounded in number, and a forgotten id is unknown."""
-    most = daemon.sessions.house.settings.max_ended
+    most = daemon.sessions.exec_state.settings.max_ended
     for n in range(most + 2):
         await api.run(session_id, "echo hi", exec_id=f"e{n}")
     execs = daemon.sessions.get(session_id).execs
@@ -309,7 +308,7 @@ async def test_gap_in_the_input_is_refused(api: Api, session_id: str) -> None:
     with refused(INVALID, "INVALID_REQUEST") as refusal:
         await api.write(session_id, "e1", 5, b"x")
 
-    assert "number 3" in refusal.message
+    assert "at most 3" in refusal.message
     assert await api.write(session_id, "e1", 3, b"", eof=True) == 3
 
 
@@ -632,7 +631,7 @@ async def test_commands_of_all_sessions_are_limited(
         await api.close(two)
         await api.close(one)
 
-    assert daemon.sessions.house.running == 0
+    assert daemon.sessions.exec_state.quotas.running_execs == 0
 
 
 async def test_environment_of_the_session_is_under_that_of_the_command(

@@ -8,7 +8,7 @@ import itertools
 import grpc
 import pytest
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, WINDOW
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2, session_pb2, session_service_pb2
 from tests.fakes.engine import FakeEngine

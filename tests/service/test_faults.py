@@ -12,16 +12,17 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc import aio
 
-from sandboxd import pool as pool_module
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd.errors import EngineFailed
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Cause, Ending, Exited, Stream
 from sandboxd.link import connection
+from sandboxd.pool import pool as pool_module
 from sandboxd_proto.v1 import exec_pb2, session_pb2
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.lies import LIES
+from tests.fakes.output_frame import encode_output
 from tests.fakes.waiting import eventually
 from tests.service.client import Api, Refusal, refused
 
@@ -54,7 +55,7 @@ async def test_engine_that_is_away_is_told_and_comes_back(
         assert status.pool.last_error
 
         engine.come_back()
-        await daemon.pool.wait_until_warm()
+        await daemon.pools.default.wait_until_warm()
         assert (await api.run(await api.open_id(), "true")).exit.code == 0
         assert (await api.status()).engine.reachable
 
@@ -94,7 +95,7 @@ async def test_image_removed_later_leaves_warm_sandboxes_usable(
     api: Api, daemon: Daemon, engine: FakeEngine
 ) -> None:
     """What is warm is served; what would have to be started is told."""
-    await daemon.pool.wait_until_warm()
+    await daemon.pools.default.wait_until_warm()
     engine.images.clear()
     await api.open(thread="t1")
 
@@ -191,7 +192,7 @@ async def test_honest_guest_may_speak_byte_by_byte(api: Api, guests: FakeGuests)
     """How the bytes of an answer are cut does not matter."""
     running = asyncio.ensure_future(api.run(await api.open_id(), "stubborn"))
     command = await guests.wait_for("stubborn")
-    output = frames.encode_output(command.channel, Stream.STDOUT, 0, b"slow")
+    output = encode_output(command.channel, Stream.STDOUT, 0, b"slow")
     exited = Exited(Ending.CODE, Cause.ITSELF, 0, 4, 0)
     for byte in output + frames.encode_exited(command.channel, exited):
         command.guest.say(bytes([byte]))

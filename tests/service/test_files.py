@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode, aio
 
-from sandboxd.daemon import Daemon
-from sandboxd.sessions import Session
+from sandboxd.daemon.composition import Daemon
+from sandboxd.service import file_wire
+from sandboxd.service.wire import Context
+from sandboxd.sessions.session import Session
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 from tests.fakes.guest import FakeGuests
@@ -23,6 +25,9 @@ from tests.service.file_client import FileClient
 StartDaemon = Callable[..., Awaitable[Daemon]]
 MIB = 1 << 20
 INVALID = (StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
+AT_ONCE = 8
+"""Calls that one session takes at a time."""
+ROUNDS = 10
 UPLOAD_METHOD = "/sandboxd.v1.FileService/UploadFile"
 
 
@@ -297,6 +302,41 @@ async def test_abandoned_calls_are_forgotten(files: FileClient, daemon: Daemon) 
 
     await eventually(lambda: calls_at_work(daemon, files) == 0)
     assert await files.names() == ["f"]
+
+
+async def test_an_upload_that_is_cut_off_is_not_taken_as_complete(
+    files: FileClient, daemon: Daemon
+) -> None:
+    """Neither size nor checksum say where it ends; the end of a cancelled stream does not either,
+    however late the cancellation is noticed."""
+    for _ in range(ROUNDS):
+        halves = [await begun_upload(files, f"half{number}") for number in range(AT_ONCE - 1)]
+        whole = await begun_upload(files, "whole")
+        await eventually(lambda: calls_at_work(daemon, files) == AT_ONCE)
+        for call in halves:
+            call.cancel()
+        await whole.done_writing()
+        await whole
+        await eventually(lambda: calls_at_work(daemon, files) == 0)
+
+    assert await files.names() == ["whole"]
+
+
+async def test_an_end_is_trusted_when_the_caller_can_be_answered() -> None:
+    """And not before: a call that was cancelled ends as that, even if nobody has said so yet."""
+
+    class Cancelled:
+        async def send_initial_metadata(self, metadata: object) -> None:
+            raise RuntimeError("the call is closed")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"half"
+
+    got = []
+    with pytest.raises(asyncio.CancelledError):
+        async for chunk in file_wire.unless_cancelled(chunks(), cast(Context, Cancelled())):
+            got.append(chunk)
+    assert got == [b"half"]
 
 
 async def test_stalled_upload_is_given_up(start_daemon: StartDaemon) -> None:

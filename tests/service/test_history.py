@@ -14,8 +14,9 @@ from google.protobuf.message import Message
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
 from sandboxd.audit.check import check, entries
+from sandboxd.audit.files import strangers_directory
 from sandboxd.config import Config
-from sandboxd.daemon import Daemon, running
+from sandboxd.daemon.composition import Daemon, running
 from sandboxd_proto.v1 import exec_pb2, session_service_pb2
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from tests.fakes.engine import FakeEngine
@@ -29,10 +30,19 @@ StartDaemon = Callable[..., Awaitable[Daemon]]
 
 async def told(daemon: Daemon, *, action: str) -> list[dict[str, Any]]:
     """Entries of the audit log whose action begins so, once all is written."""
-    daemon.journal.settle()
-    await eventually(lambda: daemon.journal.audit.is_settled)
+    daemon.journal.flush()
+    await eventually(lambda: daemon.journal.audit.is_flushed)
     found = [entry for entry, _ in entries(daemon.config.audit_dir)]
     return [entry for entry in found if entry["action"].startswith(action)]
+
+
+async def told_of_strangers(daemon: Daemon) -> list[dict[str, Any]]:
+    """Lines of the log of strangers, once all is written."""
+    strangers = daemon.journal.strangers
+    strangers.flush()
+    await eventually(lambda: strangers.audit.is_flushed)
+    found = [entry for entry, _ in entries(strangers_directory(daemon.config.audit_dir))]
+    return [entry for entry in found if entry["action"] == "calls.refused"]
 
 
 # --- history ---
@@ -244,8 +254,8 @@ async def test_failed_uploads_are_told_with_their_path(
 async def test_denied_calls_are_put_down_to_who_made_them(
     who: str, start_daemon: StartDaemon, short_dir: Path
 ) -> None:
-    """A call that is denied at the entrance is told with the name of the token, or as one of
-    somebody unknown, and an upload with the file that it was for."""
+    """A call that is denied at the entrance is recorded with the name of the token and what it
+    asked for; calls of somebody unknown are counted in a log of their own."""
     tokens, secret = short_dir / "tokens", new_token()
     tokens.write_text(line(Caller(name="watcher", scope=Scope.READ_ONLY), hash_of(secret)))
     tokens.chmod(0o600)
@@ -263,12 +273,53 @@ async def test_denied_calls_are_put_down_to_who_made_them(
             with pytest.raises(grpc.aio.AioRpcError):
                 await call
 
-    refusals = {one["method"]: one for one in await told(daemon, action="call.refused")}
+    denied = await told(daemon, action="call.refused")
+    if who == "unknown":
+        assert denied == []
+        (line_of_peer,) = await told_of_strangers(daemon)
+        assert (line_of_peer["who"], line_of_peer["peer"]) == ("unknown", "unix")
+        assert line_of_peer["methods"] == {"Run": 1, "UploadFile": 1, "UploadTar": 1}
+        return
+    refusals = {one["method"]: one for one in denied}
     run, upload, tar = (refusals[method] for method in ("Run", "UploadFile", "UploadTar"))
     assert {one["who"] for one in refusals.values()} == {who}
     assert (run["session"], run["command"]) == ("ses_one", "echo hi")
     assert (upload["session"], upload["path"]) == ("ses_one", "secret.txt")
     assert tar["path"] == "up"
+
+
+async def test_strangers_cannot_fill_the_audit_log(
+    start_daemon: StartDaemon, short_dir: Path
+) -> None:
+    """Any number of calls without credentials, whatever they carry, adds nothing to the log of
+    known callers, and one line for each peer and minute to that of strangers."""
+    tokens = short_dir / "tokens"
+    tokens.write_text(line(Caller(name="ops", scope=Scope.ADMIN), hash_of(new_token())))
+    tokens.chmod(0o600)
+    daemon = await start_daemon(tokens_file=tokens, socket_auth="token")
+    before = await told(daemon, action="")
+    long = "\x1b" * 4000
+    async with Api(daemon.config.api_socket) as api:
+        for _ in range(100):
+            with refused(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"):
+                await api.run(long, long, exec_id=long)
+
+    assert await told(daemon, action="") == before
+    assert check(daemon.config.audit_dir).is_whole
+    (told_line,) = await told_of_strangers(daemon)
+    assert told_line["calls"] == 100
+    assert len(str(told_line)) < 1000
+
+
+async def test_refused_call_is_recorded_in_bounds(api: Api, daemon: Daemon) -> None:
+    """Ids that cannot be valid do not make the line of a known caller long."""
+    long = "x" * 100_000
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"):
+        await api.run(long, "true", exec_id=long)
+    (refusal,) = await told(daemon, action="call.refused")
+
+    assert (len(refusal["session"]), len(refusal["exec"])) == (256, 256)
+    assert len(str(refusal)) < 2000
 
 
 async def iter_of(*messages: Message) -> AsyncIterator[Message]:

@@ -27,9 +27,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
 from sandboxd.cli.program import program
-from sandboxd.daemon import Daemon
-from sandboxd.instance import StartRefused
-from sandboxd.service.reflection import SERVICE_V1
+from sandboxd.daemon.composition import Daemon
+from sandboxd.daemon.instance import StartRefused
+from sandboxd.service.transport.reflection import SERVICE_V1
 from sandboxd_proto.v1 import admin_service_pb2, admin_service_pb2_grpc
 from tests.service.client import Api, refused
 

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sandboxd.daemon import Daemon
-from sandboxd.instance import StartRefused
+from sandboxd.daemon.composition import Daemon
+from sandboxd.daemon.instance import StartRefused
 from tests.service.client import Api
 
 StartDaemon = Callable[..., Awaitable[Daemon]]

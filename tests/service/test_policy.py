@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from sandboxd.daemon import Daemon
-from sandboxd.instance import StartRefused
+from sandboxd.daemon.composition import Daemon
+from sandboxd.daemon.instance import StartRefused
 from sandboxd_proto.v1 import exec_pb2
 from tests.fakes.guest import FakeGuests
 from tests.service.client import Api, exec_request, refused
@@ -68,6 +70,70 @@ async def test_refused_command_is_not_started(
     assert f"(rule {rule})" in refusal.message
     assert guests.commands == []
     assert list((await strict.list_execs(session_id)).execs) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_command_that_takes_long_to_check_is_checked(
+    method: str, strict: Api, guests: FakeGuests
+) -> None:
+    """A long script runs if all of it is allowed, and does not if it ends in what is forbidden."""
+    session_id = await strict.open_id()
+    script = "echo out; " * 100
+
+    await call(strict, method, session_id, shell=script)
+    with refused(DENIED, "COMMAND_NOT_ALLOWED") as refusal:
+        await call(strict, method, session_id, shell=f"{script}rm x")
+    with refused(DENIED, "COMMAND_NOT_ALLOWED"):
+        await call(strict, method, session_id, argv=["bash", "-c", f"{script}rm x"])
+    with refused(DENIED, "COMMAND_NOT_ALLOWED"):
+        await call(strict, method, session_id, shell=script, env={"LD_PRELOAD": "x"})
+
+    assert refusal.info.metadata["command"] == "rm"
+    assert [command.request["shell"] for command in guests.commands] == [script]
+
+
+async def test_session_that_ends_during_a_check_starts_nothing(
+    strict: Api, guests: FakeGuests
+) -> None:
+    """The state of a session counts when its command starts."""
+    session_id = await strict.open_id()
+    script = "echo out; " * 100
+    calls = [
+        asyncio.create_task(call(strict, "Run", session_id, shell=f"{script}{number}=1"))
+        for number in range(20)
+    ]
+    await strict.close(session_id)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert all(isinstance(answer, grpc.aio.AioRpcError) for answer in answers)
+    assert guests.commands == []
+
+
+@pytest.mark.parametrize("name", ["PATH", "BASH_ENV", "LD_PRELOAD", "BASH_FUNC_ls%%"])
+async def test_variables_of_a_session_are_checked(name: str, strict: Api) -> None:
+    """What changes the meaning of names is refused when the session is opened."""
+    with refused(DENIED, "COMMAND_NOT_ALLOWED") as refusal:
+        await strict.open(env={name: "x"})
+
+    assert refusal.info.metadata["rule"] == "guarded-variable"
+    assert refusal.info.metadata["command"] == name
+    session_id = (await strict.open(env={"LC_ALL": "C"})).session.session_id
+    await call(strict, "Run", session_id, shell="echo out")
+
+
+async def test_variables_that_a_session_has_already_are_checked(
+    start_daemon: StartDaemon,
+) -> None:
+    """A session may be older than the policy: then its commands are refused."""
+    daemon = await start_daemon(command_policy="strict")
+    async with Api(daemon.config.api_socket) as api:
+        session_id = await api.open_id()
+        session = daemon.sessions.get(session_id)
+        session.record = replace(session.record, env={"BASH_ENV": "x"})
+        for shell in ("echo out", "echo out; " * 100):
+            with refused(DENIED, "COMMAND_NOT_ALLOWED") as refusal:
+                await api.run(session_id, shell)
+            assert refusal.info.metadata["command"] == "BASH_ENV"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 import pytest
 
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
 from sandboxd_proto.v1 import exec_pb2
 from tests.fakes.guest import FakeGuests
 from tests.service.client import Api, refused
@@ -37,6 +37,7 @@ async def test_run_hands_the_request_to_the_guest_as_it_is(api: Api, guests: Fak
         "argv": words,
         "cwd": "sub/dir",
         "env": {"A": "b=c", "E": ""},
+        "timeout": request["timeout"],
     }
 
 
@@ -121,7 +122,7 @@ async def test_incarnation_that_is_not_current_is_refused(api: Api) -> None:
         await api.run(session_id, "true", incarnation=2)
 
     assert refusal.info.metadata["incarnation"] == "1"
-    assert "prepare again what is gone" in refusal.message
+    assert "restore what is gone" in refusal.message
 
 
 async def test_commands_at_once_are_limited(start_daemon: StartDaemon, guests: FakeGuests) -> None:

@@ -18,10 +18,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from sandboxd.config import Config
-from sandboxd.daemon import Daemon, running
+from sandboxd.daemon.composition import Daemon, running
+from sandboxd.daemon.instance import StartRefused
 from sandboxd.guest.frames import Ending
-from sandboxd.instance import StartRefused
-from sandboxd.service.server import AddressInUse
+from sandboxd.service.transport.server import AddressInUse
 from sandboxd_proto.v1 import exec_pb2
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -131,7 +131,7 @@ async def test_reflection_of_an_unknown_symbol_is_an_error(
 
 FIND_EVERY_FILE = """
 from pathlib import Path
-import sandboxd.daemon, sandboxd_proto.v1
+import sandboxd.daemon.composition, sandboxd_proto.v1
 from google.protobuf import descriptor_pool
 for file in Path(sandboxd_proto.v1.__file__).parent.glob("*.proto"):
     descriptor_pool.Default().FindFileByName(f"sandboxd_proto/v1/{file.name}")
@@ -232,7 +232,7 @@ async def test_empty_name_of_an_instance_is_replaced(
     config.state_dir.mkdir()
     (config.state_dir / "instance").touch()
     async with running(config, engine=engine, maker=guests.maker) as daemon:
-        await daemon.pool.wait_until_warm()
+        await daemon.pools.default.wait_until_warm()
 
     (spec,) = engine.specs.values()
     assert all(spec.labels.values())
@@ -300,7 +300,7 @@ async def test_stop_tells_whoever_is_opening(
     async with Api(config.api_socket) as api:
         async with running(config, engine=engine, maker=guests.maker) as daemon:
             opening = [asyncio.ensure_future(api.open(thread=f"t{n}")) for n in range(2)]
-            await eventually(lambda: daemon.pool.figures.misses == 2)
+            await eventually(lambda: daemon.pools.default.figures.misses == 2)
         for call in opening:
             with refused(grpc.StatusCode.UNAVAILABLE, "DRAINING"):
                 await call

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from sandboxd.config import Config
-from sandboxd.daemon import Daemon, running
+from sandboxd.daemon.composition import Daemon, running
 from sandboxd_proto.v1 import session_pb2
 from sandboxd_proto.v1.session_service_pb2 import (
     OPEN_OUTCOME_ATTACHED,
@@ -143,11 +143,11 @@ async def test_sessions_outlive_the_daemon_as_lost(config: Config, guests: FakeG
 
 async def test_status_counts_what_there_is(api: Api, guests: FakeGuests, daemon: Daemon) -> None:
     """The status has the pool, the engine, the sessions and the protections in force."""
-    await daemon.pool.wait_until_warm()
+    await daemon.pools.default.wait_until_warm()
     session_id = await api.open_id()
     running = asyncio.ensure_future(api.run(session_id, "sleep"))
     await guests.wait_for("sleep")
-    await daemon.pool.wait_until_warm()
+    await daemon.pools.default.wait_until_warm()
     status = await api.status()
 
     assert (status.active_sessions, status.running_execs) == (1, 1)

@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestServer
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sandboxd import traces as traces_module
-from sandboxd.daemon import Daemon
+from sandboxd.daemon.composition import Daemon
+from sandboxd.observability import traces as traces_module
 from tests.service.client import Api, events, exec_request, refused
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
@@ -115,12 +115,12 @@ async def test_failed_call_and_stream_are_told(
 async def test_trace_does_not_tell_what_ran(traced: Daemon, exporter: InMemorySpanExporter) -> None:
     """Commands and users are for the audit log; traces go to other places."""
     async with Api(traced.config.api_socket) as api:
-        await api.run(await api.open_id("ada", "t1"), "echo secret")
+        await api.run(await api.open_id("zoe", "t1"), "echo secret")
     finished(traced, exporter)
     told = " ".join(span.to_json() for span in exporter.get_finished_spans())
 
     assert "secret" not in told
-    assert "ada" not in told
+    assert "zoe" not in told
 
 
 @pytest.mark.parametrize("parent", ["", "nonsense", "00-zz-zz-01"])
@@ -165,7 +165,7 @@ async def test_traces_reach_a_collector(
 def test_telemetry_is_not_imported_unless_wanted() -> None:
     """The daemon neither needs nor loads OpenTelemetry by itself."""
     program = (
-        "import sys; import sandboxd.daemon; "
+        "import sys; import sandboxd.daemon.composition; "
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -13,8 +13,13 @@ from grpc import aio
 
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
-from sandboxd.daemon import Daemon
-from sandboxd_proto.v1 import session_service_pb2, session_service_pb2_grpc
+from sandboxd.daemon.composition import Daemon
+from sandboxd_proto.v1 import (
+    exec_service_pb2,
+    exec_service_pb2_grpc,
+    session_service_pb2,
+    session_service_pb2_grpc,
+)
 from tests.fakes.waiting import eventually
 from tests.service.client import Api, refused
 
@@ -130,3 +135,44 @@ async def test_hasty_token_is_told_when_to_try_again(
         assert 90 <= retry.retry_delay.seconds <= 100
         for _ in range(10):
             await list_as(admin)
+
+
+async def test_one_user_cannot_take_all_calls(start_daemon: StartDaemon, short_dir: Path) -> None:
+    """Open streams of one user leave room for other users, for admins and for the socket."""
+    tokens = {name: new_token() for name in ("ada", "bob", "ops")}
+    callers = [
+        Caller(name="ada", scope=Scope.USER, user_id="ada"),
+        Caller(name="bob", scope=Scope.USER, user_id="bob"),
+        Caller(name="ops", scope=Scope.ADMIN),
+    ]
+    file = short_dir / "tokens"
+    file.write_text("\n".join(line(caller, hash_of(tokens[caller.name])) for caller in callers))
+    file.chmod(0o600)
+    daemon = await start_daemon(host="127.0.0.1", port=0, tokens_file=file, max_calls=16)
+
+    def of(name: str) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {tokens[name]}"),)
+
+    async with (
+        Api(daemon.config.api_socket) as host,
+        aio.insecure_channel(f"127.0.0.1:{daemon.server.port}") as channel,
+    ):
+        session_id = await host.open_id("ada")
+        exec_id = (await host.start(session_id, "sleep")).exec.exec_id
+        attach = exec_service_pb2.AttachExecRequest(session_id=session_id, exec_id=exec_id)
+        execs = exec_service_pb2_grpc.ExecServiceStub(channel)
+        streams = [execs.AttachExec(attach, metadata=of("ada")) for _ in range(4)]
+        for stream in streams:
+            await stream.read()
+        for _ in range(12):
+            with refused(EXHAUSTED, "TOO_MANY_REQUESTS") as refusal:
+                await execs.AttachExec(attach, metadata=of("ada")).read()
+        assert "This user is already making 4 calls" in refusal.message
+        sessions = session_service_pb2_grpc.SessionServiceStub(channel)
+        for name in ("bob", "ops"):
+            await sessions.ListSessions(
+                session_service_pb2.ListSessionsRequest(), metadata=of(name)
+            )
+        assert (await host.status()).version
+        for stream in streams:
+            stream.cancel()

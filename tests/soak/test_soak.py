@@ -17,14 +17,15 @@ import pytest
 from tests.docker.daemon_process import Api, DaemonProcess, running_daemon
 from tests.docker.private_engine import IMAGE, PrivateEngine, private_engine
 from tests.docker.test_lifecycle import eventually
+from tests.scale import SCALE
 from tests.soak.load import Tally, Thread
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "60"))
+SECONDS = 24 * SCALE
 """Half of it with faults, half of it without, so that growth can be told from new processes."""
 THREADS = 8
 POOL = 3
-DAEMON_KILL_SECONDS = 7.0
-SANDBOX_KILL_SECONDS = 2.0
+DAEMON_KILL_SECONDS = 3.0
+SANDBOX_KILL_SECONDS = 1.0
 REST_SECONDS = 30.0
 MOST_GROWTH = 24 << 20
 """Bytes of memory between two quiet moments, after the same work again and again."""
@@ -91,12 +92,16 @@ class Soak:
 
     async def _keep_killing_sandboxes(self) -> None:
         while not await self._over_within(SANDBOX_KILL_SECONDS):
-            thread = self._chance.choice(self.threads)
-            if (session_id := thread.session_id) is not None:
-                thread.sandbox_may_be_gone = True
-                sandbox_id = self._sandbox_of(session_id)
-                await self._engine.attempt("kill", f"sandboxd-{self.daemon.instance}-{sandbox_id}")
-                self.tally.done["sandbox killed"] += 1
+            open_ones = [thread for thread in self.threads if thread.session_id is not None]
+            if open_ones:
+                await self._kill_sandbox(self._chance.choice(open_ones))
+
+    async def _kill_sandbox(self, thread: Thread) -> None:
+        assert thread.session_id is not None
+        thread.sandbox_may_be_gone = True
+        sandbox_id = self._sandbox_of(thread.session_id)
+        await self._engine.attempt("kill", f"sandboxd-{self.daemon.instance}-{sandbox_id}")
+        self.tally.done["sandbox killed"] += 1
 
     def _sandbox_of(self, session_id: str) -> str:
         registry = self.daemon.directory / "state/registry.sqlite"
@@ -124,6 +129,7 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(SECONDS + 300)
 async def test_mixed_load_loses_nothing_and_leaves_nothing() -> None:
     """After opens, commands, floods, time-outs, kills and closes, with sandboxes and the daemon

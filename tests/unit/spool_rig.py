@@ -38,7 +38,7 @@ def kill(spool: Spool) -> None:
     """End it as a kill of its process does: descriptors are closed, nothing more is written."""
     for kept in spool._streams:
         if kept is not None and kept._file is not None:
-            kept._file.release()
+            kept._file.close()
 
 
 def write(spool: Spool, count: int, stream: Stream = OUT, *, step: int = 1000) -> None:
@@ -79,7 +79,7 @@ def assert_is_output(spool: Spool, expected: bytes = b"", stream: Stream = OUT) 
 
 
 class FailingDisk(Disk):
-    """Fails while it is told to, in the middle of a write."""
+    """Fails while the test wants it to, in the middle of a write."""
 
     def __init__(self) -> None:
         self.fails_writes: int | None = None

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sandboxd.access import HOST, Access, Caller, RateLimit, Scope, TokensInvalid, current_caller
+from sandboxd.access import (
+    HOST,
+    Access,
+    Caller,
+    CallPlaces,
+    RateLimit,
+    Scope,
+    TokensInvalid,
+    current_caller,
+)
 from sandboxd.access.token_file import hash_of, line, new_token, parse
 from sandboxd.cli.program import program
 from sandboxd.errors import CallNotPermitted, TooManyRequests
@@ -78,9 +87,9 @@ def test_line_says_what_was_asked_for(caller: Caller, file: Path) -> None:
     file.write_text(line(caller, hash_of(token)) + "\n")
     access = Access(file)
 
-    assert access.of_token(token) == caller
-    assert access.of_token(token + "x") is None
-    assert access.of_token("") is None
+    assert access.find_by_token(token) == caller
+    assert access.find_by_token(token + "x") is None
+    assert access.find_by_token("") is None
     assert token not in file.read_text()
 
 
@@ -95,19 +104,24 @@ def test_comments_and_empty_lines_are_no_entries(file: Path) -> None:
     ("content", "told"),
     [
         ("ci user:ada", "line 1: write a name, a scope and a key"),
-        (f"ci ada sha256:{HASH}", "'ada' is no scope; write user:ID"),
-        (f"ci user sha256:{HASH}", "'user' is no scope"),
-        (f"ci user: sha256:{HASH}", "'user:' is no scope"),
-        (f"ci read-only: sha256:{HASH}", "'read-only:' is no scope"),
-        (f"ci admin:ada sha256:{HASH}", "an admin is of no user"),
-        (f"c/i admin sha256:{HASH}", "a name has letters"),
+        (f"ci ada sha256:{HASH}", "'ada' is not a valid scope; write user:ID"),
+        (f"ci user sha256:{HASH}", "'user' is not a valid scope"),
+        (f"ci user: sha256:{HASH}", "'user:' is not a valid scope"),
+        (f"ci read-only: sha256:{HASH}", "'read-only:' is not a valid scope"),
+        (f"ci admin:ada sha256:{HASH}", "an admin has no user"),
+        (f"c/i admin sha256:{HASH}", "a name has 1 to 64 letters"),
         ("ci admin sha256:abc", "sha256: and 64 hex digits"),
         (f"ci admin sha256:{'G' * 64}", "sha256: and 64 hex digits"),
         ("ci admin cert:", "or cert: and a common name"),
-        (f"ci admin {new_token()}", "this is a token itself; write its hash"),
-        (f"host admin sha256:{HASH}", "line 1: host is what the audit log calls others"),
-        (f"ci admin sha256:{HASH}\nci admin sha256:{'1' * 64}", "line 2: there is another 'ci'"),
-        (f"ci admin sha256:{HASH}\nx admin sha256:{HASH}", "line 2: this key is of another line"),
+        pytest.param(
+            f"ci admin {new_token()}", "this is the token itself; revoke it", id="a token"
+        ),
+        (f"host admin sha256:{HASH}", "line 1: host is reserved for the audit log"),
+        (
+            f"ci admin sha256:{HASH}\nci admin sha256:{'1' * 64}",
+            "line 2: the name 'ci' is used above",
+        ),
+        (f"ci admin sha256:{HASH}\nx admin sha256:{HASH}", "line 2: the key is used above"),
     ],
 )
 def test_wrong_line_is_refused_with_its_number(content: str, told: str) -> None:
@@ -149,15 +163,15 @@ def test_reload_takes_what_is_there_now(file: Path) -> None:
     file.write_text(line(ADA, hash_of(first)))
     access = Access(file)
     file.write_text(line(OPS, hash_of(second)))
-    assert access.of_token(first) == ADA
+    assert access.find_by_token(first) == ADA
 
     access.reload()
-    assert (access.of_token(first), access.of_token(second)) == (None, OPS)
+    assert (access.find_by_token(first), access.find_by_token(second)) == (None, OPS)
 
     file.write_text("nonsense")
     with pytest.raises(TokensInvalid):
         access.reload()
-    assert access.of_token(second) == OPS
+    assert access.find_by_token(second) == OPS
 
 
 def test_certificate_is_found_by_its_name(file: Path) -> None:
@@ -165,10 +179,10 @@ def test_certificate_is_found_by_its_name(file: Path) -> None:
     file.write_text(line(OPS, "ops.example.org", kind="cert"))
     access = Access(file)
 
-    assert access.of_certificate("ops.example.org") == OPS
-    assert access.of_certificate("other.example.org") is None
-    assert access.of_token("ops.example.org") is None
-    everyone = Access(None).of_certificate("x")
+    assert access.find_by_certificate("ops.example.org") == OPS
+    assert access.find_by_certificate("other.example.org") is None
+    assert access.find_by_token("ops.example.org") is None
+    everyone = Access(None).find_by_certificate("x")
     assert everyone is not None
     assert everyone.scope is Scope.ADMIN
 
@@ -189,7 +203,7 @@ def test_rate_lets_a_burst_through_and_then_its_pace() -> None:
     rate = RateLimit(calls_per_second=4, burst=3, clock=clock)
     for _ in range(3):
         rate.take(ADA)
-    with pytest.raises(TooManyRequests, match="4 per second") as caught:
+    with pytest.raises(TooManyRequests, match="4 calls per second") as caught:
         rate.take(ADA)
     assert caught.value.retry_after_seconds == pytest.approx(0.25)
 
@@ -244,7 +258,7 @@ def test_created_token_fits_its_line(words: list[str], caller: Caller, file: Pat
     document = json.loads(made.output)
     file.write_text(document["line"])
 
-    assert Access(file).of_token(document["token"]) == caller
+    assert Access(file).find_by_token(document["token"]) == caller
 
 
 def test_created_token_is_shown_once_and_its_line_without_it() -> None:
@@ -284,3 +298,53 @@ def test_token_needs_a_plain_name() -> None:
 
     assert made.exit_code == 2
     assert "letters, digits" in made.output
+
+
+# --- places for calls ---
+
+
+def user(user_id: str, name: str = "") -> Caller:
+    return Caller(name=name or user_id, scope=Scope.USER, user_id=user_id)
+
+
+def taken_by(places: CallPlaces, caller: Caller) -> int:
+    """How many places the caller gets until it is refused."""
+    taken = 0
+    while True:
+        try:
+            places.take(caller)
+        except TooManyRequests:
+            return taken
+        taken += 1
+
+
+def test_user_gets_a_share_of_the_places() -> None:
+    """A quarter, with however many tokens; the next user gets as many."""
+    places = CallPlaces(total=64)
+    assert taken_by(places, user("ada")) == 16
+    assert taken_by(places, user("ada", name="second-token")) == 0
+    assert taken_by(places, user("bob")) == 16
+    places.free(user("ada"))
+    assert taken_by(places, user("ada")) == 1
+
+
+def test_places_are_reserved_for_admins() -> None:
+    """All users together leave an eighth, which admins and the socket share; nobody exceeds the
+    total."""
+    places = CallPlaces(total=64)
+    assert sum(taken_by(places, user(f"u{number}")) for number in range(8)) == 56
+    assert taken_by(places, Caller(name="ops", scope=Scope.ADMIN)) == 8
+    places.free(HOST)
+    assert taken_by(places, HOST) == 1
+
+
+def test_admins_are_limited_by_the_total_only() -> None:
+    """A service that calls for many users is not one user."""
+    assert taken_by(CallPlaces(total=64), HOST) == 64
+
+
+def test_token_for_all_users_has_a_share_by_itself() -> None:
+    """A user cannot take it by having the name of the token as id."""
+    places = CallPlaces(total=64, per_user=3)
+    assert taken_by(places, Caller(name="board", scope=Scope.READ_ONLY)) == 3
+    assert taken_by(places, user("board")) == 3

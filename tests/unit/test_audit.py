@@ -37,8 +37,8 @@ def a_log(directory: Path, **settings: Any) -> Iterator[AuditLog]:
         yield log
 
 
-def tell(log: AuditLog, number: int, **fields: Any) -> None:
-    assert log.tell(lambda: {"action": "test", "number": number, **fields})
+def append(log: AuditLog, number: int, **fields: Any) -> None:
+    assert log.append(lambda: {"action": "test", "number": number, **fields})
 
 
 def wait_for(predicate: Callable[[], bool]) -> None:
@@ -53,7 +53,7 @@ def numbers(directory: Path) -> list[int]:
 
 
 def lines_of(directory: Path) -> list[bytes]:
-    return b"".join(one.path.read_bytes() for one in audit_files(directory)).splitlines(True)
+    return b"".join(file.path.read_bytes() for file in audit_files(directory)).splitlines(True)
 
 
 def write_lines(directory: Path, lines: list[bytes]) -> None:
@@ -66,11 +66,11 @@ def written(tmp_path: Path) -> Path:
     """A log of five entries."""
     with a_log(tmp_path) as log:
         for number in range(5):
-            tell(log, number, text=ODD_TEXT)
+            append(log, number, text=ODD_TEXT)
     return tmp_path
 
 
-def test_what_is_told_is_written_in_order_and_chained(written: Path) -> None:
+def test_entries_are_written_in_order_and_chained(written: Path) -> None:
     """Every entry is there with its sequence, its time and the hash of the one before."""
     found = [entry for entry, _ in entries(written)]
     assert [entry["seq"] for entry in found] == [1, 2, 3, 4, 5]
@@ -84,11 +84,11 @@ def test_what_is_told_is_written_in_order_and_chained(written: Path) -> None:
     assert (written / audit_files(written)[0].path.name).stat().st_mode & 0o777 == 0o600
 
 
-def test_next_daemon_goes_on_with_the_chain(written: Path) -> None:
+def test_next_daemon_continues_the_chain(written: Path) -> None:
     """A restart continues the sequence, in the same file."""
     with a_log(written) as log:
         assert log.head.sequence == 5
-        tell(log, 5)
+        append(log, 5)
     assert numbers(written) == [0, 1, 2, 3, 4, 5]
     assert len(audit_files(written)) == 1
     assert check(written).is_whole
@@ -114,13 +114,13 @@ CHANGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 def test_changed_log_is_not_whole(
     change: Callable[[list[bytes]], list[bytes]], written: Path
 ) -> None:
-    """Whatever is changed between the first and the last line shows."""
+    """Every change between the first and the last line is detected."""
     write_lines(written, change(lines_of(written)))
     assert check(written).problems
 
 
-def test_lines_missing_at_the_end_show_with_a_head_kept_elsewhere(written: Path) -> None:
-    """A shortened log is whole by itself, but not to whoever noted how far it was."""
+def test_lines_missing_at_the_end_are_detected_with_a_head_kept_elsewhere(written: Path) -> None:
+    """A shortened log is whole by itself, but lacks a head that was noted before."""
     head = check(written).head
     write_lines(written, lines_of(written)[:-2])
     assert check(written).is_whole
@@ -131,20 +131,20 @@ def test_head_kept_elsewhere_is_found_in_a_longer_log(written: Path) -> None:
     """The head of an earlier day is still in the chain later."""
     head = check(written).head
     with a_log(written) as log:
-        tell(log, 5)
+        append(log, 5)
     assert check(written, head).is_whole
     assert check(written, Head(head.sequence, "f" * 64)).problems
 
 
 @pytest.mark.parametrize("kept_bytes", [1, 40, -1])
 def test_line_torn_by_a_kill_is_noted_at_the_next_start(kept_bytes: int, written: Path) -> None:
-    """Half a line at the end goes into a note of its own, and the chain stays whole."""
+    """Half a line at the end becomes an entry about the repair, and the chain stays whole."""
     lines = lines_of(written)
     torn = lines[-1][:kept_bytes]
     write_lines(written, [*lines[:-1], torn])
     assert check(written).notes == ["the last line is incomplete: it is just being written"]
     with a_log(written) as log:
-        tell(log, 5)
+        append(log, 5)
 
     verdict = check(written)
     assert verdict.is_whole, verdict.problems
@@ -162,13 +162,13 @@ log.COLLECT_SECONDS = 0.001
 with AuditLog(AuditSettings(directory=Path(sys.argv[1]), file_bytes=20_000)) as audit:
     number = 0
     while True:
-        if audit.tell(lambda number=number: {"action": "test", "number": number}):
+        if audit.append(lambda number=number: {"action": "test", "number": number}):
             number += 1
 """
 
 
 def test_log_of_a_killed_process_is_whole(tmp_path: Path) -> None:
-    """Killed at any moment, with rotations going on, what was written is whole and goes on."""
+    """After a kill at any moment, also during rotations, the log is whole and continues."""
     for _ in range(4):
         process = subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path)])
         before = len(audit_files(tmp_path))
@@ -176,7 +176,7 @@ def test_log_of_a_killed_process_is_whole(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     with a_log(tmp_path) as log:
-        tell(log, -1)
+        append(log, -1)
 
     verdict = check(tmp_path)
     assert verdict.is_whole, verdict.problems[:3]
@@ -184,40 +184,40 @@ def test_log_of_a_killed_process_is_whole(tmp_path: Path) -> None:
 
 
 def test_line_torn_at_the_beginning_of_a_file_is_noted(tmp_path: Path) -> None:
-    """A kill just after a rotation loses neither the chain nor the word of it."""
+    """A kill just after a rotation loses neither the chain nor the note about it."""
     with a_log(tmp_path, file_bytes=1) as log:
-        tell(log, 0)
+        append(log, 0)
         wait_for(lambda: log.head.sequence == 1)
         wait_for(lambda: len(audit_files(tmp_path)) == 2)
     newest = audit_files(tmp_path)[-1].path
     newest.write_bytes(b'{"seq":2,"ti')
     with a_log(tmp_path) as log:
-        tell(log, 1)
+        append(log, 1)
 
     verdict = check(tmp_path)
     assert verdict.is_whole, verdict.problems
     assert (numbers(tmp_path), verdict.head.sequence) == ([0, 1], 3)
 
 
-def test_damaged_last_line_is_kept_and_the_log_goes_on(written: Path) -> None:
-    """What was changed while no daemon ran is neither hidden by the next one nor in its way."""
+def test_damaged_last_line_is_kept_and_the_log_continues(written: Path) -> None:
+    """A change while no daemon ran is not hidden by the next one, which writes all the same."""
     lines = lines_of(written)
     write_lines(written, [*lines[:-1], lines[-1].replace(b'"number":4', b'"number":9')])
     with a_log(written) as log:
-        tell(log, 5)
+        append(log, 5)
 
     assert numbers(written) == [0, 1, 2, 3, 5]
     assert check(written).problems
 
 
-def test_old_files_go_and_that_is_told(tmp_path: Path) -> None:
-    """The log keeps to its size; pruning is noted, and what else is missing is a problem."""
+def test_old_files_are_pruned_and_that_is_noted(tmp_path: Path) -> None:
+    """The log keeps to its size; files that are missing without a note are a problem."""
     with a_log(tmp_path, file_bytes=2000, total_bytes=6000) as log:
         for number in range(200):
-            tell(log, number)
+            append(log, number)
             if number % 8 == 7:
-                wait_for(lambda: log.is_settled)
-    sizes = [one.path.stat().st_size for one in audit_files(tmp_path)]
+                wait_for(lambda: log.is_flushed)
+    sizes = [file.path.stat().st_size for file in audit_files(tmp_path)]
     assert sum(sizes) <= 6000 + 4 * 2000
     verdict = check(tmp_path)
     assert verdict.is_whole, verdict.problems
@@ -229,29 +229,29 @@ def test_old_files_go_and_that_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bound", ["max_files", "max_age_seconds"])
-def test_files_that_are_too_many_or_too_old_go(bound: str, tmp_path: Path) -> None:
+def test_files_that_are_too_many_or_too_old_are_pruned(bound: str, tmp_path: Path) -> None:
     """The number of files and their age are bounded too."""
     with a_log(tmp_path, file_bytes=1) as log:
         for number in range(20):
-            tell(log, number)
-            wait_for(lambda: log.is_settled)
+            append(log, number)
+            wait_for(lambda: log.is_flushed)
         wait_for(lambda: log.head.sequence == 20)
-    for one in audit_files(tmp_path):
-        os.utime(one.path, (0, 0))
+    for file in audit_files(tmp_path):
+        os.utime(file.path, (0, 0))
     settings = {bound: {"max_files": 3, "max_age_seconds": 3600.0}[bound]}
     with a_log(tmp_path, file_bytes=1, **settings) as log:
-        tell(log, 20)
+        append(log, 20)
     assert len(audit_files(tmp_path)) <= 4
     assert check(tmp_path).is_whole
 
 
-def test_entries_beyond_the_queue_are_a_gap_that_is_told(tmp_path: Path) -> None:
-    """Nobody waits for the writer; what could not be queued is counted in a line of the log."""
+def test_entries_beyond_the_queue_are_reported_as_a_gap(tmp_path: Path) -> None:
+    """No caller waits for the writer; a line of the log counts the entries that found no place."""
     log = AuditLog(AuditSettings(directory=tmp_path, max_pending=10))
-    told = [log.tell(lambda: {"action": "test", "number": 0}) for _ in range(25)]
-    assert sum(note is not None for note in told) == 10
+    pending = [log.append(lambda: {"action": "test", "number": 0}) for _ in range(25)]
+    assert sum(entry is not None for entry in pending) == 10
     with log:
-        wait_for(lambda: log.is_settled)
+        wait_for(lambda: log.is_flushed)
 
     verdict = check(tmp_path)
     assert verdict.is_whole
@@ -262,7 +262,7 @@ def test_entries_beyond_the_queue_are_a_gap_that_is_told(tmp_path: Path) -> None
 def test_disk_that_cannot_be_written_is_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the disk is full nothing fails, half a line is taken back, the gap told later."""
+    """While the disk is full nothing fails; half a line is removed, and the gap reported later."""
     is_full = True
     write = os.write
 
@@ -275,10 +275,10 @@ def test_disk_that_cannot_be_written_is_a_gap(
     monkeypatch.setattr(log_module.os, "write", limited)
     with a_log(tmp_path) as log:
         for number in range(3):
-            tell(log, number)
-        wait_for(lambda: log.is_settled)
+            append(log, number)
+        wait_for(lambda: log.is_flushed)
         is_full = False
-        tell(log, 3)
+        append(log, 3)
 
     verdict = check(tmp_path)
     assert verdict.is_whole, verdict.problems
@@ -286,15 +286,15 @@ def test_disk_that_cannot_be_written_is_a_gap(
     assert sum(entry.get("lost", 0) for entry, _ in entries(tmp_path)) == 3
 
 
-def test_note_can_be_amended_until_it_is_taken(tmp_path: Path) -> None:
-    """What changes quickly is one line; what was written already stays as it was."""
+def test_entry_can_be_amended_until_it_is_written(tmp_path: Path) -> None:
+    """An amended entry is one line; a written one stays as it is."""
     log = AuditLog(AuditSettings(directory=tmp_path))
-    note = log.tell(lambda: {"action": "test", "number": 1})
-    assert note is not None
-    assert log.amend(note, lambda: {"action": "test", "number": 2})
+    entry = log.append(lambda: {"action": "test", "number": 1})
+    assert entry is not None
+    assert log.amend(entry, lambda: {"action": "test", "number": 2})
     with log:
         wait_for(lambda: log.written == 1)
-        assert not log.amend(note, lambda: {"action": "test", "number": 3})
+        assert not log.amend(entry, lambda: {"action": "test", "number": 3})
     assert numbers(tmp_path) == [2]
 
 
@@ -305,14 +305,14 @@ def test_entry_that_cannot_be_made_does_not_end_the_log(tmp_path: Path) -> None:
         raise RuntimeError("no")
 
     with a_log(tmp_path) as log:
-        log.tell(broken)
-        tell(log, 1)
+        log.append(broken)
+        append(log, 1)
     assert numbers(tmp_path) == [1]
     assert check(tmp_path).is_whole
 
 
-def test_verify_command_tells_by_its_exit_code(written: Path, tmp_path: Path) -> None:
-    """`audit verify` says what it found, and a script can tell from the code."""
+def test_verify_command_reports_by_its_exit_code(written: Path, tmp_path: Path) -> None:
+    """`audit verify` prints what it found, and its exit code is enough for a script."""
     written.rename(tmp_path.with_name(f"{tmp_path.name}-moved"))
     state = tmp_path
     state.mkdir()
@@ -323,7 +323,9 @@ def test_verify_command_tells_by_its_exit_code(written: Path, tmp_path: Path) ->
         return CliRunner().invoke(program, ["audit", "verify", "--state-dir", str(state), *options])
 
     whole = verify("--expect", f"{head.sequence}:{head.hash}")
-    assert (whole.exit_code, whole.output.startswith("whole: 5 lines")) == (0, True), whole.output
+    since = next(entries(directory))[0]["time"]
+    assert whole.exit_code == 0, whole.output
+    assert whole.output.startswith(f"whole since {since} (line 1): 5 lines")
     write_lines(directory, lines_of(directory)[1:])
     assert verify().exit_code == 1
     assert "PROBLEM" in verify().output
@@ -332,23 +334,66 @@ def test_verify_command_tells_by_its_exit_code(written: Path, tmp_path: Path) ->
     assert (missing.exit_code, "no audit log" in missing.output) == (1, True)
 
 
+def test_verify_command_says_since_when_the_log_is_whole(tmp_path: Path) -> None:
+    """What was pruned is not vouched for: the verdict names the oldest line and its time."""
+    with a_log(tmp_path / "audit", file_bytes=1, max_files=3) as log:
+        for number in range(20):
+            append(log, number)
+            wait_for(lambda: log.is_flushed)
+    oldest = next(entries(tmp_path / "audit"))[0]
+    result = CliRunner().invoke(program, ["audit", "verify", "--state-dir", str(tmp_path)])
+
+    assert oldest["seq"] > 1
+    assert f"whole since {oldest['time']} (line {oldest['seq']}):" in result.output
+    assert result.exit_code == 0
+
+
+def emptied(directory: Path) -> None:
+    for file in audit_files(directory):
+        file.path.write_bytes(b"")
+
+
+def removed(directory: Path) -> None:
+    for file in audit_files(directory):
+        file.path.unlink()
+
+
+@pytest.mark.parametrize("change", [emptied, removed])
+@pytest.mark.parametrize("log", [".", "strangers"])
+def test_log_without_lines_is_not_called_whole(
+    change: Callable[[Path], None], log: str, tmp_path: Path
+) -> None:
+    """Neither the log of known callers nor that of strangers can be emptied unnoticed."""
+    directory = tmp_path / "audit"
+    for begun in (directory, directory / "strangers"):
+        with a_log(begun) as written:
+            append(written, 1)
+    whole = CliRunner().invoke(program, ["audit", "verify", "--state-dir", str(tmp_path)])
+    assert whole.exit_code == 0, whole.output
+    change(directory / log)
+
+    result = CliRunner().invoke(program, ["audit", "verify", "--state-dir", str(tmp_path)])
+    assert (result.exit_code, "NOT WHOLE: 0 lines" in result.output) == (1, True), result.output
+
+
 def test_commands_find_the_log_by_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without --state-dir it is the log of the daemon that these settings are for."""
+    """Without --state-dir they read the log of the daemon with these settings."""
     with a_log(tmp_path / "audit") as log:
-        tell(log, 1)
+        append(log, 1)
     monkeypatch.setenv("SANDBOXD_STATE_DIR", str(tmp_path))
     result = CliRunner().invoke(program, ["audit", "verify"])
-    assert (result.exit_code, result.output.startswith("whole: 1 lines")) == (0, True)
+    assert (result.exit_code, result.output.startswith("whole since ")) == (0, True)
+    assert "(line 1): 1 lines" in result.output
 
 
 def test_show_command_selects(tmp_path: Path) -> None:
-    """`audit show` prints what was asked for; what callers wrote cannot forge a line."""
+    """`audit show` prints the selected lines; text from callers cannot forge one."""
     with a_log(tmp_path / "audit") as log:
-        log.tell(lambda: {"action": "session.opened", "user": "ada", "session": "s1"})
-        log.tell(lambda: {"action": "exec", "user": "ada", "command": "echo\n  9 forged"})
-        log.tell(lambda: {"action": "session.ended", "user": "bob", "session": "s2"})
+        log.append(lambda: {"action": "session.opened", "user": "ada", "session": "s1"})
+        log.append(lambda: {"action": "exec", "user": "ada", "command": "echo\n  9 forged"})
+        log.append(lambda: {"action": "session.ended", "user": "bob", "session": "s2"})
 
     def show(*options: str) -> list[str]:
         result = CliRunner().invoke(
@@ -365,3 +410,8 @@ def test_show_command_selects(tmp_path: Path) -> None:
     assert len(show("-n", "0")) == 3
     assert show("--since", "2999") == []
     assert json.loads(show("--json", "--user", "bob")[0])["session"] == "s2"
+    with a_log(tmp_path / "audit" / "strangers") as log:
+        log.append(lambda: {"action": "calls.refused", "peer": "ipv4:10.0.0.1", "calls": 7})
+    assert len(show()) == 3
+    (line,) = show("--strangers")
+    assert "peer='ipv4:10.0.0.1' calls=7" in line

@@ -19,7 +19,7 @@ from sandboxd.isolation.cgroups import (
     CgroupsV2,
     CommandLimits,
     Counters,
-    LookingOnly,
+    ReadOnlyCgroups,
 )
 
 CONTAINER = "docker/" + "ab" * 32
@@ -94,6 +94,20 @@ def test_v2_admits_all_but_the_first_process(v2: Tree) -> None:
     )
     group.admit()
 
+    assert v2.read(f"{CONTAINER}/cmd/cgroup.procs") == "77"
+
+
+def test_v2_workers_come_under_the_quota(v2: Tree) -> None:
+    """A worker of the guest is in its leaf until it lasts; then the commands' quota is its own."""
+    group = _open_v2(v2)
+    v2.put(
+        {
+            f"{CONTAINER}/guest/cgroup.procs": f"{PID}\n77\n",
+            f"{CONTAINER}/cmd/cgroup.procs": "",
+        }
+    )
+
+    assert group.throttle() == 1
     assert v2.read(f"{CONTAINER}/cmd/cgroup.procs") == "77"
 
 
@@ -185,6 +199,26 @@ def test_v1_sets_the_limits_in_each_hierarchy(v1: tuple[Tree, CgroupsV1]) -> Non
     assert not group.asks
 
 
+def test_v1_limits_socket_buffers_of_the_whole_container(v1: tuple[Tree, CgroupsV1]) -> None:
+    """Sockets count where they were created, which may be beside the place of commands."""
+    tree, found = v1
+    file = "memory.kmem.tcp.limit_in_bytes"
+    tree.put({f"memory/{CONTAINER}/{file}": "", f"memory/{CONTAINER}/cmd/{file}": ""})
+    found.open(os.getpid(), LIMITS)
+
+    for place in (CONTAINER, f"{CONTAINER}/cmd"):
+        assert tree.read(f"memory/{place}/{file}") == str(cgroups.SOCKET_BUFFER_BYTES)
+
+
+def test_v1_without_a_limit_on_socket_buffers_has_the_others(v1: tuple[Tree, CgroupsV1]) -> None:
+    """A kernel that cannot limit them is found by the examination, and still used."""
+    tree, found = v1
+    found.open(os.getpid(), LIMITS)
+
+    assert not list(tree.root.rglob("memory.kmem*"))
+    assert tree.read(f"memory/{CONTAINER}/cmd/memory.limit_in_bytes") == "1000"
+
+
 def test_looking_only_changes_nothing(v1: tuple[Tree, CgroupsV1]) -> None:
     """A daemon that is not root reads the container's counters and touches nothing."""
     tree, found = v1
@@ -197,7 +231,7 @@ def test_looking_only_changes_nothing(v1: tuple[Tree, CgroupsV1]) -> None:
             f"pids/{CONTAINER}/pids.current": "3\n",
         }
     )
-    looking = LookingOnly(found, "it is not root")
+    looking = ReadOnlyCgroups(found, "it is not root")
     group = looking.open(os.getpid(), LIMITS)
     group.admit()
     group.reset_peak_memory()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.service.chunk_messages import OutputPiece, chunk_in, with_chunk, with_output
+from sandboxd.service.transport.chunk_messages import OutputPiece, chunk_in, with_chunk, with_output
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 from sandboxd_proto.v1 import file_service_pb2 as pb
 

@@ -138,7 +138,7 @@ def test_tls_alone_does_not_open_the_network() -> None:
     [
         ({"POOL_SIZE": "81"}, "POOL_SIZE must not exceed MAX_POOL_SIZE"),
         ({"MIN_POOL_SIZE": "81"}, "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"),
-        ({"SANDBOXD_UID_COUNT": "79"}, "SANDBOXD_UID_COUNT must be more than MAX_POOL_SIZE"),
+        ({"SANDBOXD_UID_COUNT": "79"}, "SANDBOXD_UID_COUNT must be greater than MAX_POOL_SIZE"),
         ({"SANDBOXD_UID_START": "0"}, "greater than or equal to 1000"),
         ({"MAX_POOL_SIZE": "0"}, "greater than or equal to 1"),
         ({"POOL_SIZE": "-1"}, "greater than or equal to 0"),
@@ -152,10 +152,10 @@ def test_tls_alone_does_not_open_the_network() -> None:
         ({"SESSION_TIMEOUT_MINUTES": "inf"}, "finite number"),
         ({"SANDBOXD_LOG_LEVEL": "loud"}, "should match pattern"),
         ({"SANDBOXD_COMMAND_POLICY": "lax"}, "should match pattern"),
-        ({"SANDBOXD_COMMAND_POLICY": "custom"}, "go together"),
-        ({"SANDBOXD_COMMAND_POLICY_FILE": "/p.toml"}, "go together"),
-        ({"SANDBOXD_TLS_CERT": "/c"}, "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY go together"),
-        ({"SANDBOXD_TLS_KEY": "/k"}, "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY go together"),
+        ({"SANDBOXD_COMMAND_POLICY": "custom"}, "need each other"),
+        ({"SANDBOXD_COMMAND_POLICY_FILE": "/p.toml"}, "need each other"),
+        ({"SANDBOXD_TLS_CERT": "/c"}, "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY need each other"),
+        ({"SANDBOXD_TLS_KEY": "/k"}, "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY need each other"),
         ({"SANDBOXD_TLS_CLIENT_CA": "/a"}, "SANDBOXD_TLS_CLIENT_CA needs SANDBOXD_TLS_CERT"),
         ({"SANDBOXD_SOCKET_AUTH": "token"}, "needs SANDBOXD_TOKENS_FILE"),
         (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,7 +54,7 @@ def test_check_tells_all_problems_and_exits_with_1(sandboxd: Sandboxd, tmp_path:
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
         "sandboxd: 2 problems with the settings:",
-        f"  {file}:3: pool.poolsize: there is no such setting; write pool_size",
+        f"  {file}:3: pool.poolsize: unknown setting; did you mean pool_size?",
         "  environment PORT: server.port: 'http' is not accepted; write a whole number from 0 to "
         "65535",
     ]
@@ -72,6 +74,44 @@ def test_check_warns_of_variables_without_effect(sandboxd: Sandboxd) -> None:
 
     assert result.exit_code == 0
     assert "warning: environment REDIS_HOST: has no effect" in result.stderr
+
+
+def test_check_warns_of_unknown_variables(sandboxd: Sandboxd) -> None:
+    """Each is reported with the nearest name, and is no error."""
+    result = sandboxd("config", "check", SANDBOXD_POLL_SIZE="1", SANDBOXD_GRPC_ADDR=":1")
+
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "warning: environment SANDBOXD_GRPC_ADDR: is not a setting and is ignored; "
+        "`sandboxd config default` lists all settings",
+        "warning: environment SANDBOXD_POLL_SIZE: is not a setting and is ignored; "
+        "did you mean SANDBOXD_POOL_SIZE?",
+    ]
+
+
+def test_serve_logs_unknown_variables(tmp_path: Path) -> None:
+    """A daemon with a variable of another program starts, and its log names the variable."""
+    too_long = tmp_path / ("x" * 100)  # so that it ends before it makes anything on the host
+    ended = subprocess.run(
+        [sys.executable, "-m", "sandboxd", "serve", "--run-dir", too_long],
+        env={**os.environ, "SANDBOXD_CONFIG": os.devnull, "SANDBOXD_GRPC_ADDR": ":1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+
+    logged, refusal = ended.stderr.splitlines()
+    assert json.loads(logged)["event"] == "setting.ignored"
+    assert json.loads(logged)["name"] == "SANDBOXD_GRPC_ADDR"
+    assert "too long" in refusal
+
+
+def test_unknown_flag_is_refused(sandboxd: Sandboxd) -> None:
+    """A flag can only be meant for us."""
+    result = sandboxd("serve", "--poll-size", "1")
+
+    assert result.exit_code == 2
+    assert "No such option" in result.stderr
 
 
 def test_show_tells_every_value_and_its_origin(sandboxd: Sandboxd, tmp_path: Path) -> None:
@@ -137,6 +177,6 @@ def test_serve_does_not_start_with_wrong_settings(sandboxd: Sandboxd, tmp_path: 
     result = sandboxd("serve", "--port", "x", "--state-dir", str(state), SANDBOXD_POLL_SIZE="1")
 
     assert result.exit_code == 1
-    assert "environment SANDBOXD_POLL_SIZE: there is no such setting" in result.stderr
+    assert "warning: environment SANDBOXD_POLL_SIZE: is not a setting" in result.stderr
     assert "--port: server.port: 'x' is not accepted" in result.stderr
     assert not state.exists()

@@ -37,6 +37,12 @@ def problems_of(
     return [str(problem) for problem in caught.value.problems]
 
 
+def warnings_of(environment: dict[str, str]) -> list[str]:
+    loaded = load(file=NO_FILE, environment=environment)
+    assert loaded.config == Config()
+    return [str(warning) for warning in loaded.warnings]
+
+
 # --- which one holds ---
 
 
@@ -105,22 +111,22 @@ def test_empty_text_is_nothing_where_nothing_is_accepted(name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("[pool]\npoolsize = 3", "pool.poolsize: there is no such setting; write pool_size"),
+        ("[pool]\npoolsize = 3", "pool.poolsize: unknown setting; did you mean pool_size?"),
         ("[pool]\nport = 3", "pool.port: it belongs to the table [server]"),
-        ("[pol]\npool_size = 3", "pol: there is no such table; write [pool]"),
-        ("[pool]\nPOOL_SIZE = 3", "pool.POOL_SIZE: there is no such setting; write pool_size"),
+        ("[pol]\npool_size = 3", "pol: unknown table; did you mean [pool]?"),
+        ("[pool]\nPOOL_SIZE = 3", "pool.POOL_SIZE: unknown setting; did you mean pool_size?"),
         (
             "[pool]\nexec_timeout_seconds = 3",
-            "pool.exec_timeout_seconds: there is no such setting; write default_exec_seconds in "
-            "the table [exec]",
+            "pool.exec_timeout_seconds: unknown setting; did you mean default_exec_seconds in "
+            "the table [exec]?",
         ),
         (
             "[pool]\nzebra = 3",
-            "pool.zebra: there is no such setting; `sandboxd config default` lists what there is",
+            "pool.zebra: unknown setting; `sandboxd config default` lists all tables and settings",
         ),
         (
             "[zebra]\nx = 3",
-            "zebra: there is no such table; `sandboxd config default` lists what there is",
+            "zebra: unknown table; `sandboxd config default` lists all tables and settings",
         ),
         ("[server]\nport = true", "server.port: write a whole number from 0 to 65535"),
         (
@@ -155,17 +161,17 @@ def test_setting_outside_of_its_table_is_told_where_it_belongs(file: Path) -> No
 
     assert problems_of(file) == [
         f"{file}:2: pool_size: it belongs to the table [pool]",
-        f"{file}:3: session: this is a table; write [session], and its settings below",
+        f"{file}:3: session: this is a table; write [session] and its settings below it",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[pool]\npool_size = 3", "the first line has to be `config_version = 1`"),
-        ("config_version = 2", "this sandboxd reads version 1 and not 2"),
-        ("config_version = true", "this sandboxd reads version 1 and not True"),
-        ("config_version = 1\n[pool\n", "this is no TOML: .*line 2"),
+        ("[pool]\npool_size = 3", "the first line must be `config_version = 1`"),
+        ("config_version = 2", "this sandboxd reads version 1, not 2"),
+        ("config_version = true", "this sandboxd reads version 1, not True"),
+        ("config_version = 1\n[pool\n", "not valid TOML: .*line 2"),
     ],
 )
 def test_file_of_another_form_is_refused(text: str, told: str, file: Path) -> None:
@@ -183,10 +189,10 @@ def test_file_that_cannot_be_read_is_told(file: Path, tmp_path: Path) -> None:
     with pytest.raises(FileUnreadable, match="Is a directory"):
         load(file=tmp_path, environment={})
     file.write_bytes(b"worker_id = '\xff'")
-    with pytest.raises(FileUnreadable, match=r"not UTF-8 \(byte 13\)"):
+    with pytest.raises(FileUnreadable, match=r"not valid UTF-8 \(byte 13\)"):
         load(file=file, environment={})
     file.write_bytes(b"#" * (1 << 21))
-    with pytest.raises(FileUnreadable, match="more than 1 MiB"):
+    with pytest.raises(FileUnreadable, match="larger than 1 MiB"):
         load(file=file, environment={})
 
 
@@ -199,11 +205,31 @@ def test_file_that_cannot_be_read_is_told(file: Path, tmp_path: Path) -> None:
         ("SANDBOXD_SOCKET_PATH", "SANDBOXD_SOCKET"),
     ],
 )
-def test_unknown_variable_with_our_prefix_is_refused(name: str, meant: str) -> None:
-    """A misspelt variable is told, with the name that was meant, and not ignored."""
-    assert problems_of(environment={name: "1"}) == [
-        f"environment {name}: there is no such setting; write {meant}"
+def test_unknown_variable_with_our_prefix_is_a_warning(name: str, meant: str) -> None:
+    """A misspelt variable does not keep the daemon from starting; the warning says what was
+    probably meant."""
+    assert warnings_of({name: "1"}) == [
+        f"environment {name}: is not a setting and is ignored; did you mean {meant}?"
     ]
+
+
+@pytest.mark.parametrize("name", ["SANDBOXD_GRPC_ADDR", "SANDBOXD_REST_ADDR"])
+def test_variable_of_another_sandboxd_is_a_warning(name: str) -> None:
+    """Where no setting has a similar name, the warning says where the names are listed."""
+    assert warnings_of({name: ":9090"}) == [
+        f"environment {name}: is not a setting and is ignored; "
+        "`sandboxd config default` lists all settings"
+    ]
+
+
+def test_warnings_come_with_problems() -> None:
+    """A misspelt variable can be the cause of a problem, so both are reported together."""
+    environment = {"HOST": "0.0.0.0", "SANDBOXD_TOKEN_FILE": "/tokens"}
+    with pytest.raises(ConfigInvalid) as caught:
+        load(file=NO_FILE, environment=environment)
+
+    (warning,) = caught.value.warnings
+    assert str(warning).endswith("did you mean SANDBOXD_TOKENS_FILE?")
 
 
 @pytest.mark.parametrize(
@@ -211,6 +237,8 @@ def test_unknown_variable_with_our_prefix_is_refused(name: str, meant: str) -> N
     [
         "SANDBOXD_URL",
         "SANDBOXD_TOKEN",
+        "SANDBOXD_MODE",
+        "SANDBOXD_CA_FILE",
         "SANDBOXD_CLIENT_TIMEOUT",
         "SANDBOXD_SERVICE_HOST",
         "SANDBOXD_PORT_5000_TCP_ADDR",
@@ -218,16 +246,17 @@ def test_unknown_variable_with_our_prefix_is_refused(name: str, meant: str) -> N
     ],
 )
 def test_variables_of_others_are_left_alone(name: str) -> None:
-    """What clients, orchestrators and other programs read is not our mistake."""
-    assert load(file=NO_FILE, environment={name: "x"}).config == Config()
+    """What clients, orchestrators and other programs read is neither a problem nor a warning."""
+    loaded = load(file=NO_FILE, environment={name: "x"})
+
+    assert loaded.config == Config()
+    assert not loaded.warnings
 
 
 @pytest.mark.parametrize("name", ["REDIS_HOST", "SANDBOXD_REDIS_HOST"])
 def test_variable_without_effect_is_told_and_no_error(name: str) -> None:
     """Who brings settings of a setup like this learns which of them do nothing."""
-    loaded = load(file=NO_FILE, environment={name: "redis"})
-
-    assert [str(one) for one in loaded.warnings] == [
+    assert warnings_of({name: "redis"}) == [
         f"environment {name}: has no effect: a daemon serves one machine and needs no Redis"
     ]
 
@@ -239,14 +268,13 @@ def test_all_problems_are_told_at_once(file: Path) -> None:
     )
     told = problems_of(
         file,
-        environment={"SANDBOXD_LOG_LEVEL": "loud", "SANDBOXD_PORTS": "1"},
+        environment={"SANDBOXD_LOG_LEVEL": "loud"},
         flags={"port": "many"},
     )
 
     assert [problem.split(": ")[0] for problem in told] == [
         f"{file}:4",
         f"{file}:6",
-        "environment SANDBOXD_PORTS",
         "--port",
         "environment SANDBOXD_LOG_LEVEL",
         "POOL_SIZE must not exceed MAX_POOL_SIZE (pool.pool_size is 100 by "

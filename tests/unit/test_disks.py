@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from sandboxd.errors import DiskSpaceLow
-from sandboxd.isolation import disk_template, loop_mount
-from sandboxd.isolation.blocking import to_the_end
-from sandboxd.isolation.disks import Disks, DiskSettings
-from sandboxd.isolation.image_file import copy_data, created, half_made, is_fully_allocated
-from sandboxd.isolation.layout import Layout
+from sandboxd.workspaces import disk_template, loop_mount
+from sandboxd.workspaces.disks import Disks, DiskSettings
+from sandboxd.workspaces.image_file import copy_data, created, half_made, is_fully_allocated
+from sandboxd.workspaces.layout import Layout
+from sandboxd.workspaces.thread_work import run_in_thread
 from tests.fakes.waiting import eventually
 
 MIB = 1 << 20
@@ -58,7 +58,7 @@ class Work:
         return "made"
 
     def start(self, *, seconds: float = 30) -> asyncio.Task[str]:
-        return asyncio.ensure_future(to_the_end(self, seconds=seconds, undo=self.undone.append))
+        return asyncio.ensure_future(run_in_thread(self, seconds=seconds, undo=self.undone.append))
 
     async def begun(self) -> None:
         await eventually(self.has_begun.is_set)
@@ -73,7 +73,7 @@ async def test_blocking_work_that_is_not_cancelled_stays_done() -> None:
 
 
 async def test_cancelled_work_ends_and_is_undone_before_the_cancel_is_told() -> None:
-    """Whoever sees the cancel finds nothing left of the work, however often it was cancelled."""
+    """When the cancel is raised nothing is left of the work, however often it was cancelled."""
     work = Work()
     running = work.start()
     await work.begun()
@@ -96,7 +96,7 @@ async def test_work_that_failed_before_the_cancel_has_nothing_to_undo() -> None:
         assert may_fail.wait(timeout=30)
         raise OSError("no")
 
-    running = asyncio.ensure_future(to_the_end(fail, seconds=30, undo=undone.append))
+    running = asyncio.ensure_future(run_in_thread(fail, seconds=30, undo=undone.append))
     await asyncio.sleep(0)
     running.cancel()
     may_fail.set()
@@ -124,7 +124,7 @@ async def test_a_cancel_counts_for_a_timeout_around_the_work() -> None:
 
     async def impatient() -> None:
         async with asyncio.timeout(0.01):
-            await to_the_end(work, seconds=30, undo=work.undone.append)
+            await run_in_thread(work, seconds=30, undo=work.undone.append)
 
     waiting = asyncio.ensure_future(impatient())
     await work.begun()
@@ -214,6 +214,31 @@ async def test_a_sweep_removes_what_is_ours_and_not_kept(
     assert disks.ids() == [kept]
     assert disks.has(kept)
     assert not disks.has(orphan)
+
+
+async def test_a_sweep_moves_aside_what_a_session_has_had(
+    settings: DiskSettings, template: Path
+) -> None:
+    """Such a disk is deleted only when it was unknown for long enough, and its record may come
+    back with a backup."""
+    unused, used = "a" * 16, "b" * 16
+    for name in (unused, used):
+        (settings.directory / f"{name}.img").write_bytes(name.encode())
+    disks = Disks(settings)
+    disks.mark_used(used)
+
+    await disks.sweep([])
+    assert not disks.ids()
+    aside = settings.directory / "unknown" / f"{used}.img"
+    assert aside.read_bytes() == used.encode()
+    await disks.sweep([])
+    due = await disks.delete_unknown(3600.0)
+    assert due is not None
+    assert 3500 < due <= 3600
+    assert [path.name for path in aside.parent.iterdir()] == [aside.name]
+    os.utime(aside, (0, 0))
+    assert await disks.delete_unknown(3600.0) is None
+    assert not aside.exists()
 
 
 async def test_a_sweep_leaves_a_mount_point_with_something_in_it(settings: DiskSettings) -> None:

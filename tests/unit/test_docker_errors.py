@@ -131,7 +131,7 @@ def test_forbidden_socket_is_told_apart_through_aiodocker() -> None:
             raise DockerError(900, RAW_TEXT)  # noqa: B904 (as aiodocker does)
 
     with (
-        pytest.raises(EngineUnreachable, match="group that owns the socket"),
+        pytest.raises(EngineUnreachable, match="group of the socket"),
         docker_errors.translated("start a sandbox"),
     ):
         refuse()

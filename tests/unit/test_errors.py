@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pb2 import EnumDescriptorProto
 from google.rpc import error_details_pb2, status_pb2
 
 from sandboxd import errors
@@ -17,7 +18,7 @@ from sandboxd.errors import (
     SandboxLost,
     SessionNotFound,
 )
-from sandboxd.service.status import STATUS_CODES, internal_status, status_code, to_status
+from sandboxd.service.transport.status import STATUS_CODES, internal_status, status_code, to_status
 from sandboxd_proto.v1.error_reason_pb2 import ErrorReason
 
 
@@ -60,6 +61,17 @@ def test_reasons_are_those_of_the_proto() -> None:
     sent = {kind.reason for kind in WITH_REASON} | {"INTERNAL"}
 
     assert sent == set(ErrorReason.keys()) - {"ERROR_REASON_UNSPECIFIED"}
+
+
+def test_numbers_of_reasons_have_no_gap_that_is_not_reserved() -> None:
+    """A number that was skipped is never given to a reason later."""
+    declared = EnumDescriptorProto()
+    ErrorReason.DESCRIPTOR.CopyToProto(declared)
+    used = {value.number for value in declared.value}
+    reserved = {n for part in declared.reserved_range for n in range(part.start, part.end + 1)}
+
+    assert used | reserved == set(range(max(used) + 1))
+    assert not used & reserved
 
 
 def test_categories_have_distinct_codes() -> None:

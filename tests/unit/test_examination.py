@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandboxd.environments.environment import Environment
 from sandboxd.errors import EngineFailed
-from sandboxd.examination import (
+from sandboxd.protections.examination import (
     FORK,
     HOST_KILL,
     KILL,
@@ -28,8 +29,9 @@ from sandboxd.examination import (
     checks,
     examine,
 )
-from sandboxd.isolation.report import Finding, Verdict
-from sandboxd.sandbox import SandboxMaker, SandboxSettings
+from sandboxd.protections.report import Finding, Verdict
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.settings import SandboxSettings
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
@@ -56,10 +58,10 @@ def verdicts(findings: Iterable[Finding]) -> set[Verdict]:
     return {one.verdict for one in findings}
 
 
-def judged(output: bytes, settings: SandboxSettings) -> Sequence[Finding]:
+def judged(output: bytes, settings: SandboxSettings, environment: Environment) -> Sequence[Finding]:
     observations = Observations()
     observations.read(output)
-    return observations.judge(checks(settings, UID), "unseen")
+    return observations.judge(checks(settings, environment, UID), "unseen")
 
 
 # --- what is believed ---
@@ -72,7 +74,7 @@ def judged(output: bytes, settings: SandboxSettings) -> Sequence[Finding]:
         ("capabilities", "CapBnd 00000000a80425fb", Verdict.FAILS),
         ("no new privileges", "no", Verdict.FAILS),
         ("setuid programs", "7, inert", Verdict.HOLDS),
-        ("setuid programs", "7, at work", Verdict.FAILS),
+        ("setuid programs", "7, effective", Verdict.FAILS),
         ("write to /", "EROFS", Verdict.HOLDS),
         ("write to /", "EACCES", Verdict.FAILS),  # the uid may not write, another could
         ("interfaces", "lo", Verdict.HOLDS),
@@ -108,10 +110,14 @@ def judged(output: bytes, settings: SandboxSettings) -> Sequence[Finding]:
     ],
 )
 def test_outcomes_are_judged_on_this_side(
-    tried: str, seen: str, verdict: Verdict, sandbox_settings: SandboxSettings
+    tried: str,
+    seen: str,
+    verdict: Verdict,
+    sandbox_settings: SandboxSettings,
+    environment: Environment,
 ) -> None:
     """The sandbox tells what happened; what that means is decided by the daemon."""
-    findings = judged(json.dumps([tried, seen]).encode(), sandbox_settings)
+    findings = judged(json.dumps([tried, seen]).encode(), sandbox_settings, environment)
 
     assert finding(findings, tried).verdict is verdict
 
@@ -134,9 +140,13 @@ def test_outcomes_are_judged_on_this_side(
         b"NaN",
     ],
 )
-def test_garbage_proves_nothing(line: bytes, sandbox_settings: SandboxSettings) -> None:
+def test_garbage_proves_nothing(
+    line: bytes,
+    sandbox_settings: SandboxSettings,
+    environment: Environment,
+) -> None:
     """What is not a pair of strings is passed over, and the next line still counts."""
-    findings = judged(line + b'\n["capabilities", "none"]\n', sandbox_settings)
+    findings = judged(line + b'\n["capabilities", "none"]\n', sandbox_settings, environment)
 
     assert finding(findings, "uid").verdict is Verdict.UNSEEN
     assert finding(findings, "capabilities").verdict is Verdict.HOLDS
@@ -150,26 +160,34 @@ def test_any_output_is_survived(output: bytes) -> None:
 
 @pytest.mark.parametrize("tried", [MEMORY, REFUSED_FORKS, HOST_KILL])
 def test_a_sandbox_is_not_believed_about_what_the_host_sees(
-    tried: str, sandbox_settings: SandboxSettings
+    tried: str,
+    sandbox_settings: SandboxSettings,
+    environment: Environment,
 ) -> None:
     """Limits and kills are proved by the host's own counters and calls."""
     lie = json.dumps([tried, "killed 5 gone in 0 ms"]).encode()
 
-    assert finding(judged(lie, sandbox_settings), tried).verdict is Verdict.UNSEEN
+    assert finding(judged(lie, sandbox_settings, environment), tried).verdict is Verdict.UNSEEN
 
 
-def test_the_first_word_of_a_sandbox_counts(sandbox_settings: SandboxSettings) -> None:
+def test_the_first_word_of_a_sandbox_counts(
+    sandbox_settings: SandboxSettings,
+    environment: Environment,
+) -> None:
     """What runs beside the probe cannot take back what it has told."""
-    findings = judged(b'["uid", "0"]\n["uid", "200000"]\n', sandbox_settings)
+    findings = judged(b'["uid", "0"]\n["uid", "200000"]\n', sandbox_settings, environment)
 
     assert finding(findings, "uid").verdict is Verdict.FAILS
 
 
-def test_words_of_a_sandbox_are_bounded_and_printable(sandbox_settings: SandboxSettings) -> None:
+def test_words_of_a_sandbox_are_bounded_and_printable(
+    sandbox_settings: SandboxSettings,
+    environment: Environment,
+) -> None:
     """A report can be shown on a terminal whatever is in it."""
     hostile = json.dumps(["uid", "\x1b[2J\n" + "x" * 10_000]).encode()
 
-    seen = finding(judged(hostile, sandbox_settings), "uid").seen
+    seen = finding(judged(hostile, sandbox_settings, environment), "uid").seen
 
     assert seen.isprintable()
     assert len(seen) <= MAX_SEEN + len("...")
@@ -179,11 +197,11 @@ def test_words_of_a_sandbox_are_bounded_and_printable(sandbox_settings: SandboxS
 
 
 async def test_what_a_sandbox_tells_is_found(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings, engine: FakeEngine
+    maker: SandboxMaker, environment: Environment, engine: FakeEngine
 ) -> None:
     """A sandbox is made, asked, killed by the host and destroyed."""
     findings = await examine(
-        maker, sandbox_settings, program=telling(("uid", str(UID)), ("AF_VSOCK", "ALLOWED"))
+        maker, environment, program=telling(("uid", str(UID)), ("AF_VSOCK", "ALLOWED"))
     )
 
     assert finding(findings, "uid").verdict is Verdict.HOLDS
@@ -194,38 +212,35 @@ async def test_what_a_sandbox_tells_is_found(
 
 
 async def test_memory_that_can_be_had_beyond_the_limit_is_found(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings
+    maker: SandboxMaker, environment: Environment
 ) -> None:
     """A limit that does not hold is told, also where nothing can be counted."""
-    findings = await examine(
-        maker, sandbox_settings, program=telling(("allocate", "ALLOWED 512 MiB"))
-    )
+    findings = await examine(maker, environment, program=telling(("allocate", "ALLOWED 512 MiB")))
 
     assert finding(findings, MEMORY).verdict is Verdict.FAILS
 
 
 async def test_large_limits_are_not_tried(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings, guests: FakeGuests
+    maker: SandboxMaker, environment: Environment, guests: FakeGuests
 ) -> None:
     """An examination must not take the memory that others need."""
-    large = replace(
-        sandbox_settings, memory_bytes=MOST_MEMORY + 1, max_processes=MOST_PROCESSES + 1
-    )
+    large = replace(environment, memory_bytes=MOST_MEMORY + 1, max_processes=MOST_PROCESSES + 1)
 
     findings = await examine(maker, large, program=program())
 
-    assert len(guests.commands) == 1
+    made = [command.request["argv"][-2] for command in guests.commands]
+    assert made == ["try_all", "queue", "lock"]
     for tried in (MEMORY, FORK, REFUSED_FORKS):
         assert finding(findings, tried).verdict is Verdict.UNSEEN
-        assert "are not tried" in finding(findings, tried).seen
+        assert "are not tested" in finding(findings, tried).seen
 
 
 @pytest.mark.parametrize("step", ["die", "lie unknown kind"])
 async def test_a_guest_that_does_not_live_through_it_has_failed(
-    step: str, maker: SandboxMaker, sandbox_settings: SandboxSettings, engine: FakeEngine
+    step: str, maker: SandboxMaker, environment: Environment, engine: FakeEngine
 ) -> None:
     """Nothing that runs inside may end the guest or make it lie."""
-    findings = await examine(maker, sandbox_settings, program=program(step))
+    findings = await examine(maker, environment, program=program(step))
 
     assert finding(findings, KILL).verdict is Verdict.FAILS
     assert "the guest was lost" in finding(findings, KILL).seen
@@ -235,13 +250,11 @@ async def test_a_guest_that_does_not_live_through_it_has_failed(
 
 @pytest.mark.parametrize("step", ["sleep", "stubborn", "flood 100000000; sleep"])
 async def test_a_sandbox_that_hangs_is_given_up(
-    step: str, maker: SandboxMaker, sandbox_settings: SandboxSettings, engine: FakeEngine
+    step: str, maker: SandboxMaker, environment: Environment, engine: FakeEngine
 ) -> None:
     """The deadline holds, what was not seen says so, and the sandbox is gone."""
     async with asyncio.timeout(5):
-        findings = await examine(
-            maker, sandbox_settings, program=program(step), deadline_seconds=0.2
-        )
+        findings = await examine(maker, environment, program=program(step), deadline_seconds=0.2)
 
     assert verdicts(findings) == {Verdict.UNSEEN}
     assert {one.seen for one in findings} == {"the examination took longer than 0.2 s"}
@@ -249,10 +262,10 @@ async def test_a_sandbox_that_hangs_is_given_up(
 
 
 async def test_a_program_that_cannot_be_started_is_a_finding(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings, engine: FakeEngine
+    maker: SandboxMaker, environment: Environment, engine: FakeEngine
 ) -> None:
     """An image in which nothing runs proves nothing, and breaks nothing."""
-    findings = await examine(maker, sandbox_settings, program=program("refuse no such program"))
+    findings = await examine(maker, environment, program=program("refuse no such program"))
 
     assert verdicts(findings) == {Verdict.UNSEEN}
     assert "no such program" in findings[0].seen
@@ -260,24 +273,22 @@ async def test_a_program_that_cannot_be_started_is_a_finding(
 
 
 async def test_an_engine_that_fails_is_a_finding(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings, engine: FakeEngine
+    maker: SandboxMaker, environment: Environment, engine: FakeEngine
 ) -> None:
     """Without a sandbox there is no proof, and the reason is told in the engine's words."""
     engine.failures["create"] = EngineFailed("The engine is out of sorts.")
 
-    findings = await examine(maker, sandbox_settings)
+    findings = await examine(maker, environment)
 
     assert verdicts(findings) == {Verdict.UNSEEN}
     assert {one.seen for one in findings} == {"The engine is out of sorts."}
 
 
 async def test_an_unforeseen_failure_is_a_finding(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings, engine: FakeEngine
+    maker: SandboxMaker, environment: Environment, engine: FakeEngine
 ) -> None:
     """The daemon does not learn of a mistake in here by an exception."""
-    unusable = replace(sandbox_settings, workspace_dir=3)  # type: ignore[arg-type]
-
-    findings = await examine(maker, unusable, program=program())
+    findings = await examine(maker, environment, program=3)  # type: ignore[arg-type]
 
     assert verdicts(findings) == {Verdict.UNSEEN}
     assert "the daemon's log" in findings[0].seen
@@ -286,12 +297,12 @@ async def test_an_unforeseen_failure_is_a_finding(
 
 async def test_a_cancelled_examination_leaves_nothing(
     maker: SandboxMaker,
-    sandbox_settings: SandboxSettings,
+    environment: Environment,
     engine: FakeEngine,
     guests: FakeGuests,
 ) -> None:
     """A daemon that stops meanwhile takes the sandbox along."""
-    examining = asyncio.create_task(examine(maker, sandbox_settings, program=program("sleep")))
+    examining = asyncio.create_task(examine(maker, environment, program=program("sleep")))
     await engine.wait_until(lambda: bool(guests.commands))
 
     examining.cancel()
@@ -305,12 +316,12 @@ async def test_a_cancelled_examination_leaves_nothing(
 
 
 async def test_until_the_end_nothing_is_claimed(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings, engine: FakeEngine
+    maker: SandboxMaker, environment: Environment, engine: FakeEngine
 ) -> None:
     """A status asked early says that the proofs are still to come."""
     engine.gates["create"] = asyncio.Event()
 
-    async with Examiner(maker, sandbox_settings) as examiner:
+    async with Examiner(maker, environment) as examiner:
         await engine.wait_until(lambda: engine.calls["create"] == 1)
 
         assert {one.seen for one in examiner.findings} == {NOT_YET}
@@ -320,11 +331,11 @@ async def test_until_the_end_nothing_is_claimed(
 
 
 async def test_an_engine_that_comes_back_is_examined(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings, engine: FakeEngine
+    maker: SandboxMaker, environment: Environment, engine: FakeEngine
 ) -> None:
     """An examination that saw nothing is made again; one that did is not."""
     engine.go_away()
-    async with Examiner(maker, sandbox_settings, retry_seconds=(0.01,)) as examiner:
+    async with Examiner(maker, environment, retry_seconds=(0.01,)) as examiner:
         await engine.wait_until(lambda: engine.calls["image_id"] > 2)
         engine.come_back()
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.exec_records import ExecRecords, Labels
-from sandboxd.execs import ExitStatus, Facts, Reason
+from sandboxd.execs.ending import ExitStatus, Reason
+from sandboxd.execs.exec import ExecDetails
+from sandboxd.execs.records import ExecRecords, Labels
 from sandboxd.guest.frames import MAX_LABEL
 from sandboxd.isolation.meter import Usage
 
-FACTS = Facts(
+DETAILS = ExecDetails(
     exec_id="e1",
     digest="0" * 32,
     command="make test",
@@ -40,8 +41,8 @@ STATUS = ExitStatus(
 USAGE = Usage(peak_memory_bytes=1, cpu_seconds=0.5, peak_processes=2, oom_kills=0, refused_forks=0)
 LABELS = Labels(b"secret")
 
-facts = st.builds(
-    Facts,
+details = st.builds(
+    ExecDetails,
     exec_id=st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True),
     digest=st.just("f" * 32),
     command=st.text(max_size=200),
@@ -57,9 +58,9 @@ facts = st.builds(
 )
 
 
-@given(known=facts)
-def test_label_says_the_same_to_the_next_daemon(known: Facts) -> None:
-    """Any facts come back, within what a guest may be given; at most the command is cut."""
+@given(known=details)
+def test_label_says_the_same_to_the_next_daemon(known: ExecDetails) -> None:
+    """Any details come back, within what a guest may be given; at most the command is cut."""
     label = LABELS.seal(known, "sandbox").encode()
     read = LABELS.open(label, "sandbox")
 
@@ -71,10 +72,10 @@ def test_label_says_the_same_to_the_next_daemon(known: Facts) -> None:
 
 def test_label_of_an_earlier_release_is_understood() -> None:
     """One that lacks what was added since is ours all the same: an upgrade loses no command."""
-    text = json.dumps(FACTS[:-1])
+    text = json.dumps(DETAILS[:-1])
     label = LABELS._seal(text, "sandbox") + text
 
-    assert LABELS.open(label.encode(), "sandbox") == FACTS
+    assert LABELS.open(label.encode(), "sandbox") == DETAILS
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0])
@@ -82,7 +83,7 @@ def test_elapsed_time_does_not_follow_the_clock_on_the_wall(
     step: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock that was set meanwhile neither ends a command early nor prolongs it."""
-    began = FACTS._replace(started_at=time.time(), began=time.monotonic() - 10)
+    began = DETAILS._replace(started_at=time.time(), began=time.monotonic() - 10)
     shifted = time.time() + step
     monkeypatch.setattr(time, "time", lambda: shifted)
 
@@ -92,7 +93,7 @@ def test_elapsed_time_does_not_follow_the_clock_on_the_wall(
 @given(position=st.integers(0, 10_000), value=st.integers(0, 255))
 def test_label_with_any_byte_changed_is_not_ours(position: int, value: int) -> None:
     """One changed byte anywhere is enough."""
-    label = bytearray(LABELS.seal(FACTS, "sandbox").encode())
+    label = bytearray(LABELS.seal(DETAILS, "sandbox").encode())
     before = label[position % len(label)]
     label[position % len(label)] = value
 
@@ -107,14 +108,14 @@ def test_made_up_label_is_not_ours(label: bytes) -> None:
 
 def test_label_is_of_one_sandbox_and_one_secret() -> None:
     """Neither a neighbour's label nor one of another daemon is believed."""
-    label = LABELS.seal(FACTS, "sandbox").encode()
+    label = LABELS.seal(DETAILS, "sandbox").encode()
 
     assert LABELS.open(label, "other") is None
     assert Labels(b"another").open(label, "sandbox") is None
 
 
 def test_label_of_another_release_is_no_error() -> None:
-    """Facts of a form that this daemon does not know are nobody's."""
+    """Details in a form that this daemon does not know belong to nobody."""
     for text in ("[]", "[1,2]", "not json"):
         label = LABELS._seal(text, "sandbox") + text
         assert LABELS.open(label.encode(), "sandbox") is None
@@ -122,9 +123,9 @@ def test_label_of_another_release_is_no_error() -> None:
 
 def test_secret_is_made_once_and_is_private(tmp_path: Path) -> None:
     """The next daemon reads what this one sealed, and nobody else can."""
-    label = Labels.of(tmp_path).seal(FACTS, "sandbox").encode()
+    label = Labels.load(tmp_path).seal(DETAILS, "sandbox").encode()
 
-    assert Labels.of(tmp_path).open(label, "sandbox") == FACTS
+    assert Labels.load(tmp_path).open(label, "sandbox") == DETAILS
     (file,) = tmp_path.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert len(file.read_bytes()) == 32
@@ -137,16 +138,16 @@ def test_record_comes_back_as_it_was_saved(
 ) -> None:
     """Every field survives."""
     records, status = ExecRecords(tmp_path), STATUS._replace(reason=reason, usage=usage)
-    records.save("ses_1.1-e1", FACTS, status)
+    records.save("ses_1.1-e1", DETAILS, status)
 
-    assert list(ExecRecords(tmp_path).load("ses_1.1-")) == [("ses_1.1-e1", FACTS, status)]
+    assert list(ExecRecords(tmp_path).load("ses_1.1-")) == [("ses_1.1-e1", DETAILS, status)]
 
 
 def test_records_are_found_by_their_beginning(tmp_path: Path) -> None:
     """Those of other sessions and of other incarnations stay out, and a sweep removes them."""
     records = ExecRecords(tmp_path)
     for key in ("ses_1.1-e1", "ses_1.1-e2", "ses_1.11-e1", "ses_2.1-e1"):
-        records.save(key, FACTS, STATUS)
+        records.save(key, DETAILS, STATUS)
     records.delete("ses_1.1-e2")
     records.delete("ses_1.1-nobody")
 
@@ -165,7 +166,7 @@ def test_damaged_record_is_left_out(content: str, tmp_path: Path) -> None:
     """One that cannot be read costs nobody else theirs."""
     records = ExecRecords(tmp_path)
     (tmp_path / "s-a.end").write_text(content)
-    records.save("s-b", FACTS, STATUS)
+    records.save("s-b", DETAILS, STATUS)
 
     assert [key for key, _, _ in records.load("s-")] == ["s-b"]
 
@@ -173,7 +174,7 @@ def test_damaged_record_is_left_out(content: str, tmp_path: Path) -> None:
 def test_record_of_a_reason_that_is_not_known_is_left_out(tmp_path: Path) -> None:
     """A newer daemon may have had reasons that this one lacks."""
     records = ExecRecords(tmp_path)
-    records.save("s-a", FACTS, STATUS)
+    records.save("s-a", DETAILS, STATUS)
     record = json.loads((tmp_path / "s-a.end").read_text())
     record["status"]["reason"] = "FUTURE"
     (tmp_path / "s-a.end").write_text(json.dumps(record))
@@ -184,6 +185,6 @@ def test_record_of_a_reason_that_is_not_known_is_left_out(tmp_path: Path) -> Non
 def test_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     """Late readers of a later daemon miss it; nothing else happens."""
     records = ExecRecords(tmp_path / "missing")
-    records.save("s-a", FACTS, STATUS)
+    records.save("s-a", DETAILS, STATUS)
 
     assert list(records.load("s-")) == []

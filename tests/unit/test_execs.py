@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.errors import CommandNotStartable, InvalidRequest, RequestTooLarge, SandboxLost
-from sandboxd.exec_spec import ExecSpec, new_exec_id
-from sandboxd.execs import RETRY_SECONDS, Batch, Exec, Reason
+from sandboxd.errors import (
+    CommandNotStartable,
+    ExecNotFound,
+    InvalidRequest,
+    RequestTooLarge,
+    SandboxLost,
+)
+from sandboxd.execs.ending import Reason
+from sandboxd.execs.exec import RETRY_SECONDS, Batch, Exec
+from sandboxd.execs.output import ACK_STEP, Chunk
+from sandboxd.execs.spec import ExecSpec, new_exec_id
+from sandboxd.guest import frames
 from sandboxd.guest.frames import (
     FRAME_COST,
     MAX_CHUNK,
@@ -21,10 +31,11 @@ from sandboxd.guest.frames import (
     WINDOW,
     Cause,
     Ending,
+    Remark,
     Stream,
 )
-from sandboxd.output import ACK_STEP, Chunk
-from sandboxd.sessions import Session, Sessions
+from sandboxd.sessions.session import Session
+from sandboxd.sessions.sessions import Sessions
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
 from tests.unit.test_sessions import opened
@@ -126,7 +137,7 @@ def test_request_says_the_same_to_the_guest(shell: str, cwd: str, value: str) ->
     """Any text reaches the guest unchanged."""
     request = json.loads(a_spec(shell=shell, cwd=cwd, env={"V": value}).encode("mine"))
 
-    told = {"shell": shell, "argv": [], "cwd": cwd, "env": {"V": value}}
+    told = {"shell": shell, "argv": [], "cwd": cwd, "env": {"V": value}, "timeout": 30.0}
     assert request == {**told, "label": "mine", "keep": True}
 
 
@@ -199,7 +210,36 @@ async def test_swept_command_says_so(session: Session, guests: FakeGuests) -> No
     assert (await execution.wait()).reason == Reason.SWEPT
 
 
-@pytest.mark.parametrize("cause", [Cause.SWEPT, Cause.KILLED])
+async def test_guest_that_ends_a_command_at_its_deadline_is_believed(
+    session: Session, guests: FakeGuests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that was stopped over a deadline learns that the guest kept it."""
+    execution = started(session, shell="sleep", timeout_seconds=0.05)
+    command = await guests.wait_for("sleep")
+    monkeypatch.setattr(execution, "end", lambda reason: None)  # as if it came too late
+    await asyncio.sleep(0.06)
+    command.guest.exit(command, Ending.SIGNAL, 9, Cause.DEADLINE)
+
+    assert (await execution.wait()).reason == Reason.TIMED_OUT
+
+
+@pytest.mark.parametrize("remarks", [Remark.COMPANY, Remark.COMPANY | Remark.HINDERED])
+async def test_exit_says_what_earlier_commands_left_running(
+    remarks: Remark, session: Session, guests: FakeGuests
+) -> None:
+    """Also if all went well: whoever reads the end should know who else was there."""
+    execution = started(session, shell="sleep")
+    command = await guests.wait_for("sleep")
+    command.guest.say(frames.encode_remarks(command.channel, remarks))
+    command.guest.exit(command, Ending.CODE, 0)
+
+    status = await execution.wait()
+    assert (status.reason, status.code) == (Reason.EXITED, 0)
+    assert "earlier commands" in status.hint
+    assert ("were ended" in status.hint) == (Remark.HINDERED in remarks)
+
+
+@pytest.mark.parametrize("cause", [Cause.SWEPT, Cause.KILLED, Cause.DEADLINE])
 async def test_guest_cannot_claim_a_kill_that_nobody_asked_for(
     cause: Cause, session: Session, guests: FakeGuests
 ) -> None:
@@ -235,11 +275,20 @@ async def test_captured_output_is_cut_in_the_middle(session: Session) -> None:
     execution = started(session, shell="flood 5000000; echo end", is_kept=False, capture_bytes=1000)
     status = await execution.wait()
 
-    stdout = execution.captured[Stream.STDOUT]
+    stdout = execution.output.excerpt(Stream.STDOUT, 1000)
     assert len(stdout.data) == 1000
     assert stdout.data.endswith(b"end\n")
     assert stdout.omitted_bytes == 5_000_004 - 1000
     assert status.stdout_bytes == 5_000_004
+
+
+async def test_output_that_is_not_kept_cannot_be_followed(session: Session) -> None:
+    """A reader is told that there is nothing for it, and the command goes on."""
+    execution = started(session, shell="sleep", is_kept=False)
+    with pytest.raises(ExecNotFound, match=execution.id):
+        await batches(execution)
+
+    assert execution.exit is None
 
 
 async def test_command_without_a_reader_is_not_held_back(

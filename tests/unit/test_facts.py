@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
-from sandboxd.isolation.facts import HostFacts, look
-from sandboxd.isolation.report import (
+from sandboxd.protections.facts import HostFacts, read_host_facts
+from sandboxd.protections.report import (
     EngineFacts,
     Finding,
-    Measures,
     Protection,
+    ProtectionSettings,
     State,
     Verdict,
     assess,
@@ -33,6 +33,7 @@ NAMES = [
     "host details",
     "system calls",
     "command limits",
+    "kernel memory",
     "workspace",
     "host kill",
     "kernel",
@@ -76,10 +77,10 @@ HOST = HostFacts(
     open_files_hard=20_000,
     free_bytes=50 << 30,
 )
-MEASURES = Measures(
+SETTINGS = ProtectionSettings(
     cgroups=FakeCgroups(),
     has_disks=True,
-    disks_say="a write beyond the end of one was refused",
+    disks_detail="a write beyond the end of one was refused",
     workspace_bytes=500 * MIB,
     workspace_files=1000,
     reserve_bytes=1024 * MIB,
@@ -98,12 +99,12 @@ def line(
     name: str,
     *,
     host: HostFacts = HOST,
-    measures: Measures = MEASURES,
+    settings: ProtectionSettings = SETTINGS,
     engine: EngineFacts | None = ENGINE,
     findings: Sequence[Finding] = (),
 ) -> Protection:
     """The one line of this name."""
-    (found,) = [one for one in assess(host, measures, engine, findings) if one.name == name]
+    (found,) = [one for one in assess(host, settings, engine, findings) if one.name == name]
     return found
 
 
@@ -138,14 +139,16 @@ def test_facts_are_read_from_the_kernel(
     tmp_path: Path, capabilities: int, can_raise: bool, mounts: str, version: int
 ) -> None:
     """Root may lack the right to raise limits, and either version of cgroups may be there."""
-    facts = look(tmp_path, proc=proc_of(tmp_path, capabilities=capabilities, mounts=mounts))
+    facts = read_host_facts(
+        tmp_path, proc=proc_of(tmp_path, capabilities=capabilities, mounts=mounts)
+    )
 
     assert (facts.can_raise_limits, facts.cgroup_version) == (can_raise, version)
 
 
 def test_facts_of_this_host_are_plausible(tmp_path: Path) -> None:
     """They can be read here, without any right."""
-    facts = look(tmp_path)
+    facts = read_host_facts(tmp_path)
 
     assert facts.kernel_release
     assert 0 < facts.open_files <= facts.open_files_hard
@@ -157,7 +160,7 @@ def test_facts_of_this_host_are_plausible(tmp_path: Path) -> None:
 
 def test_there_is_one_line_per_protection_with_a_lasting_name() -> None:
     """Programs may look a protection up by its name."""
-    assert [one.name for one in assess(HOST, MEASURES, ENGINE, [])] == NAMES
+    assert [one.name for one in assess(HOST, SETTINGS, ENGINE, [])] == NAMES
 
 
 def test_a_setting_alone_is_no_proof() -> None:
@@ -226,7 +229,7 @@ def test_system_calls_are_as_strong_as_the_filter(
     """A filter that the engine cannot apply is none."""
     told = line(
         "system calls",
-        measures=replace(MEASURES, seccomp_digest=digest),
+        settings=replace(SETTINGS, seccomp_digest=digest),
         engine=FakeEngineFacts(security_options=options),
     )
 
@@ -246,7 +249,7 @@ def test_command_limits_are_as_strong_as_the_cgroups(
     cgroups: FakeCgroups | None, state: State
 ) -> None:
     """Commands that share the guest's limits are told as weaker."""
-    assert line("command limits", measures=replace(MEASURES, cgroups=cgroups)).state is state
+    assert line("command limits", settings=replace(SETTINGS, cgroups=cgroups)).state is state
 
 
 def test_cgroups_of_version_two_are_told_as_untried() -> None:
@@ -254,10 +257,10 @@ def test_cgroups_of_version_two_are_told_as_untried() -> None:
     told = line(
         "command limits",
         host=replace(HOST, cgroup_version=2),
-        measures=replace(MEASURES, cgroups=FakeCgroups(version=2)),
+        settings=replace(SETTINGS, cgroups=FakeCgroups(version=2)),
     )
 
-    assert "not been tried on a real host" in told.detail
+    assert "not tested v2 on a real host" in told.detail
 
 
 def test_workspace_on_a_disk_is_proved_by_the_disk() -> None:
@@ -267,12 +270,12 @@ def test_workspace_on_a_disk_is_proved_by_the_disk() -> None:
     told = line("workspace", findings=[seen])
 
     assert told.state is State.IN_FORCE
-    assert told.proof == f"{MEASURES.disks_say}; seen in a sandbox: room: 5 bytes"
+    assert told.proof == f"{SETTINGS.disks_detail}; seen in a sandbox: room: 5 bytes"
 
 
 def test_workspace_in_memory_says_why() -> None:
     """A workspace that eats the memory limit is weaker, and the reason is there."""
-    told = line("workspace", measures=replace(MEASURES, has_disks=False, disks_say="no loop"))
+    told = line("workspace", settings=replace(SETTINGS, has_disks=False, disks_detail="no loop"))
 
     assert (told.state, told.proof) == (State.WEAKER, "")
     assert "no loop" in told.detail
@@ -287,17 +290,40 @@ def test_host_kill_takes_root(is_root: bool, state: State) -> None:
 
 
 @pytest.mark.parametrize(
+    ("is_root", "state"), [(True, State.IN_FORCE), (False, State.WEAKER)], ids=["root", "user"]
+)
+def test_limits_on_kernel_memory_take_root(is_root: bool, state: State) -> None:
+    """Without root nobody can look at the locks and sockets of a sandbox."""
+    assert line("kernel memory", host=replace(HOST, is_root=is_root)).state is state
+
+
+def test_kernel_that_cannot_limit_its_memory_makes_the_host_weaker() -> None:
+    """It is named, and no reason not to use the host at all."""
+    unlimited = Finding(
+        protection="kernel memory",
+        tried="unread datagrams",
+        seen="48 of 48 MiB, neither limited nor counted",
+        verdict=Verdict.FAILS,
+    )
+
+    told = line("kernel memory", findings=[unlimited])
+
+    assert told.state is State.WEAKER
+    assert told.detail.endswith("neither limited nor counted")
+
+
+@pytest.mark.parametrize(
     ("runtime", "state"),
     [(None, State.WEAKER), ("runc", State.WEAKER), ("runsc", State.IN_FORCE)],
 )
 def test_a_shared_kernel_is_told_as_weaker(runtime: str | None, state: State) -> None:
     """Only a runtime with a kernel of its own is more than a container."""
-    assert line("kernel", measures=replace(MEASURES, runtime=runtime)).state is state
+    assert line("kernel", settings=replace(SETTINGS, runtime=runtime)).state is state
 
 
 def test_a_runtime_that_the_engine_does_not_have_is_missing() -> None:
     """A name that nothing stands behind must not look like protection."""
-    told = line("engine", measures=replace(MEASURES, runtime="kata"))
+    told = line("engine", settings=replace(SETTINGS, runtime="kata"))
 
     assert told.state is State.MISSING
     assert "runc, runsc" in told.detail
@@ -307,7 +333,7 @@ def test_another_runtime_is_not_judged_by_runc() -> None:
     """What is known against runc says nothing about others."""
     told = line(
         "engine",
-        measures=replace(MEASURES, runtime="runsc"),
+        settings=replace(SETTINGS, runtime="runsc"),
         engine=FakeEngineFacts(runc_version="1.0.0"),
     )
 
@@ -360,20 +386,20 @@ def test_live_restore_is_told(is_on: bool, state: State) -> None:
 
 def test_an_engine_that_does_not_answer_is_told() -> None:
     """What it would say is not known, and the rest of the report is still there."""
-    lines = assess(HOST, MEASURES, None, [])
+    lines = assess(HOST, SETTINGS, None, [])
 
     unknown = [one.name for one in lines if "does not answer" in one.detail]
     assert [one.name for one in lines] == NAMES
     assert unknown == ["engine", "user namespaces", "live restore"]
 
 
-@pytest.mark.parametrize(("has_disks", "told"), [(True, "no new workspaces"), (False, "make room")])
+@pytest.mark.parametrize(("has_disks", "told"), [(True, "no new workspaces"), (False, "free some")])
 def test_a_full_disk_is_told(has_disks: bool, told: str) -> None:
     """Below the reserve the line says what that means."""
     low = line(
         "disk space",
         host=replace(HOST, free_bytes=100 * MIB),
-        measures=replace(MEASURES, has_disks=has_disks),
+        settings=replace(SETTINGS, has_disks=has_disks),
     )
 
     assert low.state is State.WEAKER
@@ -383,7 +409,7 @@ def test_a_full_disk_is_told(has_disks: bool, told: str) -> None:
 
 def test_room_on_the_disk_is_told_in_figures() -> None:
     """Free and reserved space are there to be compared."""
-    assert line("disk space").detail == "50 GiB free, of which workspaces leave 1024 MiB"
+    assert line("disk space").detail == "50 GiB free, workspaces leave 1024 MiB of it"
 
 
 def test_few_file_handles_are_told() -> None:
@@ -402,7 +428,7 @@ def test_more_handles_inside_than_the_host_has_are_told(can_raise: bool, state: 
     told = line(
         "file handles",
         host=replace(HOST, can_raise_limits=can_raise),
-        measures=replace(MEASURES, max_open_files=1 << 20),
+        settings=replace(SETTINGS, max_open_files=1 << 20),
     )
 
     assert told.state is state

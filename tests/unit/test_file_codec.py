@@ -19,6 +19,7 @@ from sandboxd.guest.files.codec import (
     Malformed,
     Why,
 )
+from sandboxd.guest.worker_frames import HEADER
 
 U64 = st.integers(0, (1 << 64) - 1)
 PATHS = st.binary(max_size=300)
@@ -39,48 +40,48 @@ changes = st.builds(Change, st.integers(1, 4), st.booleans(), PATHS, PATHS)
 
 
 def payload(frame: bytes) -> bytes:
-    return frame[codec.HEADER.size :]
+    return frame[HEADER.size :]
 
 
 @given(st.lists(entries, max_size=20))
-def test_entries(told: list[Entry]) -> None:
+def test_entries(given: list[Entry]) -> None:
     """Any number of them, whatever their names."""
-    assert list(codec.decode_entries(b"".join(map(codec.encode_entry, told)))) == told
+    assert list(codec.decode_entries(b"".join(map(codec.encode_entry, given)))) == given
 
 
 @given(failures)
-def test_failures(told: Failed) -> None:
+def test_failures(given: Failed) -> None:
     """Each with its figures and its path."""
-    assert codec.decode_failed(payload(codec.encode_failed(told))) == told
+    assert codec.decode_failed(payload(codec.encode_failed(given))) == given
 
 
 @given(finds)
-def test_finds(told: Found) -> None:
+def test_finds(given: Found) -> None:
     """Line and path apart."""
-    assert codec.decode_found(payload(codec.encode_found(told))) == told
+    assert codec.decode_found(payload(codec.encode_found(given))) == given
 
 
 @given(st.lists(members, max_size=20))
-def test_members_left_out(told: list[LeftOut]) -> None:
+def test_members_left_out(given: list[LeftOut]) -> None:
     """Each with its reason."""
-    assert list(codec.decode_left_out(b"".join(map(codec.encode_left_out, told)))) == told
+    assert list(codec.decode_left_out(b"".join(map(codec.encode_left_out, given)))) == given
 
 
 @given(st.booleans(), st.lists(changes, max_size=20))
-def test_changes(overflow: bool, told: list[Change]) -> None:
+def test_changes(overflow: bool, given: list[Change]) -> None:
     """In their order, with whether some are missing."""
-    data = b"".join(map(codec.encode_change, told))
+    data = b"".join(map(codec.encode_change, given))
     frame = codec.encode_changes(overflow=overflow, changes=data)
 
-    assert codec.decode_changes(payload(frame)) == (overflow, told)
+    assert codec.decode_changes(payload(frame)) == (overflow, given)
 
 
 @given(st.lists(U64, max_size=6))
 def test_ends(figures: list[int]) -> None:
     """Six figures, those not given being zero."""
-    told = codec.decode_done(payload(codec.encode_done(*figures)))
+    given = codec.decode_done(payload(codec.encode_done(*figures)))
 
-    assert list(told) == figures + [0] * (6 - len(figures))
+    assert list(given) == figures + [0] * (6 - len(figures))
 
 
 DECODERS: list[Callable[[bytes], object]] = [
@@ -105,7 +106,7 @@ def test_noise_is_malformed_or_small(decode: Callable[[bytes], object], data: by
 
 @pytest.mark.parametrize("decode", DECODERS)
 @given(
-    told=st.lists(
+    given=st.lists(
         st.one_of(entries.map(codec.encode_entry), members.map(codec.encode_left_out)),
         min_size=1,
         max_size=3,
@@ -113,10 +114,10 @@ def test_noise_is_malformed_or_small(decode: Callable[[bytes], object], data: by
     cut=st.integers(1, 30),
 )
 def test_what_is_cut_off_is_malformed(
-    decode: Callable[[bytes], object], told: list[bytes], cut: int
+    decode: Callable[[bytes], object], given: list[bytes], cut: int
 ) -> None:
     """Never an error of another kind."""
-    data = b"".join(told)
+    data = b"".join(given)
     try:
         decode(data[:-cut])
     except Malformed:

@@ -1,4 +1,4 @@
-"""Paths of files: what is one, what is none, and how it is shown."""
+"""Paths of files: which are valid, which are not, and how they are shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sandboxd.errors import InvalidRequest
 from sandboxd.files import Entry, FilePath, FileType, exact_of, text_of
-from sandboxd.files.entries import in_words
+from sandboxd.files.entries import iso_time
 
 
 def parse(text: str, exact: bytes = b"", **more: object) -> FilePath:
@@ -58,7 +58,7 @@ def test_what_is_a_path(text: str, raw: bytes) -> None:
         "x" * 256,
     ],
 )
-def test_what_is_none(text: str) -> None:
+def test_what_is_not_a_path(text: str) -> None:
     """Empty, the workspace itself where a file is meant, above it, elsewhere, NUL, too long."""
     with pytest.raises(InvalidRequest) as caught:
         parse(text, field="new_path")
@@ -69,7 +69,7 @@ def test_what_is_none(text: str) -> None:
 @pytest.mark.parametrize("text", ["", ".", "/workspace", "/workspace/"])
 def test_the_workspace_itself(text: str) -> None:
     """Where a directory is meant it may be that."""
-    assert parse(text, may_be_workspace=True).is_workspace
+    assert parse(text, may_be_workspace=True).parts == ()
     assert parse(text, may_be_workspace=True).raw == b""
 
 
@@ -84,7 +84,7 @@ def test_where_relative_paths_begin() -> None:
     """Only relative ones; no path at all is the workspace."""
     assert parse("x", start=b"agent_workspace").raw == b"agent_workspace/x"
     assert parse("/workspace/x", start=b"agent_workspace").raw == b"x"
-    assert parse("", start=b"agent_workspace", may_be_workspace=True).is_workspace
+    assert parse("", start=b"agent_workspace", may_be_workspace=True).parts == ()
 
 
 @given(st.binary(max_size=300))
@@ -138,5 +138,5 @@ def test_times_as_text(modified_ns: int, shown: str) -> None:
     """ISO 8601 in UTC, for every time that a filesystem has."""
     entry = Entry(path=b"d/x", type=FileType.FILE, size=0, modified_ns=modified_ns, mode=0o640)
 
-    assert in_words(*divmod(entry.modified_ns, 1_000_000_000)) == shown
+    assert iso_time(*divmod(entry.modified_ns, 1_000_000_000)) == shown
     assert (entry.name, entry.permissions) == (b"x", "-rw-r-----")

@@ -27,8 +27,11 @@ from sandboxd.files import (
     UploadSpec,
     WorkspaceFiles,
 )
+from sandboxd.files.answers import CHANGES_PER_SECOND
 from sandboxd.guest.files import codec
 from sandboxd.guest.files.codec import CHUNK, Change, Entry, Failed, Failure, Found, Kind, LeftOut
+from sandboxd.guest.frames import Purpose
+from sandboxd.guest.worker_frames import HEADER, frame, header
 from sandboxd.link import LinkClosed
 
 FILE = Entry(b"file", 1, 0o644, 3, 0, b"")
@@ -36,7 +39,7 @@ PATH = FilePath((b"file",))
 
 
 class LyingLink:
-    """Its workers say what they were told to, whatever they are asked."""
+    """Its workers say what the test gives them, whatever they are asked."""
 
     def __init__(self, words: bytes, *, is_silent: bool = False) -> None:
         self._words = words
@@ -45,7 +48,10 @@ class LyingLink:
         self.started = self.ended = 0
         self._open: list[socket.socket] = []
 
-    async def start_worker(self, its_end: socket.socket) -> int:
+    def knows(self, purpose: Purpose) -> bool:
+        return purpose == Purpose.FILES
+
+    async def start_worker(self, its_end: socket.socket, purpose: Purpose) -> int:
         if self.closed_because:
             raise LinkClosed(self.closed_because)
         self.started += 1
@@ -75,13 +81,6 @@ class LyingLink:
             end.close()
 
 
-class Liar:
-    """A sandbox of such workers."""
-
-    def __init__(self, link: LyingLink) -> None:
-        self.link = link
-
-
 def files_of(link: LyingLink, **changes: object) -> WorkspaceFiles:
     settings = FileSettings(
         workspace_dir="/workspace",
@@ -90,7 +89,7 @@ def files_of(link: LyingLink, **changes: object) -> WorkspaceFiles:
         workspace_files=1000,
         **{"idle_seconds": 5.0, "search_seconds": 1.0, **changes},  # type: ignore[arg-type]
     )
-    return WorkspaceFiles(Liar(link), settings)  # type: ignore[arg-type]
+    return WorkspaceFiles(link, settings)  # type: ignore[arg-type]
 
 
 async def chunks() -> AsyncIterator[bytes]:
@@ -99,8 +98,8 @@ async def chunks() -> AsyncIterator[bytes]:
 
 
 async def download(files: WorkspaceFiles) -> object:
-    async with files.download(PATH) as one:
-        return [len(chunk) async for chunk in one]
+    async with files.download(PATH) as content:
+        return [len(chunk) async for chunk in content]
 
 
 async def download_tar(files: WorkspaceFiles) -> object:
@@ -109,8 +108,8 @@ async def download_tar(files: WorkspaceFiles) -> object:
 
 
 async def watch(files: WorkspaceFiles) -> object:
-    async with files.watch(PATH) as told:
-        return [change async for change in told]
+    async with files.watch(PATH) as changes:
+        return [change async for change in changes]
 
 
 CALLS: dict[str, Callable[[WorkspaceFiles], Awaitable[object]]] = {
@@ -131,29 +130,32 @@ CALLS: dict[str, Callable[[WorkspaceFiles], Awaitable[object]]] = {
     "download_tar": download_tar,
 }
 
-READY = codec.frame(Kind.READY)
+CHANGE = Change(1, False, b"file", b"")
+READY = frame(Kind.READY)
 DONE = codec.encode_done()
-ENTRIES = codec.frame(Kind.ENTRIES, codec.encode_entry(FILE))
+ENTRIES = frame(Kind.ENTRIES, codec.encode_entry(FILE))
 LIES = {
     "nothing": b"",
     "half a header": b"\x02",
-    "half a frame": codec.header(Kind.ENTRIES, 100) + b"x",
-    "a kind that is none": codec.HEADER.pack(99, 0),
-    "a frame of 4 GiB": codec.HEADER.pack(Kind.DATA, 0xFFFFFFFF),
-    "a frame over the limit": codec.HEADER.pack(Kind.DATA, CHUNK + 1),
-    "a request": codec.frame(Kind.REQUEST, b"{}"),
-    "an end": codec.frame(Kind.END),
-    "a malformed failure": codec.frame(Kind.FAILED, b"\xff" * 20),
+    "half a frame": header(Kind.ENTRIES, 100) + b"x",
+    "a kind that is none": HEADER.pack(99, 0),
+    "a frame of 4 GiB": HEADER.pack(Kind.DATA, 0xFFFFFFFF),
+    "a frame over the limit": HEADER.pack(Kind.DATA, CHUNK + 1),
+    "a request": frame(Kind.REQUEST, b"{}"),
+    "an end": frame(Kind.END),
+    "a malformed failure": frame(Kind.FAILED, b"\xff" * 20),
     "ready for ever": READY * 10_000,
     "entries for ever": ENTRIES * 10_000,
-    "empty entries for ever": codec.frame(Kind.ENTRIES) * 10_000,
-    "an impossible entry": codec.frame(Kind.ENTRIES, b"\xff" * 50),
+    "empty entries for ever": frame(Kind.ENTRIES) * 10_000,
+    "an impossible entry": frame(Kind.ENTRIES, b"\xff" * 50),
     "finds for ever": codec.encode_found(Found(1, b"p", b"x")) * 10_000,
     "members for ever": READY
-    + codec.frame(Kind.LEFT_OUT, codec.encode_left_out(LeftOut(codec.Why.SPARSE, b"m"))) * 10_000,
-    "another size of data": ENTRIES + codec.frame(Kind.DATA, b"xx") + DONE,
-    "tiny data for ever": ENTRIES + codec.frame(Kind.DATA, b"x") * 10_000,
+    + frame(Kind.LEFT_OUT, codec.encode_left_out(LeftOut(codec.Why.SPARSE, b"m"))) * 10_000,
+    "another size of data": ENTRIES + frame(Kind.DATA, b"xx") + DONE,
+    "tiny data for ever": ENTRIES + frame(Kind.DATA, b"x") * 10_000,
     "no data but the end": ENTRIES + DONE,
+    "more changes at once than are gathered": READY
+    + codec.encode_changes(overflow=False, changes=codec.encode_change(CHANGE) * 20_000),
     "a way into the project": codec.encode_failed(Failed(Failure.IN_PROJECT, 0, 0, b"../x")),
 }
 
@@ -181,7 +183,7 @@ words = st.one_of(
     st.just(READY),
     st.just(DONE),
     st.just(ENTRIES),
-    st.builds(codec.frame, st.sampled_from(Kind), st.binary(max_size=40)),
+    st.builds(frame, st.sampled_from(Kind), st.binary(max_size=40)),
     st.builds(
         lambda failure, path: codec.encode_failed(Failed(failure, 1, 2, path)),
         st.sampled_from(Failure),
@@ -277,3 +279,26 @@ async def test_a_cancelled_call_gives_its_place_back(call: str) -> None:
     link.close()
 
     assert link.started == link.ended == 3
+
+
+async def test_changes_are_taken_at_the_pace_of_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever workers report, the watches of a session together wait as long as their changes
+    count for."""
+    clock = asyncio.get_running_loop().time
+    began, waits_until = clock(), [0.0]
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        waits_until.append(clock() + seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    report = codec.encode_changes(overflow=False, changes=codec.encode_change(CHANGE) * 2000)
+    files = files_of(LyingLink(READY + report * 10))
+    results = await asyncio.gather(watch(files), watch(files), return_exceptions=True)
+    await files.aclose()
+
+    assert [type(result) for result in results] == [FileWorkInterrupted] * 2
+    assert max(waits_until) - began >= 2 * 10 * 2000 / CHANGES_PER_SECOND

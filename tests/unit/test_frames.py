@@ -25,6 +25,7 @@ from sandboxd.guest.frames import (
     Stream,
     Target,
 )
+from tests.fakes.output_frame import encode_output
 
 LIMITS = [frames.MAX_GUEST_PAYLOAD, frames.MAX_DAEMON_PAYLOAD]
 channels = st.integers(0, 2**32 - 1)
@@ -58,7 +59,7 @@ def test_frames_come_out_as_they_went_in(sent: list[Frame], positions: list[int]
 
 def test_frames_come_out_of_single_bytes() -> None:
     """A frame that arrives byte by byte is complete at its last byte and not before."""
-    data = frames.encode_output(7, Stream.STDERR, 3, b"abc")
+    data = encode_output(7, Stream.STDERR, 3, b"abc")
     decoder = Decoder(frames.MAX_GUEST_PAYLOAD)
 
     early = decode_all(decoder, [bytes([byte]) for byte in data[:-1]])
@@ -115,7 +116,7 @@ def test_frames_before_an_oversize_one_are_not_lost() -> None:
 )
 def test_output_round_trip(channel: int, stream: Stream, offset: int, data: bytes) -> None:
     """Output says the same at the other end."""
-    (frame,) = Decoder(1000).feed(frames.encode_output(channel, stream, offset, data))
+    (frame,) = Decoder(1000).feed(encode_output(channel, stream, offset, data))
 
     assert (frame.kind, frame.channel) == (Kind.OUTPUT, channel)
     assert frames.decode_output(frame.payload) == Output(stream, offset, data)

@@ -11,8 +11,9 @@ import grpc
 import pytest
 from grpc import aio
 
+from sandboxd.access import CallPlaces
 from sandboxd.errors import PoolExhausted
-from sandboxd.service.guard import CallGuard
+from sandboxd.service.transport.guard import CallGuard
 from sandboxd_proto.v1 import exec_service_pb2 as pb
 from sandboxd_proto.v1 import exec_service_pb2_grpc as pb_grpc
 from tests.fakes.waiting import eventually
@@ -59,7 +60,9 @@ async def servicer() -> Servicer:
 async def api(servicer: Servicer, short_dir: Path) -> AsyncIterator[Api]:
     server = aio.server()
     service = pb.DESCRIPTOR.services_by_name["ExecService"]
-    server.add_generic_rpc_handlers((CallGuard(max_calls=LIMIT).handler(service, servicer),))
+    server.add_generic_rpc_handlers(
+        (CallGuard(places=CallPlaces(total=LIMIT)).handler(service, servicer),)
+    )
     server.add_insecure_port(f"unix:{short_dir}/api.sock")
     await server.start()
     async with Api(short_dir / "api.sock") as api:

@@ -76,7 +76,7 @@ def test_uninstall_leaves_settings_and_can_be_repeated(tmp_path: Path) -> None:
     assert not is_enabled(tmp_path)
     assert (tmp_path / SETTINGS_PATH).exists()
 
-    assert "no such service" in invoke(tmp_path, "--uninstall")
+    assert "is not installed" in invoke(tmp_path, "--uninstall")
 
 
 @pytest.mark.parametrize("program", ["sandboxd", "/opt/my programs/sandboxd", "/opt/%h/sandboxd"])

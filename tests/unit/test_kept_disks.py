@@ -8,14 +8,19 @@ from typing import cast
 
 import pytest
 
+from sandboxd.environments.environment import Environment
 from sandboxd.errors import DiskSpaceLow, EngineUnreachable, PoolExhausted, SandboxdError
-from sandboxd.isolation.disks import Disk, Disks
-from sandboxd.isolation.host import Host
 from sandboxd.isolation.uids import UidRange
-from sandboxd.pool import WarmPool
-from sandboxd.registry.contract import Registry, SessionState
-from sandboxd.sandbox import Belongings, Sandbox, SandboxMaker, SandboxSettings
-from sandboxd.sessions import Outcome, Session, Sessions
+from sandboxd.pool.pool import WarmPool
+from sandboxd.registry.contract import SessionRegistry, SessionState
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.kept_files import KeptFiles
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.sandbox import Sandbox
+from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.sessions.session import Outcome, Session
+from sandboxd.sessions.sessions import Sessions
+from sandboxd.workspaces.disks import Disk, Disks
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.disks import FakeDisks
 from tests.fakes.engine import FakeEngine
@@ -43,7 +48,9 @@ def maker(
 
 @pytest.fixture
 async def pool(maker: SandboxMaker) -> AsyncIterator[WarmPool]:
-    async with WarmPool(maker, settings_for_tests.of_pool()) as pool:
+    async with WarmPool(
+        maker, settings_for_tests.of_environment(), settings_for_tests.of_pool()
+    ) as pool:
         yield pool
 
 
@@ -209,7 +216,7 @@ async def test_start_keeps_only_disks_of_sessions(
     """After a crash the files of sessions stay, with their uid; all others go."""
     kept = Disk(id="a" * 16, uid=200_001)
     disks.owners = {kept.id: kept.uid, "b" * 16: 200_002}
-    await maker.keep([Belongings(disk=kept)])
+    await maker.kept_files.keep([KeptFiles(disk=kept)])
 
     assert list(disks.owners) == [kept.id]
     assert 200_001 not in [uids.take() for _ in range(63)]
@@ -222,10 +229,11 @@ async def test_uid_and_disk_stay_taken_until_the_last_process_is_gone(
     disks: FakeDisks,
     uids: UidRange,
     monkeypatch: pytest.MonkeyPatch,
+    environment: Environment,
 ) -> None:
     """The engine may say that a container is gone before its processes are: then nobody else gets
     its uid, until a sweep sees the end."""
-    sandbox = await maker.make()
+    sandbox = await maker.make(environment)
 
     async def lives_on(self: FakeProcess, seconds: float) -> bool:
         return False
@@ -242,7 +250,9 @@ async def test_uid_and_disk_stay_taken_until_the_last_process_is_gone(
     assert not disks.owners
 
 
-async def test_record_of_a_session_names_its_disk(sessions: Sessions, registry: Registry) -> None:
+async def test_record_of_a_session_names_its_disk(
+    sessions: Sessions, registry: SessionRegistry
+) -> None:
     """What the next start keeps is what the registry says."""
     session, _ = await opened(sessions)
     (record,) = await registry.load()
@@ -252,28 +262,32 @@ async def test_record_of_a_session_names_its_disk(sessions: Sessions, registry: 
     assert (record.disk_id, record.uid) == (session.sandbox.disk.id, session.sandbox.uid)
 
 
-async def kept_disk(pool: WarmPool) -> Belongings:
+async def kept_disk(pool: WarmPool) -> KeptFiles:
     """Files of a sandbox that is gone."""
     sandbox = await pool.acquire()
-    kept = sandbox.belongings
-    pool.release(sandbox, keep=True)
+    kept = sandbox.kept_files
+    pool.destroy(sandbox, keep=True)
     return kept
 
 
 async def test_opener_with_files_waits_for_a_place_like_the_others(maker: SandboxMaker) -> None:
     """When all sandboxes are in use, it waits in the queue and then starts one on its own disk."""
-    async with WarmPool(maker, settings_for_tests.of_pool(maximum=1, max_queue=2)) as pool:
+    async with WarmPool(
+        maker,
+        settings_for_tests.of_environment(),
+        settings_for_tests.of_pool(maximum=1, max_queue=2),
+    ) as pool:
         kept = await kept_disk(pool)
         held = await pool.acquire()
         with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
         after = asyncio.ensure_future(pool.acquire(user_id="b"))
         await eventually(lambda: pool.figures.waiting == 2)
-        pool.release(held)
+        pool.destroy(held)
         sandbox = await with_files
 
-        assert sandbox.belongings.disk == kept.disk
+        assert sandbox.kept_files.disk == kept.disk
         assert not after.done()
-        pool.release(sandbox)
+        pool.destroy(sandbox)
         assert not (await after).is_lost
 
 
@@ -282,26 +296,30 @@ async def test_warm_sandbox_gives_way_to_an_opener_with_files(
 ) -> None:
     """A place that a warm one has is free for a session that needs its own files."""
     settings = settings_for_tests.of_pool(target=2, maximum=2)
-    async with WarmPool(maker, settings) as pool:
+    async with WarmPool(maker, settings_for_tests.of_environment(), settings) as pool:
         await pool.wait_until_warm()
         kept = await kept_disk(pool)
         await eventually(lambda: pool.figures.warm == 2)
         sandbox = await pool.acquire(kept)
 
-        assert sandbox.belongings.disk == kept.disk
+        assert sandbox.kept_files.disk == kept.disk
         await eventually(lambda: len(engine.live) == 2)
         assert (pool.figures.warm, pool.figures.in_use) == (1, 1)
 
 
 async def test_cancelled_opener_with_files_gives_its_place_back(maker: SandboxMaker) -> None:
     """Cancelled in the very moment it is served, it leaves the place to the next."""
-    async with WarmPool(maker, settings_for_tests.of_pool(maximum=1, max_queue=2)) as pool:
+    async with WarmPool(
+        maker,
+        settings_for_tests.of_environment(),
+        settings_for_tests.of_pool(maximum=1, max_queue=2),
+    ) as pool:
         kept = await kept_disk(pool)
         held = await pool.acquire()
         with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
         after = asyncio.ensure_future(pool.acquire(user_id="b"))
         await eventually(lambda: pool.figures.waiting == 2)
-        pool.release(held)  # answers it, before it can run
+        pool.destroy(held)  # answers it, before it can run
         with_files.cancel()
         await asyncio.wait([with_files])
 

@@ -10,8 +10,9 @@ from unittest.mock import AsyncMock
 import pytest
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Ack, Cause, Ending, ExecState, Exited, Kind, Stream
+from sandboxd.guest.frames import Ack, Cause, Ending, ExecState, Exited, Kind, Remark, Stream
 from sandboxd.link import LinkClosed, connection
+from tests.fakes.output_frame import encode_output
 from tests.unit.link_rig import Heard, Rig, Timers
 
 BYE = Exited(Ending.CODE, Cause.ITSELF, 0, 0, 0)
@@ -22,7 +23,7 @@ async def test_half_a_frame_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> N
     timers = Timers(monkeypatch)
     rig = Rig()
     _, heard = rig.start()
-    frame = frames.encode_output(1, Stream.STDOUT, 0, b"x" * 100)
+    frame = encode_output(1, Stream.STDOUT, 0, b"x" * 100)
     for byte in frame[:-1]:
         rig.receive(bytes([byte]))
 
@@ -36,7 +37,7 @@ async def test_steady_flow_is_not_taken_for_half_a_frame(monkeypatch: pytest.Mon
     timers = Timers(monkeypatch)
     rig = Rig()
     number, heard = rig.start()
-    data = b"".join(frames.encode_output(number, Stream.STDOUT, n, b"x") for n in range(20))
+    data = b"".join(encode_output(number, Stream.STDOUT, n, b"x") for n in range(20))
     size = len(data) // 20
     rig.receive(data[:5])
     for n in range(19):
@@ -51,7 +52,7 @@ async def test_silence_between_frames_is_no_offence(monkeypatch: pytest.MonkeyPa
     """The end of a frame ends its deadline."""
     timers = Timers(monkeypatch)
     rig = Rig()
-    output = frames.encode_output(rig.start()[0], Stream.STDOUT, 0, b"x")
+    output = encode_output(rig.start()[0], Stream.STDOUT, 0, b"x")
     rig.receive(output[:4])
     rig.receive(output[4:])
 
@@ -75,7 +76,7 @@ async def test_greeting_gives_the_settings_and_waits_for_ready() -> None:
     await asyncio.sleep(0)
 
     (welcome,) = rig.wire.frames()
-    assert json.loads(bytes(welcome.payload)) == {"workspace": "/w"}
+    assert json.loads(bytes(welcome.payload)) == {"workspace": "/w", "takes_remarks": True}
     assert not greeting.done()
     rig.receive(frames.encode(Kind.READY))
     await greeting
@@ -87,7 +88,7 @@ async def test_window_counts_bytes_and_frames_and_grows_by_what_is_acknowledged(
     number, heard = rig.start()
     chunk = b"x" * frames.MAX_CHUNK
     for n in range(64):
-        rig.receive(frames.encode_output(number, Stream.STDOUT, n * len(chunk), chunk))
+        rig.receive(encode_output(number, Stream.STDOUT, n * len(chunk), chunk))
         rig.link.acknowledge(
             number, Ack(Stream.STDOUT, (n + 1) * len(chunk), len(chunk) + frames.FRAME_COST)
         )
@@ -104,14 +105,14 @@ async def test_output_that_came_together_is_passed_on_together() -> None:
     one, heard = rig.start()
     other, bystander = rig.start()
     said = [
-        frames.encode_output(one, Stream.STDOUT, 0, b"ab"),
-        frames.encode_output(one, Stream.STDOUT, 2, b"c"),
-        frames.encode_output(one, Stream.STDERR, 0, b"e"),
-        frames.encode_output(other, Stream.STDOUT, 0, b"x"),
-        frames.encode_output(one, Stream.STDOUT, 3, b"d"),
+        encode_output(one, Stream.STDOUT, 0, b"ab"),
+        encode_output(one, Stream.STDOUT, 2, b"c"),
+        encode_output(one, Stream.STDERR, 0, b"e"),
+        encode_output(other, Stream.STDOUT, 0, b"x"),
+        encode_output(one, Stream.STDOUT, 3, b"d"),
         frames.encode_exited(one, BYE._replace(stdout_bytes=4, stderr_bytes=1)),
-        frames.encode_output(other, Stream.STDOUT, 1, b"y"),
-        frames.encode_output(other, Stream.STDOUT, 9, b"a lie"),
+        encode_output(other, Stream.STDOUT, 1, b"y"),
+        encode_output(other, Stream.STDOUT, 9, b"a lie"),
     ]
     rig.receive(b"".join(said))
 
@@ -132,8 +133,7 @@ async def test_nobody_hears_output_after_the_loss() -> None:
     second, other = rig.start()
     heard.on_output = lambda *_: rig.link.close("for a reason")  # type: ignore[method-assign]
     rig.receive(
-        frames.encode_output(first, Stream.STDOUT, 0, b"a")
-        + frames.encode_output(second, Stream.STDOUT, 0, b"b")
+        encode_output(first, Stream.STDOUT, 0, b"a") + encode_output(second, Stream.STDOUT, 0, b"b")
     )
 
     assert other.ends == ["lost: for a reason"]
@@ -148,7 +148,7 @@ async def test_pieces_stay_as_they_are_when_more_is_read() -> None:
     data = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
     offset = 0
     for piece in data:
-        rig.receive(frames.encode_output(number, Stream.STDOUT, offset, piece))
+        rig.receive(encode_output(number, Stream.STDOUT, offset, piece))
         offset += len(piece)
 
     assert [piece for _, _, piece, _ in heard.pieces] == data
@@ -170,8 +170,8 @@ async def test_channels_have_windows_of_their_own() -> None:
     quiet, heard = rig.start()
     chunk = b"x" * frames.MAX_CHUNK
     for n in range(frames.WINDOW // frames.MAX_CHUNK):
-        rig.receive(frames.encode_output(noisy, Stream.STDOUT, n * len(chunk), chunk))
-    rig.receive(frames.encode_output(quiet, Stream.STDERR, 0, b"still here"))
+        rig.receive(encode_output(noisy, Stream.STDOUT, n * len(chunk), chunk))
+    rig.receive(encode_output(quiet, Stream.STDERR, 0, b"still here"))
 
     assert (rig.link.is_open, heard.output) == (True, b"still here")
 
@@ -248,12 +248,35 @@ async def test_refusal_cannot_break_out_of_a_line() -> None:
     assert rig.link.is_open
 
 
+async def test_guest_may_end_a_command_that_is_overdue() -> None:
+    """By itself, and others along with it, as if it had been asked to."""
+    rig = Rig()
+    overdue, swept = Heard(), Heard()
+    rig.link.start(b"{}", swept, 60.0)
+    rig.link.start(b"{}", overdue, 0.0)
+    ends = [Exited(Ending.SIGNAL, cause, 9, 0, 0) for cause in (Cause.SWEPT, Cause.DEADLINE)]
+    for number, end in enumerate(ends, 1):
+        rig.receive(frames.encode_exited(number, end))
+
+    assert [*swept.ends, *overdue.ends] == ends
+    assert rig.link.is_open
+
+
+async def test_remarks_come_before_the_end() -> None:
+    """They are passed on as they are."""
+    rig = Rig()
+    number, heard = rig.start()
+    rig.receive(frames.encode_remarks(number, Remark.COMPANY) + frames.encode_exited(number, BYE))
+
+    assert (heard.remarks, heard.ends) == (Remark.COMPANY, [BYE])
+
+
 async def test_nothing_is_heard_after_the_end() -> None:
     """Frames behind a broken rule, in the same piece or later, are not handled."""
     rig = Rig()
     number, heard = rig.start()
     bad = frames.encode(Kind.READY)
-    rig.receive(bad + frames.encode_output(number, Stream.STDOUT, 0, b"late"))
+    rig.receive(bad + encode_output(number, Stream.STDOUT, 0, b"late"))
     rig.receive(frames.encode_exited(number, BYE))
 
     assert heard.output == b""
@@ -279,14 +302,49 @@ async def test_resumed_guest_tells_its_execs_and_goes_on_with_them() -> None:
     assert greeting.result() == {7: RUNS}
     heard = Heard()
     rig.link.resume(7, heard, {Stream.STDOUT: 4, Stream.STDERR: 0})
-    rig.receive(
-        frames.encode_output(7, Stream.STDOUT, 4, b"456789") + frames.encode_input_taken(7, 99)
-    )
+    rig.receive(encode_output(7, Stream.STDOUT, 4, b"456789") + frames.encode_input_taken(7, 99))
     rig.receive(frames.encode_exited(7, BYE._replace(stdout_bytes=10)))
 
     assert (bytes(heard.output), heard.input_taken, len(heard.ends)) == (b"456789", [99], 1)
     assert rig.link.is_open
     assert rig.start()[0] == 8
+
+
+async def test_resumed_guest_may_skip_what_it_no_longer_has() -> None:
+    """Output goes on behind what both have lost, and the channel is called with how much it is."""
+    rig, _ = await greeted_again(frames.encode_state(7, RUNS), frames.encode(Kind.READY))
+    heard = Heard()
+    rig.link.resume(7, heard, {Stream.STDOUT: 2, Stream.STDERR: 0})
+    rig.receive(frames.encode_skipped(7, Stream.STDOUT, 9))
+    rig.receive(encode_output(7, Stream.STDOUT, 9, b"9"))
+    rig.receive(frames.encode_exited(7, BYE._replace(stdout_bytes=10)))
+
+    assert (heard.skips, bytes(heard.output)) == ([(Stream.STDOUT, 7)], b"9")
+    assert (len(heard.ends), rig.link.is_open) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(frames.encode_skipped(7, Stream.STDOUT, 11), id="beyond what there was"),
+        pytest.param(frames.encode_skipped(7, Stream.STDOUT, 2), id="nothing"),
+        pytest.param(frames.encode_skipped(7, Stream.STDERR, 1), id="of an empty stream"),
+        pytest.param(
+            frames.encode_skipped(7, Stream.STDOUT, 5) + frames.encode_skipped(7, Stream.STDOUT, 6),
+            id="twice",
+        ),
+        pytest.param(frames.encode_skipped(8, Stream.STDOUT, 5), id="of a new exec"),
+        pytest.param(frames.encode(Kind.SKIPPED, 7, b"\x03" + bytes(8)), id="unknown stream"),
+    ],
+)
+async def test_skip_out_of_order_cuts_the_guest_off(said: bytes) -> None:
+    """A guest may skip once, behind a resume, up to where it was then."""
+    rig, _ = await greeted_again(frames.encode_state(7, RUNS), frames.encode(Kind.READY))
+    rig.link.resume(7, Heard(), {Stream.STDOUT: 2, Stream.STDERR: 0})
+    rig.start()
+    rig.receive(said)
+
+    assert not rig.link.is_open
 
 
 @pytest.mark.parametrize(
@@ -300,7 +358,7 @@ async def test_resumed_guest_tells_its_execs_and_goes_on_with_them() -> None:
             b"".join(frames.encode_state(n + 1, RUNS) for n in range(frames.MAX_EXECS + 1)),
             id="too many",
         ),
-        pytest.param(frames.encode_output(7, Stream.STDOUT, 0, b"x"), id="output before resume"),
+        pytest.param(encode_output(7, Stream.STDOUT, 0, b"x"), id="output before resume"),
     ],
 )
 async def test_execs_told_out_of_order_cut_the_guest_off(said: bytes) -> None:

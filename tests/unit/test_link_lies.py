@@ -13,6 +13,7 @@ from sandboxd.guest import frames
 from sandboxd.guest.frames import Cause, Ending, Exited, Kind, Stream
 from sandboxd.link import LinkClosed
 from tests.fakes.lies import LIES
+from tests.fakes.output_frame import encode_output
 from tests.unit.link_rig import Rig
 
 BYE = Exited(Ending.CODE, Cause.ITSELF, 0, 0, 0)
@@ -58,16 +59,17 @@ async def test_lie_in_single_bytes_is_the_same_lie(lie: str) -> None:
         (frames.encode_hello(2), "not PID 1"),
         (frames.encode_hello(0), "not PID 1"),
         (frames.encode(Kind.HELLO, payload=b"\x00\x63\x00\x00\x00\x01\x00"), "speaks version 99"),
+        (frames.encode(Kind.HELLO, payload=b"\x00\x03\x00\x00\x00\x01\x01"), "speaks version 3"),
         (frames.encode(Kind.HELLO), "payload of 0 bytes"),
         (frames.encode(Kind.READY), "ready out of order"),
-        (frames.encode_output(1, Stream.STDOUT, 0, b"x"), "does not run"),
+        (encode_output(1, Stream.STDOUT, 0, b"x"), "does not run"),
         (frames.encode_exited(1, BYE), "does not run"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "at most"),
         (b"GET / HTTP/1.1\r\n\r\n", "at most"),
     ],
 )
 async def test_wrong_greeting_is_refused(greeting: bytes, told: str) -> None:
-    """Only a guest of our version that is PID 1 gets as far as its settings."""
+    """Only a guest of a version that we speak, and that is PID 1, gets as far as its settings."""
     rig = Rig(is_greeted=False)
     rig.receive(greeting)
 
@@ -78,7 +80,7 @@ async def test_wrong_greeting_is_refused(greeting: bytes, told: str) -> None:
 
 plausible = st.one_of(
     st.builds(
-        frames.encode_output,
+        encode_output,
         st.integers(0, 4),
         st.sampled_from(Stream),
         st.integers(0, 3),

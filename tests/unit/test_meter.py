@@ -94,6 +94,24 @@ async def test_without_a_new_record_the_most_seen_is_told(
     meter.close()
 
 
+async def test_use_beside_other_processes_is_marked(group: Group) -> None:
+    """Counters are those of a session, so a reader has to know whose they may be."""
+    meter = Meter(group, None)
+    alone = meter.end(meter.begin())
+    first, second = meter.begin(), meter.begin()
+    together = [meter.end(first), meter.end(second)]
+    group.alive = 2
+    group.now = group.now._replace(cpu_ns=2_000)
+    beside_a_left_process = meter.end(meter.begin())
+
+    assert alone is not None
+    assert not alone.is_shared
+    for usage in (*together, beside_a_left_process):
+        assert usage is not None
+        assert usage.is_shared
+    meter.close()
+
+
 async def test_peak_is_reset_only_when_nothing_else_runs(group: Group) -> None:
     """A command that starts beside another does not wipe out what that one has used."""
     meter = Meter(group, None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.notify import ServiceManager
+from sandboxd.daemon.notify import ServiceManager
 
 
 @pytest.fixture(params=["a path", "an abstract name"])
@@ -33,7 +33,7 @@ def lines(heard: socket.socket) -> list[str]:
 def test_every_state_is_one_datagram(listener: tuple[socket.socket, str]) -> None:
     """Readiness, reloads, signs of life, the status and the stop are told as systemd reads them."""
     heard, name = listener
-    manager = ServiceManager.of({"NOTIFY_SOCKET": name})
+    manager = ServiceManager.from_environment({"NOTIFY_SOCKET": name})
 
     manager.ready()
     assert lines(heard) == ["READY=1"]
@@ -51,15 +51,15 @@ def test_every_state_is_one_datagram(listener: tuple[socket.socket, str]) -> Non
 
 def test_nothing_is_told_where_nobody_listens(short_dir: Path) -> None:
     """Without a service manager, or with one that is gone, the daemon goes on."""
-    ServiceManager.of({}).ready()
-    ServiceManager.of({"NOTIFY_SOCKET": str(short_dir / "gone")}).ready()
-    assert ServiceManager.of({"WATCHDOG_USEC": "1000000"}).watchdog_seconds is None
+    ServiceManager.from_environment({}).ready()
+    ServiceManager.from_environment({"NOTIFY_SOCKET": str(short_dir / "gone")}).ready()
+    assert ServiceManager.from_environment({"WATCHDOG_USEC": "1000000"}).watchdog_seconds is None
 
 
 @pytest.mark.parametrize(
     ("micros", "whose", "expected"),
     [
-        ("30000000", str(os.getpid()), 30.0),
+        pytest.param("30000000", str(os.getpid()), 30.0, id="our pid"),
         ("30000000", "", 30.0),
         ("30000000", "1", None),
         ("0", "", None),
@@ -73,5 +73,5 @@ def test_watchdog_is_the_one_that_is_meant_for_us(
     """A watchdog of another process, or none that makes sense, is not ours."""
     environment = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": micros, "WATCHDOG_PID": whose}
 
-    assert ServiceManager.of(environment).watchdog_seconds == expected
+    assert ServiceManager.from_environment(environment).watchdog_seconds == expected
     assert environment == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandboxd.open_queue import OpenQueue
+from sandboxd.pool.queue import OpenQueue
 
 
 def queue(*waiting: tuple[str, int]) -> OpenQueue[tuple[str, int]]:
@@ -49,18 +49,18 @@ def test_opener_that_gave_up_has_no_turn() -> None:
 def test_user_with_the_most_gives_way_to_one_with_fewer() -> None:
     """The newest of the user with the most goes, until the newcomer would have as many."""
     waiting = queue(*(("a", number) for number in range(4)), ("b", 1))
-    assert waiting.give_way("c") == ("a", 3)
+    assert waiting.evict_for("c") == ("a", 3)
     waiting.join("c", ("c", 1))
-    assert waiting.give_way("c") == ("a", 2)
+    assert waiting.evict_for("c") == ("a", 2)
     waiting.join("c", ("c", 2))
-    assert waiting.give_way("c") is None, "a has two, c would have three"
-    assert waiting.give_way("a") is None
+    assert waiting.evict_for("c") is None, "a has two, c would have three"
+    assert waiting.evict_for("a") is None
     assert drained(waiting) == [("a", 0), ("b", 1), ("c", 1), ("a", 1), ("c", 2)]
 
 
 def test_nobody_gives_way_in_an_empty_queue() -> None:
     """Where nobody waits there is nobody to take out."""
-    assert queue().give_way("a") is None
+    assert queue().evict_for("a") is None
 
 
 def test_whoever_goes_first_is_served_next() -> None:

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, WINDOW, Ack, Stream
-from sandboxd.output import (
+from sandboxd.execs.output import (
     ACK_STEP,
     PERSIST_AT,
     RECENT_COST,
-    Capture,
-    CapturedStream,
     Chunk,
-    Debts,
+    Excerpt,
     Gap,
-    Output,
+    KeptOutput,
+    Unacknowledged,
+    UnkeptOutput,
 )
+from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, WINDOW, Ack, Stream
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
 
 pieces = st.lists(st.binary(min_size=1, max_size=300), max_size=60)
@@ -39,9 +39,9 @@ def chunks(sizes: list[int]) -> list[Chunk]:
 
 
 @given(written=pieces, max_bytes=st.integers(1, 2000))
-def test_captured_stream_keeps_exact_head_and_tail(written: list[bytes], max_bytes: int) -> None:
+def test_excerpt_keeps_exact_head_and_tail(written: list[bytes], max_bytes: int) -> None:
     """Everything up to the cap, beyond it the first and the last half, and the rest counted."""
-    stream = CapturedStream(max_bytes)
+    stream = Excerpt(max_bytes)
     for piece in written:
         stream.add(piece)
     whole = b"".join(written)
@@ -56,9 +56,9 @@ def test_captured_stream_keeps_exact_head_and_tail(written: list[bytes], max_byt
 
 
 @pytest.mark.parametrize("max_bytes", [1, 2, 3, 1024])
-def test_captured_stream_does_not_grow_with_what_it_sees(max_bytes: int) -> None:
+def test_excerpt_does_not_grow_with_what_it_sees(max_bytes: int) -> None:
     """A flood leaves the cap and a little slack, and every byte is accounted for."""
-    stream = CapturedStream(max_bytes)
+    stream = Excerpt(max_bytes)
     for _ in range(200):
         stream.add(b"x" * MAX_CHUNK)
 
@@ -66,9 +66,9 @@ def test_captured_stream_does_not_grow_with_what_it_sees(max_bytes: int) -> None
     assert stream.omitted_bytes == 200 * MAX_CHUNK - max_bytes
 
 
-def test_captured_stream_can_be_read_while_it_grows() -> None:
+def test_excerpt_can_be_read_while_it_grows() -> None:
     """Looking at an excerpt changes nothing about the next one."""
-    stream = CapturedStream(4)
+    stream = Excerpt(4)
     stream.add(b"abcd")
     assert stream.data == b"abcd"
     stream.add(b"ef")
@@ -78,23 +78,24 @@ def test_captured_stream_can_be_read_while_it_grows() -> None:
 
 
 @given(written=st.lists(st.tuples(streams, st.binary(min_size=1, max_size=50)), max_size=40))
-def test_capture_keeps_streams_apart(written: list[tuple[Stream, bytes]]) -> None:
+def test_unkept_output_keeps_streams_apart(written: list[tuple[Stream, bytes]]) -> None:
     """What went to stderr is not in stdout."""
-    capture = Capture(lambda _: None, max_bytes=10_000)
+    output = UnkeptOutput(lambda _: None, max_bytes=10_000)
     for stream, data in written:
-        capture.put(Chunk(stream, 0, data))
+        output.put(Chunk(stream, 0, data))
 
     for stream in Stream:
-        assert capture[stream].data == b"".join(data for one, data in written if one is stream)
+        expected = b"".join(data for other, data in written if other is stream)
+        assert output.excerpt(stream, 10_000).data == expected
 
 
 @given(sizes=sizes)
-def test_capture_lets_the_guest_forget_what_it_took(sizes: list[int]) -> None:
+def test_unkept_output_lets_the_guest_forget_what_it_took(sizes: list[int]) -> None:
     """Bytes and frames come back as window, whole but for less than one step."""
     acks: list[Ack] = []
-    capture = Capture(acks.append, max_bytes=1024)
+    output = UnkeptOutput(acks.append, max_bytes=1024)
     for chunk in chunks(sizes):
-        capture.put(chunk)
+        output.put(chunk)
     cost = sum(sizes) + FRAME_COST * len(sizes)
 
     assert 0 <= cost - sum(ack.credit for ack in acks) < ACK_STEP
@@ -102,22 +103,22 @@ def test_capture_lets_the_guest_forget_what_it_took(sizes: list[int]) -> None:
 
 
 @given(sizes=sizes, safe=st.lists(st.integers(0, 80 * MAX_CHUNK), max_size=20))
-def test_debts_are_paid_once_and_only_when_safe(sizes: list[int], safe: list[int]) -> None:
+def test_window_comes_back_once_and_only_when_safe(sizes: list[int], safe: list[int]) -> None:
     """No chunk is acknowledged before it is safe as a whole, and its window comes back once."""
     acks: list[Ack] = []
-    debts = Debts(acks.append)
-    owed = chunks(sizes)
-    for chunk in owed:
-        debts.add(chunk)
+    unacknowledged = Unacknowledged(acks.append)
+    sent = chunks(sizes)
+    for chunk in sent:
+        unacknowledged.add(chunk)
     for offset in safe:
-        debts.settle({Stream.STDOUT: offset, Stream.STDERR: 0})
-    debts.send()
+        unacknowledged.acknowledge({Stream.STDOUT: offset, Stream.STDERR: 0})
+    unacknowledged.send()
 
     furthest = max(safe, default=0)
-    paid = [chunk for chunk in owed if chunk.end <= furthest]
-    assert sum(ack.credit for ack in acks) == sum(chunk.cost for chunk in paid)
-    assert max((ack.offset for ack in acks), default=0) == (paid[-1].end if paid else 0)
-    assert debts.cost == sum(chunk.cost for chunk in owed) - sum(chunk.cost for chunk in paid)
+    forgotten = [chunk for chunk in sent if chunk.end <= furthest]
+    assert sum(ack.credit for ack in acks) == sum(chunk.cost for chunk in forgotten)
+    assert max((ack.offset for ack in acks), default=0) == (forgotten[-1].end if forgotten else 0)
+    assert unacknowledged.cost == sum(chunk.cost for chunk in sent[len(forgotten) :])
 
 
 def content(stream: Stream, offset: int, size: int) -> bytes:
@@ -130,7 +131,7 @@ def content(stream: Stream, offset: int, size: int) -> bytes:
 class Reader:
     """A follower and what it was told."""
 
-    def __init__(self, output: Output, offsets: dict[Stream, int]) -> None:
+    def __init__(self, output: KeptOutput, offsets: dict[Stream, int]) -> None:
         self.output = output
         self.places = dict(offsets)
         self.dropped = dict.fromkeys(Stream, 0)
@@ -153,7 +154,7 @@ class Source:
     def __init__(self, directory: Path, *, max_bytes: int) -> None:
         settings = SpoolSettings(directory=directory, memory_bytes=8192, max_bytes=max_bytes)
         self.spool = Spool(settings, "e1", SpoolBudget(1 << 30))
-        self.output = Output(self.spool, self._on_ack)
+        self.output = KeptOutput(self.spool, self._on_ack)
         self.readers: list[Reader] = []
         self.window = WINDOW
         self.lengths = dict.fromkeys(Stream, 0)
@@ -295,8 +296,7 @@ def test_excerpt_of_what_is_kept_accounts_for_every_byte(
     source = Source(tmp_path, max_bytes=kept_bytes)
     for begin in range(0, length, 30_000):
         source.put(Stream.STDOUT, min(30_000, length - begin))
-    excerpt = CapturedStream(max_bytes)
-    excerpt.take_from(source.spool, Stream.STDOUT)
+    excerpt = Excerpt.of(source.spool, Stream.STDOUT, max_bytes)
 
     whole = content(Stream.STDOUT, 0, length)
     data, at = excerpt.data, excerpt.omitted_at

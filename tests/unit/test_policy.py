@@ -11,17 +11,34 @@ from pathlib import Path
 import pytest
 
 from sandboxd.cli import selfcheck
-from sandboxd.policy import OPEN, STRICT, CommandChecker, Rule, check
+from sandboxd.policy import OPEN, STRICT, CommandChecker, Rule, check, syntax
+from sandboxd.policy.checker import QUICK_WORK
 from sandboxd.policy.profile import FORBIDDEN, LISTED
-from sandboxd.policy.syntax import MAX_MARKS
+from sandboxd.policy.syntax import MAX_MARKS, parsable
 from tests.unit.policy_cases import ALLOWED, EXAMPLES, REFUSED
 
-README = Path(__file__).parents[2] / "README.md"
+API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 PROMISED = {
     *("jq", "awk", "grep", "sed", "sort", "uniq", "head", "tail", "wc", "cut", "tr", "cat"),
     *("echo", "date", "find", "ls", "python3", "python", "bc", "comm", "diff", "basename"),
-    *("dirname", "file", "stat", "tee"),
+    *("dirname", "file", "stat", "tee", "rg"),
 }
+
+HOSTILE_UNITS = [
+    "a|",
+    "a=(",
+    "${",
+    ")",
+    "[[ (",
+    "\nf()`>",
+    "))]]",
+    ">@(",
+    "$(",
+    "`",
+    '"$(',
+    "<<E\n",
+]
+HOSTILE_UNITS += ["&>case x in a", "&>f() case x in"]
 
 
 def short(command: str) -> str:
@@ -60,8 +77,9 @@ def test_open_refuses_nothing(command: str) -> None:
 
 
 def test_first_steps_are_allowed_by_default() -> None:
-    """The README and the self-check work with the default policy."""
-    snippet = README.read_text().partition("<!-- snippet: quickstart -->")[2].partition("```\n")[0]
+    """The program in docs/api.md and the self-check work with the default policy."""
+    page = API_PAGE.read_text()
+    snippet = page.partition("<!-- snippet: quickstart -->")[2].partition("```\n")[0]
     commands: list[str | list[str]] = [*re.findall(r'shell="([^"]+)"', snippet)]
     commands += [re.findall(r'"([^"]*)"', one) for one in re.findall(r"args=\[(.*?)\]", snippet)]
     assert len(commands) >= 3
@@ -169,6 +187,29 @@ def test_checker_remembers_and_forgets() -> None:
     assert max(map(len, checker._remembered)) <= 512
 
 
+def test_long_decisions_are_remembered_by_their_digest() -> None:
+    """What took long is known the next time, and its text is not kept."""
+    checker = CommandChecker(STRICT)
+    for command in ("echo $(" + "ls; " * 120 + ")", ["bash", "-c", "ls; " * 120]):
+        assert checker.check_quickly(command) is None
+        assert checker.check(command) is checker.check_quickly(command)
+    assert max(map(len, checker._remembered)) <= 512
+
+
+@pytest.mark.parametrize("unit", HOSTILE_UNITS)
+def test_work_of_a_quick_check_is_bounded(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a text is, and however deep it is hidden, little of it is parsed."""
+    parsed: list[bytes] = []
+    monkeypatch.setattr(
+        syntax, "parsable", lambda source: parsed.append(source) or parsable(source)
+    )
+    for count in (8, 64, 512, 4096):
+        for command in (unit * count, ["bash", "-c", unit * count], f"bash -c '{unit * count}'"):
+            parsed.clear()
+            CommandChecker(STRICT).check_quickly(command)
+            assert sum(map(len, parsed)) <= QUICK_WORK
+
+
 def test_variables_are_not_remembered_away() -> None:
     """A command that was allowed is not allowed with any variables."""
     checker = CommandChecker(STRICT)
@@ -178,9 +219,7 @@ def test_variables_are_not_remembered_away() -> None:
     assert checker.check("ls").allowed
 
 
-@pytest.mark.parametrize(
-    "unit", ["a|", "a=(", "${", ")", "[[ (", "\nf()`>", "))]]", ">@(", "$(", "`", '"$(', "<<E\n"]
-)
+@pytest.mark.parametrize("unit", HOSTILE_UNITS)
 def test_hostile_text_is_answered(unit: str) -> None:
     """At the limit of what is parsed, and far beyond it, there is an answer."""
     within = (unit * MAX_MARKS)[:MAX_MARKS]

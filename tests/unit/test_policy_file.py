@@ -106,7 +106,7 @@ def test_file_has_words_of_its_own() -> None:
         ("", "Write `allow"),
         ("allow = [", "not valid TOML"),
         ('alow = ["x"]', "did you mean `allow`"),
-        ('zzz = ["x"]', "there are allow"),
+        ('zzz = ["x"]', "the settings are allow"),
         ('extends = "lax"', '"strict" or "open"'),
         ('allow = "ls"', "list of names"),
         ("allow = [1]", "list of names"),
@@ -124,10 +124,10 @@ def test_file_that_is_no_policy_is_refused(text: str, told: str) -> None:
 def test_file_is_read(tmp_path: Path) -> None:
     """From disk, and what cannot be read is told without its path."""
     path = tmp_path / "policy.toml"
-    with pytest.raises(InvalidPolicy, match="cannot be read: No such file"):
+    with pytest.raises(InvalidPolicy, match=r"cannot be read \(No such file"):
         load(path)
     path.write_bytes(b"\xff")
-    with pytest.raises(InvalidPolicy, match="not UTF-8"):
+    with pytest.raises(InvalidPolicy, match="not valid UTF-8"):
         load(path)
     path.write_bytes(b"#" * (1 << 20) + b"\n")
     with pytest.raises(InvalidPolicy, match="larger than"):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sandboxd.policy import STRICT, check
 from sandboxd.policy.inert import Compacted
 from sandboxd.policy.syntax import parsable
-from tests.unit.policy_cases import ALLOWED, REFUSED
+from tests.unit.policy_cases import ALLOWED, REFUSED, RUNS_RM
 
 ATOMS = [
     *("rm x", "rm", "r", "m", "$(rm x)", "`rm x`", "<(rm x)", "${a:-$(rm x)}", "$'\\x72m'"),
@@ -63,6 +63,7 @@ ATOMS = [
 ]
 SHORT = [command for command in ALLOWED if len(command) < 200]
 PROGRAMS = ("bash", "sh", "env", "xargs", "timeout", "nice", "find", "sed", "awk", "cat", "sort")
+PROGRAMS += ("diff3", "sleep")
 
 mixtures = st.lists(st.sampled_from(ATOMS), min_size=1, max_size=10).map("".join)
 edited = st.tuples(
@@ -70,7 +71,7 @@ edited = st.tuples(
 ).map(lambda it: it[0][: it[1]] + it[2] + it[0][it[1] + it[3] :])
 strange = mixtures | edited
 
-Runs = Callable[[str], bool]
+Runs = Callable[..., bool]
 
 
 NOBODY = 65534 if os.geteuid() == 0 else None
@@ -87,17 +88,21 @@ def runs_rm() -> Iterator[Runs]:
         programs.mkdir()
         (programs / "rm").write_text('#!/bin/sh\n: > "$MARK"\n')
         (programs / "rm").chmod(0o755)
+        other = directory / "other"
+        other.mkdir()
+        shutil.copy(programs / "rm", other / "ls")
         for program in PROGRAMS:
             (programs / program).symlink_to(str(shutil.which(program)))
         yield partial(_runs_rm, directory)
 
 
-def _runs_rm(directory: Path, command: str) -> bool:
+def _runs_rm(directory: Path, command: str, seconds: float = 3) -> bool:
     mark, place = directory / "marks" / "mark", directory / "place"
     for own in (mark.parent, place):
         shutil.rmtree(own, ignore_errors=True)
         own.mkdir()
     (place / "x").write_text("line\n")
+    shutil.copytree(directory / "other", place / "1")
     if NOBODY is not None:
         for path in (mark.parent, place, place / "x"):
             os.chown(path, NOBODY, NOBODY)
@@ -114,7 +119,7 @@ def _runs_rm(directory: Path, command: str) -> bool:
         extra_groups=None if NOBODY is None else [],
     )
     try:
-        bash.wait(timeout=3)
+        bash.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         pass  # a loop that bash was asked for; what it has run by now counts
     finally:
@@ -123,7 +128,8 @@ def _runs_rm(directory: Path, command: str) -> bool:
         except ProcessLookupError:
             pass  # all of it has ended
         bash.wait()
-    return mark.exists()
+    # A start file may have set PATH: then it was the real `rm`.
+    return mark.exists() or not (place / "x").exists()
 
 
 def test_rig_sees_what_bash_runs(runs_rm: Runs) -> None:
@@ -132,6 +138,12 @@ def test_rig_sees_what_bash_runs(runs_rm: Runs) -> None:
     assert runs_rm("ls x\n\\rm y")
     assert runs_rm("env > out r''m x")
     assert not runs_rm("echo rm x")
+
+
+@pytest.mark.parametrize("command", [case[0] for case in RUNS_RM])
+def test_refused_command_would_have_run_rm(runs_rm: Runs, command: str) -> None:
+    """The cases are real: without the policy, bash comes to `rm`."""
+    assert runs_rm(command, 60)
 
 
 @given(strange)

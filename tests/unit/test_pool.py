@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandboxd import pool as pool_module
 from sandboxd.engine.contract import ContainerSpec
-from sandboxd.errors import Draining, PoolExhausted
-from sandboxd.pool import WarmPool
-from sandboxd.sandbox import SandboxMaker
+from sandboxd.errors import Draining, EngineFailed, PoolExhausted
+from sandboxd.link import connection
+from sandboxd.pool.pool import WarmPool
+from sandboxd.sandboxes.maker import REMOVALS_AT_ONCE, SandboxMaker
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
@@ -76,7 +76,7 @@ async def test_pool_at_its_maximum_says_when_to_try_again(start_pool: StartPool)
         await pool.acquire()
     assert caught.value.retry_after_seconds
 
-    pool.release(sandbox)
+    pool.destroy(sandbox)
     assert (await pool.acquire()).id != sandbox.id
 
 
@@ -86,8 +86,8 @@ async def test_released_sandbox_is_destroyed_not_reused(
     """Whatever was in it, nobody gets a used sandbox."""
     pool = await start_pool()
     sandbox = await pool.acquire()
-    pool.release(sandbox)
-    pool.release(sandbox)
+    pool.destroy(sandbox)
+    pool.destroy(sandbox)
     await engine.wait_until(lambda: not engine.live)
 
     assert sandbox.is_lost
@@ -117,7 +117,7 @@ async def test_sandbox_that_answers_no_ping_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only members whose guest answers stay in the pool."""
-    monkeypatch.setattr(pool_module, "PING_SECONDS", 0.02)
+    monkeypatch.setattr(connection, "PING_SECONDS", 0.02)
     pool = await start_pool(target=1, health_seconds=0.01)
     await pool.wait_until_warm()
     (silent,) = engine.live
@@ -182,6 +182,35 @@ async def test_sweep_removes_what_nobody_holds(
     assert await maker.sweep() == 1
     assert engine.live == {*held, foreign}
     assert left_over not in engine.live
+
+
+async def test_sweep_removes_several_at_once(
+    maker: SandboxMaker, start_pool: StartPool, engine: FakeEngine
+) -> None:
+    """The engine is asked for a bounded number of removals at a time, and one that fails does not
+    keep the others."""
+    pool = await start_pool()
+    await pool.acquire()
+    (held,) = engine.live
+    example = engine.specs[held]
+    for number in range(3 * REMOVALS_AT_ONCE):
+        await engine.create(_renamed(example, f"sandboxd-test-{number}", dict(example.labels)))
+    busy = EngineFailed("The engine did not answer in time.", retry_after_seconds=1.0)
+    engine.fail_once("remove", busy)
+    engine.gates["remove"] = asyncio.Event()
+    before = engine.calls["remove"]
+    sweep = asyncio.ensure_future(maker.sweep())
+    await eventually(lambda: engine.calls["remove"] > before)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert engine.calls["remove"] - before == REMOVALS_AT_ONCE
+    engine.gates.pop("remove").set()
+
+    with pytest.raises(EngineFailed):
+        await sweep
+    assert len(engine.live) == 2
+    assert await maker.sweep() == 1
+    assert engine.live == {held}
 
 
 async def test_sweep_spares_what_is_being_made(

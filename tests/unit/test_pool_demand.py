@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.pool_demand import BURST_SECONDS, Demand
+from sandboxd.pool.demand import BURST_SECONDS, Demand
 
 MEMORY = 300.0
 

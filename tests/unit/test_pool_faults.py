@@ -8,16 +8,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandboxd import pool as pool_module
 from sandboxd.engine.contract import ContainerId
+from sandboxd.environments.environment import Environment
 from sandboxd.errors import (
     EngineFailed,
     EngineUnreachable,
     ImageNotFound,
     SandboxdError,
 )
-from sandboxd.pool import WarmPool
-from sandboxd.sandbox import Belongings, Sandbox
+from sandboxd.pool import pool as pool_module
+from sandboxd.pool import pools
+from sandboxd.pool.pool import WarmPool
+from sandboxd.sandboxes.kept_files import Claim, KeptFiles
+from sandboxd.sandboxes.sandbox import Sandbox
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -38,25 +41,22 @@ class InstantMaker:
     def __init__(self) -> None:
         self.live: set[str] = set()
         self.failures: list[Exception] = []
-        self.left_behind = asyncio.Event()
 
-    async def make(self, kept: Belongings | None = None) -> Sandbox:
+    async def make(self, environment: Environment, kept: KeptFiles | None = None) -> Sandbox:
         if self.failures:
             raise self.failures.pop(0)
-        sandbox = ReadySandbox(f"s{len(self.live)}", ContainerId("c"), 1000, Belongings())
+        claim = Claim(f"s{len(self.live)}", 1000, KeptFiles())
+        sandbox = ReadySandbox(environment, claim, ContainerId("c"))
         self.live.add(sandbox.id)
         return sandbox
 
     async def destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
         self.live.remove(sandbox.id)
 
-    async def sweep(self) -> int:
-        return 0
-
 
 def instant_pool(maker: InstantMaker, *, wait_seconds: float) -> WarmPool:
     settings = settings_for_tests.of_pool(wait_seconds=wait_seconds)
-    return WarmPool(maker, settings)  # type: ignore[arg-type]  # it makes, destroys and sweeps
+    return WarmPool(maker, settings_for_tests.of_environment(), settings)  # type: ignore[arg-type]  # it makes and destroys
 
 
 @pytest.mark.parametrize("step", ["image_id", "create", "start", "inspect"])
@@ -242,7 +242,7 @@ async def test_removal_that_fails_is_left_to_the_sweep(
     pool = await start_pool(sweep_seconds=0.01)
     sandbox = await pool.acquire()
     engine.fail_once("remove", EngineFailed("Busy.", retry_after_seconds=1.0))
-    pool.release(sandbox)
+    pool.destroy(sandbox)
 
     await engine.wait_until(lambda: not engine.live)
     assert engine.calls["remove"] >= 2
@@ -252,14 +252,26 @@ async def test_removal_that_fails_is_not_left_until_the_next_sweep(
     start_pool: StartPool, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What could not be removed is swept soon, however long it is until the next regular one."""
-    monkeypatch.setattr(pool_module, "SWEEP_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(pools, "SWEEP_AGAIN_SECONDS", 0.01)
     pool = await start_pool(sweep_seconds=3600.0)
     sandbox = await pool.acquire()
     await engine.wait_until(lambda: engine.calls["list_containers"] > 0)
     engine.fail_once("remove", EngineFailed("Busy.", retry_after_seconds=1.0))
-    pool.release(sandbox)
+    pool.destroy(sandbox)
 
     await engine.wait_until(lambda: not engine.live)
+
+
+async def test_second_sweep_comes_soon_after_the_start(
+    start_pool: StartPool, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a killed daemon asked for may be created after the first sweep; it does not stay until
+    the next regular one."""
+    monkeypatch.setattr(pools, "SWEEP_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(pools, "SECOND_SWEEP_SECONDS", 0.01)
+    await start_pool(sweep_seconds=3600.0)
+
+    await engine.wait_until(lambda: engine.calls["list_containers"] >= 2)
 
 
 async def test_sweep_goes_on_after_an_outage(start_pool: StartPool, engine: FakeEngine) -> None:

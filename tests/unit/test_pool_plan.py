@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.pool_plan import PoolPlan, plan_pool
+from sandboxd.pool.plan import PoolPlan, plan_pool
 
 ids = [f"s{number}" for number in range(40)]
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sandboxd.errors import EngineFailed, PoolExhausted
-from sandboxd.pool import Patience, WarmPool
-from sandboxd.sandbox import Sandbox
+from sandboxd.pool.pool import Patience, WarmPool
+from sandboxd.sandboxes.sandbox import Sandbox
 from tests.fakes.engine import FakeEngine
 from tests.fakes.waiting import eventually
 
@@ -27,7 +27,7 @@ async def test_open_beyond_capacity_waits_until_another_closes(start_pool: Start
     second = opening(pool)
     await eventually(lambda: pool.figures.waiting == 1)
     assert pool.figures.oldest_wait_seconds > 0
-    pool.release(first)
+    pool.destroy(first)
 
     assert not (await second).is_lost
     assert (pool.figures.waiting, pool.figures.oldest_wait_seconds) == (0, 0.0)
@@ -57,8 +57,8 @@ async def test_queue_is_bounded(start_pool: StartPool) -> None:
 
     assert (pool.figures.waiting, pool.figures.refused) == (3, 1)
     for sandbox in held:
-        pool.release(sandbox)
-    pool.release(await waiting[0])
+        pool.destroy(sandbox)
+    pool.destroy(await waiting[0])
     assert not any(one.is_lost for one in await asyncio.gather(*waiting[1:]))
 
 
@@ -72,11 +72,11 @@ async def test_one_user_cannot_keep_the_queue_from_others(start_pool: StartPool)
     with pytest.raises(PoolExhausted):
         await greedy[2]
 
-    pool.release(held)
-    pool.release(await greedy[0])
-    pool.release(await modest)
+    pool.destroy(held)
+    pool.destroy(await greedy[0])
+    pool.destroy(await modest)
     assert not greedy[1].done()
-    pool.release(await greedy[1])
+    pool.destroy(await greedy[1])
 
 
 async def test_failed_start_is_not_told_to_those_who_wait_for_others(
@@ -92,7 +92,7 @@ async def test_failed_start_is_not_told_to_those_who_wait_for_others(
         await unlucky
     engine.gates["start.answer"].set()
     assert not patient.done()
-    pool.release(held)
+    pool.destroy(held)
 
     assert not (await patient).is_lost
 
@@ -107,7 +107,7 @@ async def test_cancelled_opener_leaves_the_queue(start_pool: StartPool) -> None:
     await asyncio.wait([first])
     second = opening(pool)
     await eventually(lambda: pool.figures.waiting == 1)
-    pool.release(held)
+    pool.destroy(held)
 
     assert not (await second).is_lost
 
@@ -161,9 +161,9 @@ async def test_opener_that_gave_one_up_goes_first(start_pool: StartPool) -> None
     held = await pool.acquire(user_id="a")
     waiting = opening(pool, "b")
     await eventually(lambda: pool.figures.waiting == 1)
-    pool.release(held)
+    pool.destroy(held)
     swapped = await pool.acquire(user_id="a", patience=Patience.GOES_FIRST)
 
     assert not waiting.done()
-    pool.release(swapped)
+    pool.destroy(swapped)
     assert not (await waiting).is_lost

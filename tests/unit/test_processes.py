@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.guest import processes
-from sandboxd.guest.processes import Beginning, Process, victims
+from sandboxd.guest.commands import processes
+from sandboxd.guest.commands.processes import Beginning, Process, victims
 
 LEADER = 100
 OTHER = 200
@@ -155,3 +155,71 @@ def test_only_pid_1_may_kill_everything(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(RuntimeError, match="only PID 1"):
         processes.kill_everything()
     assert killed == []
+
+
+class Host:
+    """Processes and clocks as a test says; each look at the processes takes `look_seconds`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.look_seconds = self.look_processor_seconds = 0.0
+        self.is_fork_bomb = False
+        self.looks = 0
+        self.killed: list[int] = []
+        self.sweeps = 0
+        self._clock = self._processor_clock = 0.0
+        monkeypatch.setattr(processes, "living", self._living)
+        monkeypatch.setattr(processes, "kill", self.killed.append)
+        monkeypatch.setattr(processes, "kill_everything", self._sweep)
+        monkeypatch.setattr(processes.time, "monotonic", lambda: self._clock)
+        monkeypatch.setattr(processes.time, "thread_time", lambda: self._processor_clock)
+
+    def end_command(self) -> bool:
+        return processes.end_command(
+            leader=LEADER,
+            beginning=Beginning(NOW, frozenset()),
+            spared_leaders={OTHER},
+            reap=lambda: None,
+        )
+
+    def _living(self) -> list[Process]:
+        self.looks += 1
+        self._clock += self.look_seconds
+        self._processor_clock += self.look_processor_seconds
+        child = Process(LEADER + self.looks, LEADER, LEADER, NOW)
+        found = [leader, other, child] if self.is_fork_bomb else [leader, other]
+        return [process for process in found if process.pid not in self.killed]
+
+    def _sweep(self) -> None:
+        self.sweeps += 1
+
+
+def test_slow_looks_are_no_sign_of_a_fork_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy host the other commands of a session live on, though each look takes long."""
+    host = Host(monkeypatch)
+    host.look_seconds = processes.KILL_SECONDS / 3
+
+    assert host.end_command() is False
+    assert (host.killed, host.sweeps) == ([LEADER], 0)
+
+
+@pytest.mark.parametrize(
+    ("look_seconds", "look_processor_seconds", "looks"),
+    [
+        pytest.param(0.001, 0.001, processes.KILL_ROUNDS, id="after so many looks"),
+        pytest.param(0.04, 0.04, 2, id="after so much processor time"),
+        pytest.param(0.4, 0.001, 3, id="after so much time"),
+    ],
+)
+def test_fork_bomb_is_ended_with_everything(
+    monkeypatch: pytest.MonkeyPatch,
+    look_seconds: float,
+    look_processor_seconds: float,
+    looks: int,
+) -> None:
+    """Looks for processes that keep turning up are bounded in number and in time."""
+    host = Host(monkeypatch)
+    host.is_fork_bomb = True
+    host.look_seconds, host.look_processor_seconds = look_seconds, look_processor_seconds
+
+    assert host.end_command() is True
+    assert (host.looks, host.sweeps) == (looks, 1)

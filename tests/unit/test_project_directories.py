@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.isolation.project_directories import ProjectDirectories
+from sandboxd.workspaces.project_directories import ProjectDirectories
 
 DEEP = 3000
 
@@ -128,3 +128,19 @@ async def test_sweep_leaves_what_is_kept(projects: ProjectDirectories) -> None:
     assert await projects.sweep([kept, ""]) == 1
 
     assert names_in(projects.path(kept).parent) == [kept]
+
+
+async def test_sweep_moves_aside_what_has_files(projects: ProjectDirectories) -> None:
+    """Directories with files are deleted only when they were unknown for long enough."""
+    empty, filled = projects.make(), projects.make()
+    (projects.path(filled) / "plan").write_text("text")
+    top = projects.path(filled).parent
+    assert await projects.sweep([]) == 2
+    assert await projects.sweep([]) == 0
+
+    assert names_in(top) == ["unknown"]
+    assert (top / "unknown" / filled / "plan").read_text() == "text"
+    assert not (top / "unknown" / empty).exists()
+    assert await projects.delete_unknown(3600.0) is not None
+    assert await projects.delete_unknown(0.0) is None
+    assert names_in(top / "unknown") == []

@@ -78,7 +78,7 @@ async def test_looks_go_on_while_something_runs(quota: Quota, group: Group) -> N
     quota.begin()
     await eventually(lambda: group.looks >= 3)
     quota.end()
-    await eventually(lambda: quota._look is None)
+    await eventually(lambda: quota._throttling is None)
 
 
 async def test_what_a_command_left_behind_is_found(quota: Quota, group: Group) -> None:
@@ -86,7 +86,7 @@ async def test_what_a_command_left_behind_is_found(quota: Quota, group: Group) -
     group.strangers = 1
     quota.begin()
     quota.end()
-    await eventually(lambda: quota._look is None)
+    await eventually(lambda: quota._throttling is None)
 
     assert group.looks == 2
 
@@ -105,5 +105,21 @@ async def test_sandbox_that_is_gone_is_no_error(quota: Quota, group: Group) -> N
     group.is_gone = True
     quota.begin()
     quota.lift()
-    await eventually(lambda: quota._look is None)
+    await eventually(lambda: quota._throttling is None)
     await asyncio.sleep(0)
+
+
+async def test_work_on_files_comes_under_the_quota_when_it_lasts(
+    quota: Quota, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that ends soon costs no look and no move; work that lasts is included until it ends."""
+    with quota.over_work():
+        pass
+    assert quota._throttling is None
+
+    monkeypatch.setattr(quotas, "WORK_SECONDS", 0.0)
+    with quota.over_work():
+        await eventually(lambda: group.looks >= 3)
+    looks, group.strangers = group.looks, 1
+    await eventually(lambda: quota._throttling is None)
+    assert group.looks <= looks + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -75,10 +76,11 @@ def test_what_a_page_points_at_is_there(page: Path) -> None:
     assert missing == []
 
 
-def test_readme_gives_settings_as_the_daemon_has_them() -> None:
-    readme = (ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| `([A-Z_]+)` \| `([^`]*)` \|", readme, re.MULTILINE)
-    assert len(rows) >= 10
+def test_most_used_settings_have_the_defaults_of_the_daemon() -> None:
+    """Written as text, each default of the page is the one that the daemon has."""
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `([^`]*)` \|", page, re.MULTILINE)
+    assert len(rows) >= 25
 
     for name, default in rows:
         field_name = next(
@@ -88,3 +90,18 @@ def test_readme_gives_settings_as_the_daemon_has_them() -> None:
         )
         parsed = Config(**{field_name: default})  # as text, as it would be set
         assert getattr(parsed, field_name) == Config.model_fields[field_name].default, name
+
+
+def test_the_architecture_page_names_every_room() -> None:
+    """Diagram and table list every folder of `sandboxd/`, and nothing that has no layer."""
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    diagram, below = page.split("```")[1:3]
+    table = page.partition("## Rooms")[2].partition("Outside `sandboxd/`")[0]
+    first_cells = "".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE)[2:])
+    drawn = set(re.findall(r"\b([a-z]+)/(?!\w)", diagram + below.partition("\n## ")[0]))
+    layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    known = set(re.findall(r"[a-z]+", " ".join(layers["contracts"][0]["layers"])))
+
+    for named in (drawn - {"sandboxd"}, set(re.findall(r"`([a-z]+)/`", first_cells))):
+        assert named >= {path.parent.name for path in (ROOT / "sandboxd").glob("*/__init__.py")}
+        assert named <= known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import socket
@@ -14,12 +15,21 @@ from pathlib import Path
 import pytest
 
 from sandboxd.engine.contract import Container, ContainerId, ContainerSpec, ImageId
-from sandboxd.errors import EngineFailed, ImageNotFound, OpenFilesExhausted, PoolExhausted
+from sandboxd.environments.environment import Environment
+from sandboxd.errors import (
+    DiskSpaceLow,
+    EngineFailed,
+    ImageNotFound,
+    OpenFilesExhausted,
+    PoolExhausted,
+)
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Kind
-from sandboxd.isolation.host import Host
 from sandboxd.isolation.uids import UidRange
-from sandboxd.sandbox import GUEST_MEMORY, GUEST_PROCESSES, SandboxMaker, SandboxSettings
+from sandboxd.sandboxes.container import GUEST_MEMORY, GUEST_PROCESSES
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.settings import SandboxSettings
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import LINK_TARGET, FakeGuest, FakeGuests
 from tests.fakes.waiting import eventually
@@ -48,10 +58,10 @@ def link_dir(spec: ContainerSpec) -> Path:
 
 
 async def test_made_sandbox_answers_and_knows_its_workspace(
-    maker: SandboxMaker, guests: FakeGuests
+    maker: SandboxMaker, guests: FakeGuests, environment: Environment
 ) -> None:
     """A made sandbox has a guest that takes commands, told where to run them."""
-    sandbox = await maker.make()
+    sandbox = await maker.make(environment)
     guest = guests.by_container[sandbox.container_id]
 
     assert guest.settings == {
@@ -63,14 +73,17 @@ async def test_made_sandbox_answers_and_knows_its_workspace(
         "asks_to_place": False,
         "is_first_victim": False,
         "grace_seconds": 0.0,
+        "takes_remarks": True,
     }
     await sandbox.link.ping()
     await maker.destroy(sandbox)
 
 
-async def test_container_is_asked_for_hardened(maker: SandboxMaker, engine: FakeEngine) -> None:
+async def test_container_is_asked_for_hardened(
+    maker: SandboxMaker, engine: FakeEngine, environment: Environment
+) -> None:
     """No network, limits set, a uid of its own, and host details masked."""
-    first, second = await maker.make(), await maker.make()
+    first, second = await maker.make(environment), await maker.make(environment)
     one, two = engine.specs.values()
 
     assert one.network_mode == "none"
@@ -86,11 +99,11 @@ async def test_container_is_asked_for_hardened(maker: SandboxMaker, engine: Fake
 
 
 async def test_volumes_of_an_image_are_small_areas_in_memory(
-    maker: SandboxMaker, engine: FakeEngine
+    maker: SandboxMaker, engine: FakeEngine, environment: Environment
 ) -> None:
     """An image that declares volumes does not get unlimited disk space by that."""
     engine.image_volumes = ["/var/data", "/workspace"]
-    sandbox = await maker.make()
+    sandbox = await maker.make(environment)
     (spec,) = engine.specs.values()
 
     sizes = {mount.target: mount.size_bytes for mount in spec.tmpfs}
@@ -100,7 +113,10 @@ async def test_volumes_of_an_image_are_small_areas_in_memory(
 
 
 async def test_accounts_of_the_image_are_shown_with_the_sandbox_user(
-    maker: SandboxMaker, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    maker: SandboxMaker,
+    engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: Environment,
 ) -> None:
     """Commands find their own name and those of the image."""
     shown: dict[str, str] = {}
@@ -114,7 +130,7 @@ async def test_accounts_of_the_image_are_shown_with_the_sandbox_user(
         return await create(spec)
 
     monkeypatch.setattr(engine, "create", look)
-    sandbox = await maker.make()
+    sandbox = await maker.make(environment)
 
     assert shown["/etc/passwd"].splitlines() == [
         f"sandboxuser:x:{sandbox.uid}:{sandbox.uid}::/workspace:/bin/bash",
@@ -125,10 +141,10 @@ async def test_accounts_of_the_image_are_shown_with_the_sandbox_user(
 
 
 async def test_socket_is_gone_once_the_guest_has_connected(
-    maker: SandboxMaker, engine: FakeEngine
+    maker: SandboxMaker, engine: FakeEngine, environment: Environment
 ) -> None:
     """Nobody can connect a second time; its directory is there as long as the sandbox."""
-    sandbox = await maker.make()
+    sandbox = await maker.make(environment)
     (spec,) = engine.specs.values()
 
     assert link_dir(spec).exists()
@@ -160,6 +176,7 @@ async def test_guest_that_does_not_greet_right_is_destroyed(
     engine: FakeEngine,
     sandbox_settings: SandboxSettings,
     uids: UidRange,
+    environment: Environment,
 ) -> None:
     """The start fails in time with a typed error, and nothing of it stays."""
     guests.greet = greet
@@ -167,7 +184,7 @@ async def test_guest_that_does_not_greet_right_is_destroyed(
     guests.start_seconds = 0.1
     maker = guests.maker(engine, sandbox_settings, Host(uids=uids))
     with pytest.raises(EngineFailed, match="guest did not answer"):
-        await maker.make()
+        await maker.make(environment)
 
     assert engine.live == set()
     assert list(sandbox_settings.links_dir.iterdir()) == []
@@ -178,19 +195,27 @@ async def test_guest_that_does_not_greet_right_is_destroyed(
 
 
 async def test_guest_that_is_never_ready_is_destroyed(
-    guests: FakeGuests, engine: FakeEngine, sandbox_settings: SandboxSettings, uids: UidRange
+    guests: FakeGuests,
+    engine: FakeEngine,
+    sandbox_settings: SandboxSettings,
+    uids: UidRange,
+    environment: Environment,
 ) -> None:
     """A greeting that does not come to its end has a deadline."""
     guests.welcome = lambda _: None
     guests.start_seconds = 0.1
     with pytest.raises(EngineFailed):
-        await guests.maker(engine, sandbox_settings, Host(uids=uids)).make()
+        await guests.maker(engine, sandbox_settings, Host(uids=uids)).make(environment)
 
     assert engine.live == set()
 
 
 async def test_container_that_dies_before_it_is_pinned_is_a_failed_start(
-    guests: FakeGuests, engine: FakeEngine, sandbox_settings: SandboxSettings, uids: UidRange
+    guests: FakeGuests,
+    engine: FakeEngine,
+    sandbox_settings: SandboxSettings,
+    uids: UidRange,
+    environment: Environment,
 ) -> None:
     """A first process that is gone already is told as any other failed start."""
 
@@ -199,40 +224,56 @@ async def test_container_that_dies_before_it_is_pinned_is_a_failed_start(
 
     maker = SandboxMaker(engine, sandbox_settings, Host(uids=uids, pin=gone))  # type: ignore[arg-type]
     with pytest.raises(EngineFailed):
-        await maker.make()
+        await maker.make(environment)
     assert engine.live == set()
     assert free_uids(uids) == 64
 
 
 async def test_link_directory_that_cannot_be_made_is_a_failed_start(
-    maker: SandboxMaker, sandbox_settings: SandboxSettings, uids: UidRange
+    maker: SandboxMaker, sandbox_settings: SandboxSettings, uids: UidRange, environment: Environment
 ) -> None:
     """A fault of the host's disk is told as a failed start, and takes no uid."""
     before = open_sockets()
     sandbox_settings.links_dir.touch()
     with pytest.raises(EngineFailed):
-        await maker.make()
+        await maker.make(environment)
 
     assert free_uids(uids) == 64
     assert open_sockets() == before
 
 
+async def test_full_disk_of_the_host_is_reported_without_figures(
+    maker: SandboxMaker, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is free on which disk is not known then, so nothing is claimed about it."""
+
+    def full(path: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(DiskSpaceLow, match="is full; close sessions") as refusal:
+        await maker.make(environment)
+
+    assert refusal.value.retry_after_seconds
+    assert "MiB" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("step", ["create", "start", "inspect"])
 async def test_failed_start_leaves_no_socket_open(
-    step: str, maker: SandboxMaker, engine: FakeEngine
+    step: str, maker: SandboxMaker, engine: FakeEngine, environment: Environment
 ) -> None:
     """Neither listener nor connection of a failed start stays, whoever keeps the error."""
     before = open_sockets()
     engine.fail_once(step, EngineFailed("Broken.", retry_after_seconds=1.0))
     with pytest.raises(EngineFailed) as caught:
-        await maker.make()
+        await maker.make(environment)
 
     await eventually(lambda: open_sockets() == before)
     assert caught.value.message == "Broken."
 
 
 async def test_stranger_is_turned_away(
-    maker: SandboxMaker, guests: FakeGuests, engine: FakeEngine
+    maker: SandboxMaker, guests: FakeGuests, engine: FakeEngine, environment: Environment
 ) -> None:
     """A process that is not the container's first does not become its guest."""
     real_start = engine.on_start
@@ -254,7 +295,7 @@ async def test_stranger_is_turned_away(
         await real_start(spec, container)
 
     engine.on_start = stranger_first
-    sandbox = await maker.make()
+    sandbox = await maker.make(environment)
 
     await sandbox.link.ping()
     assert await strangers[0].wait() == 0
@@ -262,7 +303,7 @@ async def test_stranger_is_turned_away(
 
 
 async def test_descriptors_sent_by_a_guest_are_discarded(
-    maker: SandboxMaker, guests: FakeGuests
+    maker: SandboxMaker, guests: FakeGuests, environment: Environment
 ) -> None:
     """A guest cannot fill the daemon's table of open files."""
     ours, theirs = os.pipe2(os.O_NONBLOCK)
@@ -275,7 +316,7 @@ async def test_descriptors_sent_by_a_guest_are_discarded(
                 raw.send(frames.encode_hello(1))
 
     guests.greet = hello_with_descriptor
-    sandbox = await maker.make()
+    sandbox = await maker.make(environment)
     os.close(theirs)
 
     assert os.read(ours, 1) == b"", "somebody still holds the other end"
@@ -284,24 +325,27 @@ async def test_descriptors_sent_by_a_guest_are_discarded(
 
 
 async def test_image_that_was_removed_is_looked_up_anew(
-    maker: SandboxMaker, engine: FakeEngine, sandbox_settings: SandboxSettings
+    maker: SandboxMaker,
+    engine: FakeEngine,
+    sandbox_settings: SandboxSettings,
+    environment: Environment,
 ) -> None:
     """A start without its image names it as the settings do; one built anew is taken."""
-    await maker.destroy(await maker.make())
+    await maker.destroy(await maker.make(environment))
     engine.images.clear()
     for _ in range(2):
         with pytest.raises(ImageNotFound) as refusal:
-            await maker.make()
-        assert refusal.value.metadata["image"] == sandbox_settings.image
-    engine.images[sandbox_settings.image] = ImageId("sha256:" + "b" * 64)
-    sandbox = await maker.make()
+            await maker.make(environment)
+        assert refusal.value.metadata["image"] == environment.image
+    engine.images[environment.image] = ImageId("sha256:" + "b" * 64)
+    sandbox = await maker.make(environment)
 
-    assert maker.image_id == ImageId("sha256:" + "b" * 64)
+    assert maker.image_id(environment) == ImageId("sha256:" + "b" * 64)
     await maker.destroy(sandbox)
 
 
 async def test_start_is_refused_while_few_files_can_be_opened(
-    maker: SandboxMaker, engine: FakeEngine
+    maker: SandboxMaker, engine: FakeEngine, environment: Environment
 ) -> None:
     """Some are kept for what runs already."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -309,18 +353,20 @@ async def test_start_is_refused_while_few_files_can_be_opened(
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, before[1]))
     try:
         with pytest.raises(OpenFilesExhausted) as refusal:
-            await maker.make()
+            await maker.make(environment)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert refusal.value.metadata["limit"] == str(used + 8)
     assert engine.calls["create"] == 0
 
-    await maker.destroy(await maker.make())
+    await maker.destroy(await maker.make(environment))
 
 
-async def test_lost_is_told_to_late_listeners_too(maker: SandboxMaker) -> None:
+async def test_lost_is_told_to_late_listeners_too(
+    maker: SandboxMaker, environment: Environment
+) -> None:
     """Each listener hears of a loss exactly once, whenever it asks."""
-    sandbox = await maker.make()
+    sandbox = await maker.make(environment)
     heard: list[str] = []
     sandbox.when_lost(heard.append)
     sandbox.cut_off("it lied")

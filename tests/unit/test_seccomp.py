@@ -30,8 +30,8 @@ FORBIDDEN = """
 """
 # What they may do depends on their arguments.
 CONDITIONAL = """
-    clone ioctl ioprio_set personality prlimit64 sched_setaffinity sched_setattr sched_setparam
-    sched_setscheduler setpriority socket socketpair
+    clone fcntl fcntl64 ioctl ioprio_set personality prctl prlimit64 sched_setaffinity
+    sched_setattr sched_setparam sched_setscheduler setpriority setsockopt socket socketpair
 """
 UPPER_BIT = 1 << 32
 NEW_USER_NAMESPACE = 0x10000000
@@ -161,6 +161,20 @@ def test_programs_of_32_bits_are_filtered_too() -> None:
         ("sched_setscheduler", (0, 3)),
         ("clone", (SIGCHLD,)),
         ("clone", (0x3D0F00,)),  # a thread of glibc
+        ("clone", (0x4100 | SIGCHLD,)),  # vfork
+        ("fcntl", (0, 1)),  # F_GETFD
+        ("fcntl", (0, 6)),  # F_SETLK
+        ("fcntl64", (0, 13)),  # F_SETLK64
+        ("fcntl", (0, 16)),  # F_GETOWN_EX
+        ("fcntl", (0, 1030)),  # F_DUPFD_CLOEXEC
+        ("fcntl", (0, 1034)),  # F_GET_SEALS
+        ("prctl", (15, 0)),  # PR_SET_NAME
+        ("prctl", (38, 1)),  # PR_SET_NO_NEW_PRIVS
+        ("setsockopt", (3, 1, 2)),  # SO_REUSEADDR
+        ("setsockopt", (3, 1, 15)),  # SO_REUSEPORT
+        ("setsockopt", (3, 6, 1)),  # TCP_NODELAY
+        ("setsockopt", (3, 41, 26)),  # IPV6_V6ONLY
+        ("setsockopt", (3, 0, 10)),  # IP_MTU_DISCOVER
         ("socket", (1, 5, 0)),
         ("socket", (2, 1, 0)),
         ("socket", (2, 1 | 0o2000000 | 0o4000, 6)),
@@ -195,6 +209,19 @@ def test_ordinary_arguments_pass(call: str, arguments: tuple[int, ...]) -> None:
         ("sched_setscheduler", (UPPER_BIT | 1, 3)),
         ("clone", (NEW_USER_NAMESPACE | SIGCHLD,)),
         ("clone", (0x00020000,)),
+        ("clone", (0x400 | SIGCHLD,)),  # a process with the descriptors of another
+        ("clone", (0x400 | 0x10000 | NEW_USER_NAMESPACE,)),
+        ("fcntl", (0, 36)),  # F_OFD_GETLK
+        ("fcntl", (0, 37)),  # F_OFD_SETLK
+        ("fcntl64", (0, 38)),  # F_OFD_SETLKW
+        ("fcntl", (0, UPPER_BIT | 37)),
+        ("prctl", (22, 2)),  # PR_SET_SECCOMP
+        ("prctl", (UPPER_BIT | 22, 2)),
+        ("setsockopt", (3, 1, 26)),  # SO_ATTACH_FILTER
+        ("setsockopt", (3, 1, 50)),  # SO_ATTACH_BPF
+        ("setsockopt", (3, 1, 51)),  # SO_ATTACH_REUSEPORT_CBPF
+        ("setsockopt", (3, 1, UPPER_BIT | 26)),
+        ("setsockopt", (3, UPPER_BIT | 1, 26)),
         ("socket", (40, 1, 0)),  # AF_VSOCK
         ("socket", (17, 3, 0)),  # AF_PACKET
         ("socket", (38, 5, 0)),  # AF_ALG
@@ -213,7 +240,9 @@ def test_other_arguments_are_refused(call: str, arguments: tuple[int, ...]) -> N
     assert answer(call, *arguments) == errno.EPERM
 
 
-@pytest.mark.parametrize("call", ["clone3", "socketcall", "io_setup", "fchmodat2", "file_setattr"])
+@pytest.mark.parametrize(
+    "call", ["clone3", "socketcall", "io_setup", "fchmodat2", "file_setattr", "seccomp"]
+)
 def test_calls_with_another_way_seem_absent(call: str) -> None:
     """Programs get the answer after which they go on with an older call."""
     assert answer(call) == errno.ENOSYS

@@ -1,4 +1,4 @@
-"""Sessions that end without being asked: expiry, loss and restart."""
+"""Sessions that end without a call: expiry, loss and restart."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from sandboxd.errors import SandboxLost, SessionExpired, SessionNotFound
-from sandboxd.registry.contract import Registry, SessionRecord, SessionState
-from sandboxd.sessions import Outcome, Sessions
+from sandboxd.registry.contract import SessionRecord, SessionRegistry, SessionState
+from sandboxd.sessions.session import Outcome
+from sandboxd.sessions.sessions import Sessions
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
@@ -37,7 +38,7 @@ def a_record(state: SessionState) -> SessionRecord:
 async def test_idle_session_expires_and_says_so(
     start_sessions: StartSessions, engine: FakeEngine
 ) -> None:
-    """After its idle time a session's sandbox goes, and its next use is told why."""
+    """After its idle time a session's sandbox is removed, and its next use is refused with why."""
     sessions = await start_sessions(idle_seconds=BRIEF)
     session, _ = await opened(sessions)
     await eventually(lambda: session.record.state == SessionState.EXPIRED)
@@ -51,7 +52,7 @@ async def test_idle_session_expires_and_says_so(
 async def test_expired_session_is_recreated_under_its_id(
     start_sessions: StartSessions, engine: FakeEngine
 ) -> None:
-    """The next open says that the workspace is new, and counts the incarnations."""
+    """The next open reports a new workspace and counts the incarnations."""
     sessions = await start_sessions(idle_seconds=BRIEF)
     first, _ = await opened(sessions, metadata={"a": "1"})
     await eventually(lambda: not first.is_active)
@@ -108,7 +109,7 @@ async def test_lost_sandbox_ends_its_session_truthfully(
 
 @pytest.mark.parametrize("state", [SessionState.EXPIRED, SessionState.LOST])
 async def test_ended_session_can_still_be_closed(
-    state: SessionState, start_sessions: StartSessions, registry: Registry
+    state: SessionState, start_sessions: StartSessions, registry: SessionRegistry
 ) -> None:
     """Closing what has ended makes its thread start afresh."""
     record = a_record(state)
@@ -122,9 +123,9 @@ async def test_ended_session_can_still_be_closed(
 
 
 async def test_sessions_of_a_crashed_process_are_lost(
-    start_sessions: StartSessions, registry: Registry
+    start_sessions: StartSessions, registry: SessionRegistry
 ) -> None:
-    """What was active when the process died is remembered as lost, and told."""
+    """Sessions that were active when the process died are remembered and reported as lost."""
     record = a_record(SessionState.ACTIVE)
     await registry.save(record)
     sessions = await start_sessions()
@@ -139,7 +140,7 @@ async def test_sessions_of_a_crashed_process_are_lost(
 
 
 async def test_sessions_of_a_stopped_process_are_lost(
-    start_sessions: StartSessions, engine: FakeEngine, registry: Registry
+    start_sessions: StartSessions, engine: FakeEngine, registry: SessionRegistry
 ) -> None:
     """A clean stop ends every session, destroys its sandbox and remembers both."""
     sessions = await start_sessions()
@@ -152,13 +153,13 @@ async def test_sessions_of_a_stopped_process_are_lost(
 
 
 @pytest.mark.parametrize("state", SessionState)
-async def test_ended_sessions_are_forgotten_in_the_end(
-    state: SessionState, start_sessions: StartSessions, registry: Registry
+async def test_ended_sessions_are_deleted_in_the_end(
+    state: SessionState, start_sessions: StartSessions, registry: SessionRegistry
 ) -> None:
-    """What ended long ago is gone from the process and from disk; what ended lately is not."""
+    """A session that ended long ago is gone, from disk too; a recent one is not."""
     old = replace(a_record(state), changed_at=1.0)
     await registry.save(old)
-    await registry.save(replace(a_record(SessionState.CLOSED), session_id="ses_lately"))
+    await registry.save(replace(a_record(SessionState.CLOSED), session_id="ses_recent"))
     sessions = await start_sessions()
     was_active = state == SessionState.ACTIVE  # and is lost since the restart, which is now
 
@@ -169,23 +170,23 @@ async def test_ended_sessions_are_forgotten_in_the_end(
             return False
 
     await eventually(lambda: known(old.session_id) == was_active)
-    assert known("ses_lately")
+    assert known("ses_recent")
     await sessions.__aexit__(None, None, None)
     kept = {record.session_id for record in await registry.load()}
-    assert kept == {"ses_lately", *([old.session_id] if was_active else [])}
+    assert kept == {"ses_recent", *([old.session_id] if was_active else [])}
 
 
 async def test_ended_sessions_that_are_remembered_are_bounded(
-    start_sessions: StartSessions, registry: Registry
+    start_sessions: StartSessions, registry: SessionRegistry
 ) -> None:
-    """Beyond the limit the oldest are forgotten, in the registry as well; active ones never."""
+    """Beyond the limit the oldest are deleted, in the registry too; active ones never."""
     sessions = await start_sessions(max_remembered=2)
     kept, _ = await opened(sessions, thread="kept")
     ended = []
     for number in range(5):
         session, _ = await opened(sessions, thread=f"t{number}")
         sessions.close(session.id)
-        await sessions.written(session.id)
+        await sessions.wait_until_saved(session.id)
         ended.append(session.id)
     await opened(sessions, thread="next")
 
@@ -196,7 +197,7 @@ async def test_ended_sessions_that_are_remembered_are_bounded(
             return False
 
     await eventually(lambda: not is_known(ended[2]))
-    assert [is_known(one) for one in ended] == [False, False, False, True, True]
+    assert [is_known(session_id) for session_id in ended] == [False, False, False, True, True]
     assert sessions.get(kept.id).is_active
     written = {record.session_id for record in await registry.load()}
     assert written & {kept.id, *ended} == {kept.id, *ended[3:]}

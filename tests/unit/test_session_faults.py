@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from sandboxd import sessions as sessions_module
-from sandboxd.errors import EngineFailed, SandboxdError
-from sandboxd.registry.contract import SessionRecord, SessionState
-from sandboxd.sessions import Outcome, Sessions
+from sandboxd.errors import EngineFailed, FileWorkInterrupted, SandboxdError, SandboxLost
+from sandboxd.registry.contract import SOLE_OWNER, Fence, SessionRecord, SessionState
+from sandboxd.sessions import ends as ends_module
+from sandboxd.sessions import sessions as sessions_module
+from sandboxd.sessions.session import Outcome
+from sandboxd.sessions.sessions import Sessions
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.waiting import eventually
@@ -30,14 +32,14 @@ class FaultyRegistry:
         self.gate: asyncio.Event | None = None
         self.is_saving = asyncio.Event()
         self.save_errors: list[Exception] = []
-        self.forget_errors: list[Exception] = []
-        self.forget_gate: asyncio.Event | None = None
-        self.is_forgetting = asyncio.Event()
+        self.delete_errors: list[Exception] = []
+        self.delete_gate: asyncio.Event | None = None
+        self.is_deleting = asyncio.Event()
 
     async def load(self) -> Sequence[SessionRecord]:
         return list(self.records.values())
 
-    async def save(self, record: SessionRecord) -> None:
+    async def save(self, record: SessionRecord, *, fence: Fence = SOLE_OWNER) -> None:
         self.is_saving.set()
         if self.gate is not None:
             await self.gate.wait()
@@ -45,12 +47,12 @@ class FaultyRegistry:
             raise self.save_errors.pop(0)
         self.records[record.session_id] = record
 
-    async def forget(self, session_ids: Collection[str]) -> None:
-        self.is_forgetting.set()
-        if self.forget_gate is not None:
-            await self.forget_gate.wait()
-        if self.forget_errors:
-            raise self.forget_errors.pop(0)
+    async def delete(self, session_ids: Collection[str]) -> None:
+        self.is_deleting.set()
+        if self.delete_gate is not None:
+            await self.delete_gate.wait()
+        if self.delete_errors:
+            raise self.delete_errors.pop(0)
         for session_id in session_ids:
             self.records.pop(session_id, None)
 
@@ -63,7 +65,7 @@ def disk_full() -> Exception:
     return sqlite3.OperationalError("database or disk is full")
 
 
-async def test_failed_open_is_told_to_all_and_tried_again_later(
+async def test_failed_open_fails_for_all_and_is_tried_again_later(
     start_sessions: StartSessions, engine: FakeEngine
 ) -> None:
     """Racing callers share a failure too, and the next one starts anew."""
@@ -114,34 +116,74 @@ async def test_open_does_not_answer_with_a_session_that_is_lost(
     try:
         session, _ = await opening
     except SandboxdError:
-        pass  # told, as it should be
+        pass  # an error is right too
     else:
         assert session.is_active
+
+
+async def test_file_work_of_a_dying_sandbox_reports_its_loss(
+    start_sessions: StartSessions, guests: FakeGuests, engine: FakeEngine
+) -> None:
+    """However late the loss is noticed after the end of a worker, it is what the caller gets."""
+    sessions = await start_sessions()
+    session, _ = await opened(sessions)
+    guests.answers_pings = False
+    working = asyncio.ensure_future(interrupted_work(sessions, session.id))
+    (container,) = engine.live
+    await eventually(lambda: guests.by_container[container].pings == 1)
+    guests.lose(container)
+
+    with pytest.raises(SandboxLost, match="the guest went away"):
+        await working
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_file_work_that_is_interrupted_reports_that(
+    answers: bool,
+    start_sessions: StartSessions,
+    guests: FakeGuests,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session stays active if its guest answers, and also if it is silent for a while."""
+    if not answers:
+        monkeypatch.setattr(sessions_module, "PROBE_SECONDS", 0.01)
+    sessions = await start_sessions()
+    session, _ = await opened(sessions)
+    guests.answers_pings = answers
+    with pytest.raises(FileWorkInterrupted):
+        await interrupted_work(sessions, session.id)
+
+    assert session.is_active
+
+
+async def interrupted_work(sessions: Sessions, session_id: str) -> None:
+    async with sessions.file_work(session_id):
+        raise FileWorkInterrupted
 
 
 async def test_expiry_survives_a_registry_that_fails(start_sessions: StartSessions) -> None:
     """A full disk does not end the watch over idle sessions."""
     registry = FaultyRegistry()
-    registry.forget_errors = [disk_full()]
+    registry.delete_errors = [disk_full()]
     registry.records["old"] = replace(a_record(SessionState.CLOSED), changed_at=1.0)
     sessions = await start_sessions(kept_in=registry, idle_seconds=BRIEF, memory_seconds=3600.0)
-    await eventually(lambda: not registry.forget_errors)
+    await eventually(lambda: not registry.delete_errors)
     session, _ = await opened(sessions)
 
     await eventually(lambda: not session.is_active, timeout_seconds=1.0)
 
 
-async def test_session_opened_while_another_is_forgotten_expires_on_time(
+async def test_session_opened_while_another_is_deleted_expires_on_time(
     start_sessions: StartSessions,
 ) -> None:
     """A registry that takes its time does not hide a new session from the watch over idle ones."""
     registry = FaultyRegistry()
-    registry.forget_gate = asyncio.Event()
+    registry.delete_gate = asyncio.Event()
     registry.records["old"] = replace(a_record(SessionState.CLOSED), changed_at=1.0)
     sessions = await start_sessions(kept_in=registry, idle_seconds=BRIEF, memory_seconds=3600.0)
-    await registry.is_forgetting.wait()
+    await registry.is_deleting.wait()
     session, _ = await opened(sessions)
-    registry.forget_gate.set()
+    registry.delete_gate.set()
 
     await eventually(lambda: not session.is_active, timeout_seconds=5.0)
 
@@ -149,8 +191,8 @@ async def test_session_opened_while_another_is_forgotten_expires_on_time(
 async def test_end_that_cannot_be_saved_is_saved_later(
     start_sessions: StartSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A close is answered although the disk is full, and written down once there is space."""
-    monkeypatch.setattr(sessions_module, "SAVE_AGAIN_SECONDS", 0.01)
+    """A close is answered although the disk is full, and saved once there is space."""
+    monkeypatch.setattr(ends_module, "SAVE_RETRY_SECONDS", 0.01)
     registry = FaultyRegistry()
     sessions = await start_sessions(kept_in=registry)
     session, _ = await opened(sessions)
@@ -161,11 +203,28 @@ async def test_end_that_cannot_be_saved_is_saved_later(
     assert not registry.save_errors
 
 
+async def test_close_during_the_save_of_a_loss_is_saved_too(start_sessions: StartSessions) -> None:
+    """The registry ends up with the last of two ends that follow each other quickly."""
+    registry = FaultyRegistry()
+    sessions = await start_sessions(kept_in=registry)
+    session, _ = await opened(sessions)
+    registry.gate = asyncio.Event()
+    registry.is_saving.clear()
+    assert session.sandbox is not None
+    session.sandbox.cut_off("the test")
+    await registry.is_saving.wait()
+    sessions.close(session.id)
+    registry.gate.set()
+
+    await eventually(lambda: registry.records[session.id].state == SessionState.CLOSED)
+    assert sessions.unsaved_count == 0
+
+
 async def test_end_is_not_saved_over_the_next_incarnation(
     start_sessions: StartSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that is open again stays so in the registry, however late its loss is saved."""
-    monkeypatch.setattr(sessions_module, "SAVE_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(ends_module, "SAVE_RETRY_SECONDS", 0.2)
     registry = FaultyRegistry()
     sessions = await start_sessions(kept_in=registry)
     session, _ = await opened(sessions)
@@ -181,10 +240,10 @@ async def test_end_is_not_saved_over_the_next_incarnation(
     assert (record.state, record.incarnation) == (SessionState.ACTIVE, 2)
 
 
-async def test_start_goes_on_with_a_registry_that_cannot_be_written(
+async def test_start_succeeds_with_a_registry_that_cannot_be_written(
     start_sessions: StartSessions,
 ) -> None:
-    """A full disk does not keep the daemon from starting, and what was lost is told."""
+    """A full disk does not keep the daemon from starting, and lost sessions are reported."""
     registry = FaultyRegistry()
     record = a_record(SessionState.ACTIVE)
     registry.records[record.session_id] = record
@@ -197,7 +256,7 @@ async def test_start_goes_on_with_a_registry_that_cannot_be_written(
 async def test_stop_does_not_wait_for_a_registry_that_stays_broken(
     start_sessions: StartSessions,
 ) -> None:
-    """What cannot be saved at the end is given up; the next start finds its sandbox gone."""
+    """Ends that cannot be saved are given up; the next start finds the sandboxes gone."""
     registry = FaultyRegistry()
     sessions = await start_sessions(kept_in=registry)
     session, _ = await opened(sessions)

@@ -1,4 +1,4 @@
-"""A session is given a fresh sandbox, of which only the project files are not new."""
+"""A reset gives a session a fresh sandbox, on which only the project files are not new."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ from sandboxd.errors import (
     SessionNotFound,
     SessionRecreated,
 )
-from sandboxd.execs import Reason
-from sandboxd.isolation.disks import Disks
-from sandboxd.isolation.host import Host
+from sandboxd.execs.ending import Reason
 from sandboxd.isolation.uids import UidRange
-from sandboxd.pool import WarmPool
-from sandboxd.registry.contract import Registry, SessionState
-from sandboxd.sandbox import Sandbox, SandboxMaker, SandboxSettings
-from sandboxd.sessions import Outcome, Session, Sessions
+from sandboxd.pool.pool import WarmPool
+from sandboxd.registry.contract import SessionRegistry, SessionState
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.kept_files import KeptFiles
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.sandbox import Sandbox
+from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.sessions.session import Outcome, Session
+from sandboxd.sessions.sessions import Sessions
+from sandboxd.workspaces.disks import Disks
 from tests.cancellation.invariants import free_uids
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.disks import FakeDisks
@@ -58,7 +62,9 @@ def maker(
 
 @pytest.fixture
 async def pool(maker: SandboxMaker) -> AsyncIterator[WarmPool]:
-    async with WarmPool(maker, settings_for_tests.of_pool(target=1, maximum=3)) as pool:
+    async with WarmPool(
+        maker, settings_for_tests.of_environment(), settings_for_tests.of_pool(target=1, maximum=3)
+    ) as pool:
         await pool.wait_until_warm()
         yield pool
 
@@ -74,11 +80,11 @@ def sandbox_of(session: Session) -> Sandbox:
 
 
 def project_dir(session: Session, maker: SandboxMaker) -> Path:
-    return maker.projects.path(session.record.project_id)
+    return maker.kept_files.project_dir(KeptFiles(project_id=session.record.project_id))
 
 
 def all_projects(maker: SandboxMaker) -> set[str]:
-    directory = maker.projects.path("0" * 16).parent
+    directory = maker.kept_files.project_dir(KeptFiles(project_id="0" * 16)).parent
     return {path.name for path in directory.iterdir()} if directory.exists() else set()
 
 
@@ -87,17 +93,19 @@ async def is_at_rest(
 ) -> None:
     """Disks, project directories and uids are those of warm and used sandboxes."""
 
-    def settled() -> bool:
+    def is_consistent() -> bool:
         held = {*pool._warm, *pool._in_use}
-        owned = [one.belongings for one in held]
+        owned = [sandbox.kept_files for sandbox in held]
         return (
             pool.figures.starting == 0
-            and all_projects(maker) == {one.project_id for one in owned}
-            and (disks is None or set(disks.owners) == {one.disk.id for one in owned if one.disk})
+            and all_projects(maker) == {kept.project_id for kept in owned}
+            and (
+                disks is None or set(disks.owners) == {kept.disk.id for kept in owned if kept.disk}
+            )
             and free_uids(uids) == UIDS - len(held)
         )
 
-    await eventually(settled)
+    await eventually(is_consistent)
 
 
 async def test_reset_gives_a_fresh_sandbox_and_keeps_the_project_files(
@@ -106,7 +114,7 @@ async def test_reset_gives_a_fresh_sandbox_and_keeps_the_project_files(
     pool: WarmPool,
     disks: FakeDisks | None,
     uids: UidRange,
-    registry: Registry,
+    registry: SessionRegistry,
 ) -> None:
     """Same id, next incarnation, another disk; labels, idle time and project files stay."""
     before, _ = await opened(sessions, metadata={"a": "1"}, idle_seconds=77.0)
@@ -130,8 +138,8 @@ async def test_reset_gives_a_fresh_sandbox_and_keeps_the_project_files(
     assert await registry.load() == [after.record]
 
 
-async def test_reset_ends_commands_and_their_readers_hear_it(sessions: Sessions) -> None:
-    """What runs ends with the session's end as its reason, and its output is read to the end."""
+async def test_reset_ends_commands_and_their_readers_receive_the_end(sessions: Sessions) -> None:
+    """Commands end because of the session's end, and their output can be read to its end."""
     session, _ = await opened(sessions)
     execution, _ = sessions.start_exec(session.id, a_command("echo early; sleep"))
     batches = [batch async for batch in _after_first(execution.follow(), sessions, session.id)]
@@ -157,22 +165,22 @@ async def _after_first(batches: AsyncIterator, sessions: Sessions, session_id: s
 async def test_racing_resets_and_opens_share_one_fresh_sandbox(
     sessions: Sessions, engine: FakeEngine, pool: WarmPool
 ) -> None:
-    """Any number of callers at once is one reset, and whoever opens gets what it made."""
+    """Any number of callers at once share one reset, and opens get the session that it made."""
     session, _ = await opened(sessions)
     calls = [sessions.reset(session.id) for _ in range(20)]
     calls += [sessions.reset(session.id, incarnation=1) for _ in range(20)]
     resetting = [asyncio.ensure_future(call) for call in calls]
     opening = [asyncio.ensure_future(opened(sessions)) for _ in range(20)]
     reset = await asyncio.gather(*resetting)
-    found = [one for one, _ in await asyncio.gather(*opening)]
+    found = [session for session, _ in await asyncio.gather(*opening)]
 
-    assert len({id(one) for one in (*reset, *found)}) == 1
+    assert len({id(session) for session in (*reset, *found)}) == 1
     assert reset[0].record.incarnation == 2
     assert pool.figures.in_use == 1
 
 
 async def test_each_reset_counts(sessions: Sessions, maker: SandboxMaker) -> None:
-    """One after the other, incarnations go up by one and project files stay all the way."""
+    """Each of several resets increases the incarnation by one and keeps the project files."""
     session, _ = await opened(sessions)
     (project_dir(session, maker) / "kept").touch()
     for number in range(2, 6):
@@ -187,7 +195,7 @@ async def test_each_reset_counts(sessions: Sessions, maker: SandboxMaker) -> Non
 async def test_reset_with_all_sandboxes_in_use_gives_its_own_up_first(
     sessions: Sessions, pool: WarmPool, maker: SandboxMaker
 ) -> None:
-    """At the maximum there is room for one: that of the session itself."""
+    """At the maximum the only free place is that of the session itself."""
     held = [(await opened(sessions, f"t{n}"))[0] for n in range(3)]
     assert pool.figures.in_use == 3
     (project_dir(held[0], maker) / "kept").touch()
@@ -205,7 +213,7 @@ async def test_reset_of_a_lost_session_keeps_its_project_files_only(
     disks: FakeDisks | None,
     uids: UidRange,
 ) -> None:
-    """Its workspace is not taken over, and its disk goes."""
+    """Its workspace is not taken over, and its disk is deleted."""
     session, _ = await opened(sessions)
     (project_dir(session, maker) / "kept").touch()
     guests.lose(sandbox_of(session).container_id)
@@ -221,8 +229,8 @@ async def test_reset_of_a_lost_session_keeps_its_project_files_only(
 async def test_reset_of_an_expired_session_opens_it_anew(
     start_sessions: StartSessions, pool: WarmPool, maker: SandboxMaker
 ) -> None:
-    """What expired has no files any more; the session is there again."""
-    sessions = await start_sessions(pool=pool, idle_seconds=0.05)
+    """The session is there again, without the files that expired."""
+    sessions = await start_sessions(pool=pool, idle_seconds=0.5)
     session, _ = await opened(sessions)
     (project_dir(session, maker) / "gone").touch()
     await eventually(lambda: session.record.state == SessionState.EXPIRED)
@@ -233,7 +241,7 @@ async def test_reset_of_an_expired_session_opens_it_anew(
 
 
 async def test_closed_and_unknown_sessions_are_not_reset(sessions: Sessions) -> None:
-    """What was closed stays closed."""
+    """A closed session stays closed."""
     session, _ = await opened(sessions)
     sessions.close(session.id)
     with pytest.raises(SessionClosed):
@@ -248,7 +256,7 @@ async def test_closed_and_unknown_sessions_are_not_reset(sessions: Sessions) -> 
 async def test_reset_that_gets_no_sandbox_leaves_the_session_as_it_is(
     sessions: Sessions, engine: FakeEngine, pool: WarmPool
 ) -> None:
-    """An engine that is out of order costs nobody a running session."""
+    """An engine that fails does not cost a running session."""
     session, _ = await opened(sessions)
     await pool.wait_until_warm()
     execution, _ = sessions.start_exec(session.id, a_command())
@@ -259,13 +267,13 @@ async def test_reset_that_gets_no_sandbox_leaves_the_session_as_it_is(
 
     assert sessions.get(session.id) is session
     assert (session.is_active, execution.exit) == (True, None)
-    pool.release(warm)
+    pool.destroy(warm)
 
 
-async def test_reset_beyond_the_maximum_of_a_lost_session_is_told(
+async def test_reset_of_a_lost_session_beyond_the_maximum_is_refused(
     sessions: Sessions, guests: FakeGuests
 ) -> None:
-    """One that has no sandbox to give up has to wait for others, and stays lost meanwhile."""
+    """A session without a sandbox to give up waits for others, and stays lost until then."""
     session, _ = await opened(sessions)
     guests.lose(sandbox_of(session).container_id)
     await eventually(lambda: not session.is_active)
@@ -338,10 +346,10 @@ async def test_lost_session_closed_while_it_is_opened_again_is_gone(
     await is_at_rest(pool, maker, disks, uids)
 
 
-async def test_reset_that_cannot_be_written_down_loses_no_file(
+async def test_reset_that_cannot_be_saved_loses_no_file(
     start_sessions: StartSessions, pool: WarmPool, maker: SandboxMaker, disks: FakeDisks | None
 ) -> None:
-    """The session is lost then, and opening it again finds all that it had."""
+    """The session is lost then, and opening it again finds all of its files."""
     registry = FaultyRegistry()
     sessions = await start_sessions(pool=pool, kept_in=registry)
     session, _ = await opened(sessions)
@@ -367,7 +375,7 @@ async def test_project_files_outlive_a_lost_sandbox(
     disks: FakeDisks | None,
     uids: UidRange,
 ) -> None:
-    """Also where the workspace was in memory and is gone."""
+    """They stay even where the workspace was in memory and is gone."""
     session, _ = await opened(sessions)
     (project_dir(session, maker) / "kept").write_text("mine")
     guests.lose(sandbox_of(session).container_id)
@@ -380,7 +388,7 @@ async def test_project_files_outlive_a_lost_sandbox(
 
 
 @pytest.mark.parametrize("state", [SessionState.CLOSED, SessionState.EXPIRED])
-async def test_project_files_go_with_their_session(
+async def test_project_files_are_deleted_with_their_session(
     state: SessionState,
     start_sessions: StartSessions,
     pool: WarmPool,
@@ -388,7 +396,7 @@ async def test_project_files_go_with_their_session(
     disks: FakeDisks | None,
     uids: UidRange,
 ) -> None:
-    """Closed, or expired, also after it was lost: nothing stays on the host."""
+    """Nothing stays on the host of a session that was closed or expired, even after a loss."""
     sessions = await start_sessions(pool=pool, idle_seconds=0.3)
     active, _ = await opened(sessions, "active")
     lost, _ = await opened(sessions, "lost")
@@ -409,10 +417,10 @@ async def test_a_daemon_that_died_while_it_reset_leaves_a_session_with_its_files
     start_sessions: StartSessions,
     pool: WarmPool,
     maker: SandboxMaker,
-    registry: Registry,
+    registry: SessionRegistry,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is written down is enough for the next daemon to finish, at whatever step it ended."""
+    """The saved record is enough for the next daemon to finish the reset from any step."""
     first = await start_sessions(pool=pool)
     session, _ = await opened(first)
     for name in ("one", "two"):
@@ -420,20 +428,20 @@ async def test_a_daemon_that_died_while_it_reset_leaves_a_session_with_its_files
 
     is_over = asyncio.Event()
 
-    async def die_half_way(source_id: str, target_id: str) -> None:
-        source, target = map(maker.projects.path, (source_id, target_id))
+    async def die_half_way(*places: KeptFiles) -> None:
+        source, target = map(maker.kept_files.project_dir, places)
         (source / "one").rename(target / "one")
         await is_over.wait()
         raise OSError("it died")
 
     with monkeypatch.context() as patched:
-        patched.setattr(maker.projects, "move", die_half_way)
+        patched.setattr(maker.kept_files, "move_project_files", die_half_way)
         resetting = asyncio.ensure_future(first.reset(session.id))
         while (await registry.load())[0].incarnation == 1:
             await asyncio.sleep(0.01)
     try:
         for sandbox in tuple(pool._in_use):
-            pool.release(sandbox, keep=True)  # they ended with the daemon
+            pool.destroy(sandbox, keep=True)  # they ended with the daemon
         second = await start_sessions(pool=pool)
         found = second.get(session.id)
         assert (found.record.incarnation, found.record.unmoved_project_id) == (2, "")

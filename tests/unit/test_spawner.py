@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandboxd.guest.spawner import Late, Spawner
+from sandboxd.guest.commands.spawner import Late, Spawner
 
 LONG_SECONDS = 20.0
 
@@ -90,3 +90,31 @@ def test_a_late_failure_is_told(spawner: Spawner) -> None:
     with pytest.raises(PermissionError):
         spawner.run(start("process"), slow.undone.append, purpose="bash")
     assert spawner.run(start("process"), slow.undone.append, purpose="bash") == "process"
+
+
+def test_a_thread_is_for_one_domain(spawner: Spawner) -> None:
+    """What must not reach into each other is started by different threads."""
+    threads = [
+        spawner.run(threading.get_native_id, str, purpose=number, needs_new_domain=needs_new_domain)
+        for number, needs_new_domain in enumerate([True, False, True, False])
+    ]
+
+    assert threads[0] == threads[1]
+    assert threads[2] == threads[3]
+    assert threads[0] != threads[2]
+
+
+def test_no_room_for_a_thread_is_no_room_for_a_process(
+    spawner: Spawner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again with the next call."""
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(BlockingIOError):
+            spawner.run(start("shell"), str, purpose="bash")
+
+    assert spawner.run(start("shell"), str, purpose="bash", needs_new_domain=False) == "shell"

@@ -200,7 +200,7 @@ def test_a_budget_is_never_overdrawn(takes: list[tuple[int, int, int]]) -> None:
     budgets = [parent, SpoolBudget(100, parent), SpoolBudget(80, parent)]
     taken = [0, 0, 0]
     for which, wanted, at_least in takes:
-        got = budgets[which].take(wanted, at_least=min(wanted, at_least))
+        got = budgets[which].reserve(wanted, at_least=min(wanted, at_least))
         assert got == 0 or min(wanted, at_least) <= got <= wanted
         taken[which] += got
         assert budgets[1].used_bytes == taken[1] <= 100
@@ -277,7 +277,7 @@ def test_a_disk_that_takes_nothing_leaves_the_ends_in_memory(tmp_path: Path) -> 
 
 
 def test_a_disk_that_recovers_is_used_again(tmp_path: Path) -> None:
-    """If nothing was lost meanwhile, nothing is said any more."""
+    """If nothing was lost meanwhile, the problem is no longer reported."""
     disk = FailingDisk()
     disk.fails_writes = errno.ENOSPC
     disk.room = 4100  # a first page and a little more: the file has to go again
@@ -343,7 +343,7 @@ def test_output_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 
     spool.close()
     os.truncate(tmp_path / "exe_1.stdout", 6000)
-    with pytest.raises(SpoolUnreadable, match="cut short"):
+    with pytest.raises(SpoolUnreadable, match="truncated"):
         spool.read(OUT, 0, 8000)
     os.unlink(tmp_path / "exe_1.stdout")
     with pytest.raises(SpoolUnreadable, match="No such file"):
@@ -372,7 +372,7 @@ def test_a_ring_that_cannot_be_counted_again_starts_afresh(tmp_path: Path) -> No
 
 
 def test_lost_bytes_are_skipped_and_counted(tmp_path: Path) -> None:
-    """Bytes that nobody has any more are part of the gap, and the next follow at their offsets."""
+    """Bytes that are lost are part of the gap, and the next follow at their offsets."""
     whole = OUTPUT[:3000] + b"?" * 700 + OUTPUT[3700:5000] + b"?" * 10 + OUTPUT[5010:60_000]
     settings = settings_in(tmp_path)
     for is_durable in (False, True):

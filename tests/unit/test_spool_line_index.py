@@ -30,7 +30,7 @@ def test_a_mark_tells_the_lines_before_it(
         end += size
         assert newlines == newlines_before(end)
         forgotten_to = max(forgotten_to, start + int((end - start) * forgotten) // 2)
-        index.forget_before(forgotten_to)
+        index.drop_before(forgotten_to)
 
     largest_step = step + 4 * (end - start) // MAX_MARKS
     for offset in range(forgotten_to, end, 997):
@@ -62,6 +62,6 @@ def test_lines_are_counted_however_long_they_are(
 ) -> None:
     """Long ones, short ones after them, and any part of it."""
     data = b"".join(b"x" * length + b"\n" for length in (*lengths, *more))
-    start, end = sorted(int(one * len(data)) for one in cut)
+    start, end = sorted(int(part * len(data)) for part in cut)
 
     assert newlines_in(data, start, end) == data.count(b"\n", start, end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.start_pace import StartPace
+from sandboxd.pool.pace import StartPace
 
 
 def machine(pace: StartPace, *, cores: int, rounds: int) -> None:

@@ -7,9 +7,9 @@ import time
 
 from structlog.testing import capture_logs
 
-from sandboxd.loop_watch import LoopWatch
-from sandboxd.notify import ServiceManager
-from sandboxd.watchdog import Watchdog
+from sandboxd.daemon.loop_watch import LoopWatch
+from sandboxd.daemon.notify import ServiceManager
+from sandboxd.daemon.watchdog import Watchdog
 from tests.fakes.waiting import eventually
 
 
@@ -32,31 +32,31 @@ async def test_signs_of_life_stop_while_a_part_does_not_answer() -> None:
     """A registry that hangs means silence; once it answers, there are signs again."""
     manager = HeardManager(0.03)
     watchdog = Watchdog(manager)
-    telling = asyncio.ensure_future(watchdog.keep_telling())
+    running = asyncio.ensure_future(watchdog.run())
     await eventually(lambda: manager.signs > 2)
     answers = asyncio.Event()
 
     async def check() -> None:
         await answers.wait()
 
-    with watchdog.over(check=check, status=lambda: "as it is"):
+    with watchdog.checking(check=check, status=lambda: "as it is"):
         await eventually(lambda: len(manager.statuses) > 2)
         signs = manager.signs
         await eventually(lambda: len(manager.statuses) > 5)
         assert manager.signs == signs
         answers.set()
         await eventually(lambda: manager.signs > signs)
-    telling.cancel()
+    running.cancel()
 
 
 async def test_signs_of_life_come_often_enough() -> None:
     """There are at least two within the time after which systemd would act."""
     manager = HeardManager(0.6)
-    telling = asyncio.ensure_future(Watchdog(manager).keep_telling())
+    running = asyncio.ensure_future(Watchdog(manager).run())
     began = time.monotonic()
     await eventually(lambda: manager.signs == 3)
     assert time.monotonic() - began < 0.6
-    telling.cancel()
+    running.cancel()
 
 
 def a_call_that_blocks(seconds: float) -> None:
@@ -73,7 +73,7 @@ async def test_blocked_loop_is_logged_with_where_it_stands() -> None:
         await eventually(lambda: len(logs) == 2)
 
     blocked, again = logs
-    assert (blocked["event"], again["event"]) == ("loop.blocked", "loop.turns_again")
+    assert (blocked["event"], again["event"]) == ("loop.blocked", "loop.recovered")
     assert any("a_call_that_blocks" in line for line in blocked["stack"])
     assert watch.blockages == 1
 

@@ -1,9 +1,9 @@
 """Sandboxes as tools of AI agents.
 
-`AsyncBashTool` (and `BashTool`, the same without `await`) run commands for a model in the sandbox
-of its conversation, with files of the agent's virtual file system uploaded on the way. Frameworks
-have modules of their own, imported by those who have the framework: `langchain` (extra
-`langchain`), `postgres_files` (extra `postgres`).
+`AsyncBashTool` (and `BashTool`, the same without `await`) runs commands for a model in the sandbox
+of its conversation, and first uploads the files that they need from the agent's virtual file
+system. Each framework has a separate module: `langchain` (extra `langchain`), `postgres_files`
+(extra `postgres`).
 
 Example:
     from sandboxd_client.integrations import BashTool, FilesInMemory

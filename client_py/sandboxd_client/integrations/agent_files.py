@@ -1,4 +1,4 @@
-"""Virtual file systems of LangGraph and DeepAgents, as they are: neither has to be installed."""
+"""Adapters for virtual file systems of LangGraph and DeepAgents; neither must be installed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _Backend(Protocol):
 
 
 class BackendFiles:
-    """Files of a DeepAgents backend, the same that the agent's file tools see.
+    """Files of a DeepAgents backend, the same ones that the agent's file tools see.
 
     Example:
         backend = StoreBackend(namespace=lambda runtime: (runtime.context.user_id,))
@@ -96,7 +96,7 @@ class BackendFiles:
 def _content(path: str, value: Any) -> bytes:
     content = value.get("content") if isinstance(value, dict) else None
     if isinstance(content, list):
-        content = "\n".join(content)  # as older versions keep it
+        content = "\n".join(content)  # the form of older versions
     if not isinstance(content, str):
         raise VirtualFileError(f"{path} is not a file.")
     if value.get("encoding") != "base64":
@@ -104,7 +104,7 @@ def _content(path: str, value: Any) -> bytes:
     try:
         return base64.b64decode(content, validate=True)
     except binascii.Error:
-        raise VirtualFileError(f"{path} is damaged: it is no base64.") from None
+        raise VirtualFileError(f"{path} is damaged: its content is not valid base64.") from None
 
 
 def _encoded(data: bytes) -> dict[str, str]:
@@ -112,6 +112,6 @@ def _encoded(data: bytes) -> dict[str, str]:
         text = data.decode()
     except UnicodeDecodeError:
         return {"content": base64.b64encode(data).decode(), "encoding": "base64"}
-    if "\0" in text:  # JSON in PostgreSQL cannot hold it
+    if "\0" in text:  # JSON in PostgreSQL cannot store it
         return {"content": base64.b64encode(data).decode(), "encoding": "base64"}
     return {"content": text, "encoding": "utf-8"}

@@ -1,4 +1,4 @@
-"""The bash tool: commands for a model, with its files uploaded on the way."""
+"""The bash tool: runs commands for a model, and uploads the files that they need."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from sandboxd_client.settings import Mode, Timeouts
 T = TypeVar("T")
 
 MAX_FILE_PATHS = 100
-"""Files that one call may name."""
+"""Most files that one call may name."""
 MAX_DOWNLOAD_BYTES = 100 << 20
 MAX_PAGE_BYTES = 64 << 10
 MAX_MATCHES = 200
@@ -60,8 +60,8 @@ UPLOADS_AT_ONCE = 4
 
 _REOPENED = (SessionExpiredError, SandboxLostError, SessionRecreatedError, SessionNotFoundError)
 _FRESH = (
-    "The sandbox was started afresh since the last command: files that earlier commands made are "
-    "gone. Files of file_paths are there."
+    "The sandbox is new since the last command: files that earlier commands created are gone. "
+    "Files of file_paths are there."
 )
 _REPLACED = (
     "The sandbox was replaced since the last command: processes that ran in it are gone. "
@@ -73,15 +73,15 @@ _log = logging.getLogger(__name__)
 class AsyncBashTool:
     """Runs commands for a model in the sandbox of its conversation.
 
-    `user_id` and `thread_id` are given by the program around the model, from its own context; a
-    model must never choose them. What a model can put right, and what it had better tell its user,
-    is answered as a result with `error`, not raised.
+    The program around the model sets `user_id` and `thread_id` from its own context; a model must
+    never choose them. Errors that a model can correct, or should report to its user, are results
+    with `error`; they are not raised.
 
-    `files` is the agent's virtual file system, or a function that gives the one of a conversation.
-    Which daemon, and `policy`: as for AsyncSandboxClient. `timeout_minutes` is how long a session
-    lives without use, `timeout` how many seconds a command may run, `max_output_bytes` how much of
-    each stream a model is shown. Leaving the `async with` block frees the connection; sessions
-    stay, so that the next message of the conversation finds its files.
+    `files` is the agent's virtual file system, or a function that returns the one of a
+    conversation. The daemon and `policy` are chosen as for AsyncSandboxClient. `timeout_minutes` is
+    the idle time after which a session expires, `timeout` how many seconds a command may run,
+    `max_output_bytes` how much of each stream a model sees. Leaving the `async with` block frees
+    the connection; sessions stay open, so the next message of the conversation finds its files.
 
     Example:
         async with AsyncBashTool(files=FilesInMemory({"/in.txt": b"3\\n1\\n2\\n"})) as bash:
@@ -161,10 +161,10 @@ class AsyncBashTool:
         thread_id: str,
         runtime: object = None,
     ) -> BashResult:
-        """Upload the files, then run the command; answer with its result.
+        """Upload the files, run the command and return its result.
 
-        A file is sent again only if it has changed, here or there. All are in place before the
-        command begins; if one cannot be had, nothing is run.
+        A file is sent again only if it has changed, here or in the sandbox. All files are in place
+        before the command starts; if one cannot be read, nothing is run.
 
         Example:
             result = await bash.execute_bash_command(
@@ -228,7 +228,7 @@ class AsyncBashTool:
         thread_id: str,
         runtime: object = None,
     ) -> OutputPage:
-        """A piece of the output of an earlier command, or its lines that match a pattern.
+        """A piece of an earlier command's output, or the lines of it that match a pattern.
 
         Example:
             found = await bash.read_command_output(
@@ -244,12 +244,12 @@ class AsyncBashTool:
         except SandboxError as error:
             return OutputPage(text="", next_offset=None, total_bytes=0, error=str(error))
 
-    # --- what the program around it calls ---
+    # --- what the program around the model calls ---
 
     async def execute(
         self, command: str, user_id: str, thread_id: str, timeout: float | None = None
     ) -> CommandResult:
-        """Run a command in the conversation's sandbox, with all its output; errors are raised.
+        """Run a command in the conversation's sandbox and return all its output; errors are raised.
 
         Example:
             result = await bash.execute("ls", user_id="ada", thread_id="42")
@@ -267,7 +267,7 @@ class AsyncBashTool:
         thread_id: str,
         remote_name: str | None = None,
     ) -> UploadResult:
-        """Send a file of this machine to the conversation's workspace.
+        """Upload a local file to the conversation's workspace.
 
         Example:
             await bash.upload_file("report.csv", user_id="ada", thread_id="42")
@@ -286,7 +286,7 @@ class AsyncBashTool:
         thread_id: str,
         local_path: str | os.PathLike[str] | None = None,
     ) -> DownloadedFile:
-        """Fetch a file of the conversation's workspace to this machine.
+        """Download a file of the conversation's workspace.
 
         Example:
             path = await bash.download_file("report.csv", user_id="ada", thread_id="42")
@@ -310,7 +310,7 @@ class AsyncBashTool:
         return await self._in_sandbox(Conversation(user_id, thread_id), listing)
 
     async def cleanup_session(self, user_id: str, thread_id: str) -> None:
-        """End the conversation's session, with its files; otherwise it expires by itself.
+        """End the conversation's session and delete its files; otherwise it expires by itself.
 
         Example:
             await bash.cleanup_session(user_id="ada", thread_id="42")
@@ -318,16 +318,16 @@ class AsyncBashTool:
         sandbox = await self._sandboxes.open(Conversation(user_id, thread_id))
         await sandbox.kill()
 
-    # --- the way of a command ---
+    # --- life of a command ---
 
     async def _in_sandbox(
         self,
         conversation: Conversation,
         work: Callable[[AsyncSandbox, str], Awaitable[T]],
     ) -> T:
-        """Do it in the conversation's sandbox, from its beginning if that ends under our hands.
+        """Do the work in the conversation's sandbox; start again if the session ends meanwhile.
 
-        The second argument of `work` is what is to be told of the workspace, if anything.
+        The second argument of `work` is a notice about the workspace, if there is one.
         """
         sandbox = await self._sandboxes.open(conversation)
         notice = self._notice(sandbox.info)
@@ -364,19 +364,19 @@ class AsyncBashTool:
             execution_time_ms=ended.execution_time_ms,
             uploaded_files=list(names),
         )
-        told = {
+        optional = {
             "unchanged_files": unchanged,
             "output_id": ended.exec_id if is_cut else "",
             "hint": ended.hint,
             "notice": notice,
         }
-        result.update({key: value for key, value in told.items() if value})
+        result.update({key: value for key, value in optional.items() if value})
         return result
 
     async def _put_in_place(
         self, sandbox: AsyncSandbox, conversation: Conversation, names: Mapping[str, str]
     ) -> list[str]:
-        """Upload what is not there as it should be; returns the names of what is."""
+        """Upload files that are missing or changed; returns the names of the others."""
         files = self._files_of(conversation)
         memory, _ = self._sent.of(sandbox.info)
         places = asyncio.Semaphore(UPLOADS_AT_ONCE)
@@ -402,7 +402,7 @@ class AsyncBashTool:
         name: str,
         path: str,
     ) -> bool:
-        """Upload a file unless it is there; returns whether it was sent."""
+        """Upload a file unless it is already there; returns whether it was sent."""
         data: bytes | None = None
         if isinstance(files, DigestedFiles):
             digest = await self._of_files(path, files.digest(path))
@@ -416,7 +416,7 @@ class AsyncBashTool:
                 return False
         if data is None:
             data = await self._of_files(path, files.read(path))
-            digest = hashlib.sha256(data).hexdigest()  # it may have changed just now
+            digest = hashlib.sha256(data).hexdigest()  # it may have just changed
         written = await sandbox.files.write(name, data)
         memory.remember(name, digest, written)
         return True
@@ -424,12 +424,12 @@ class AsyncBashTool:
     def _files_of(self, conversation: Conversation) -> VirtualFiles:
         if self._files is None:
             raise VirtualFileError(
-                "There is no virtual file system here; write the data to a file with a command."
+                "There is no virtual file system; write the data to a file with a command."
             )
         return self._files if isinstance(self._files, VirtualFiles) else self._files(conversation)
 
     async def _of_files(self, path: str, work: Awaitable[T]) -> T:
-        """Wait for the virtual file system, in words for a model if it fails."""
+        """Wait for the virtual file system; its failures become errors for the model."""
         try:
             async with asyncio.timeout(self._files_timeout):
                 return await work
@@ -448,7 +448,7 @@ class AsyncBashTool:
 
 
 def _names(file_paths: Sequence[str]) -> dict[str, str]:
-    """Where each file goes, by name in the workspace."""
+    """The path of each file, by its name in the workspace."""
     if len(file_paths) > MAX_FILE_PATHS:
         raise VirtualFileError(
             f"{len(file_paths)} files are too many for one call; name at most {MAX_FILE_PATHS}."
@@ -490,7 +490,7 @@ async def _page(
         matches = await command.search_output(pattern, stream=stream, max_matches=MAX_MATCHES)
         info = await command.info()
         return OutputPage(
-            text="".join(f"{one.line_number}: {one.line}\n" for one in matches),
+            text="".join(f"{match.line_number}: {match.line}\n" for match in matches),
             next_offset=None,
             total_bytes=info.stdout_bytes if stream == "stdout" else info.stderr_bytes,
         )
@@ -498,7 +498,7 @@ async def _page(
     end = piece.offset + len(piece.data)
     text = piece.data.decode(errors="replace")
     if piece.dropped_bytes:
-        text = f"[... {piece.dropped_bytes} bytes are not kept any more ...]\n{text}"
+        text = f"[... {piece.dropped_bytes} bytes are no longer kept ...]\n{text}"
     return OutputPage(
         text=text,
         next_offset=end if end < piece.total_bytes else None,

@@ -1,4 +1,4 @@
-"""Whose sandbox it is, and how to get there."""
+"""The conversation that a sandbox belongs to, and how to find its sandbox."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandboxd_client.settings import Mode, Timeouts, resolve
 
 @dataclass(frozen=True)
 class Conversation:
-    """Who talks to the agent. It comes from the program around the model, never from the model.
+    """User and thread of the agent. Set by the program around the model, never by the model.
 
     Example:
         Conversation(user_id="ada", thread_id="conversation-42")
@@ -27,29 +27,29 @@ class Conversation:
     user_id: str
     thread_id: str
     runtime: object = field(default=None, compare=False, repr=False)
-    """What the agent's framework gives to its tools, for file systems that live in it."""
+    """The framework's own context of the tool call, for file systems that need it."""
 
     def __post_init__(self) -> None:
         for name, value in (("user_id", self.user_id), ("thread_id", self.thread_id)):
             if not isinstance(value, str) or not value:
-                raise InvalidRequestError(f"{name}: the context of the tool call names none")
+                raise InvalidRequestError(f"{name}: missing in the context of the tool call")
 
 
 class Sandboxes(Protocol):
-    """Where the sandbox of a conversation comes from."""
+    """Finds the sandbox of a conversation."""
 
     async def open(self, conversation: Conversation, *, is_repeated: bool = False) -> AsyncSandbox:
-        """The one there is, or a new one; its `info.status` tells which.
+        """The existing sandbox or a new one; `info.status` says which.
 
-        `is_repeated`: for work that was begun before, which the daemon's statistics tell apart.
+        `is_repeated`: for work that is repeated, which the daemon's statistics count separately.
         """
 
     async def aclose(self) -> None:
-        """Free what is held. Sessions stay open until they expire."""
+        """Free the connections. Sessions stay open until they expire."""
 
 
 class DaemonSandboxes:
-    """Sandboxes of one daemon, over one connection for each event loop that asks."""
+    """Sandboxes of one daemon, over one connection per event loop."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class DaemonSandboxes:
         if loop not in self._connections:
             connection = await acquire(self._settings, self._timeouts)
             if loop in self._connections:
-                await release(self._settings)  # another task was quicker
+                await release(self._settings)  # another task did it first
             else:
                 self._connections[loop] = connection
         return self._connections[loop]

@@ -58,7 +58,7 @@ Args:
 
 
 def from_context(runtime: AnyRuntime) -> Conversation:
-    """User and thread of a tool call: from the agent's context, or else from its configuration.
+    """User and thread of a tool call, from the agent's context or its configuration.
 
     The context is an object or a dict with `user_id` and `thread_id` (or `session_id`); in the
     configuration they are `configurable`.
@@ -73,7 +73,7 @@ def from_context(runtime: AnyRuntime) -> Conversation:
     for name, value in (("user_id", user_id), ("thread_id", thread_id)):
         if not value:
             raise InvalidRequestError(
-                f"{name}: the agent's context has none; invoke it with context=..., or with "
+                f"{name}: missing in the agent's context; invoke it with context=..., or with "
                 f'config={{"configurable": {{"{name}": ...}}}}'
             )
     return Conversation(str(user_id), str(thread_id), runtime)
@@ -84,8 +84,8 @@ def sandbox_tools(
 ) -> list[BaseTool]:
     """execute_bash_command, download_sandbox_file and read_command_output for an agent.
 
-    The model sees commands, paths and nothing else: whose sandbox it is comes from `identify`.
-    Tools of an AsyncBashTool are for agents that are awaited, those of a BashTool for any.
+    The model sees only commands and paths; `identify` decides whose sandbox is used. Tools of an
+    AsyncBashTool are for agents that are awaited, those of a BashTool for any agent.
 
     Example:
         tools = sandbox_tools(AsyncBashTool(files=files))

@@ -12,7 +12,7 @@ async def shaped(
 ) -> tuple[str, str, bool]:
     """Standard output and error of a command, and whether something was left out.
 
-    Short and plain output is taken as it is. Otherwise the daemon is asked for beginning and end,
+    Short, plain output is returned unchanged. Otherwise the daemon returns its beginning and end,
     with progress bars reduced to their last state and without colours.
     """
     if _is_fit(result, max_bytes):
@@ -21,7 +21,7 @@ async def shaped(
         command = await sandbox.commands.connect(result.exec_id)
         stdout, stderr = await command.preview_output(max_bytes=max_bytes, collapse=True)
     except ExecNotFoundError:
-        # Forgotten already, as happens when very many have ended since: cut what we have.
+        # No longer kept, because very many commands have ended since: cut what we have.
         stdout, stderr = _cut(result.stdout, max_bytes), _cut(result.stderr, max_bytes)
         return stdout.text, stderr.text, False
     is_cut = bool(stdout.omitted_bytes or stderr.omitted_bytes)

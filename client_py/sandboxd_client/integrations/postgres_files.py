@@ -12,14 +12,14 @@ from psycopg_pool import AsyncConnectionPool
 from sandboxd_client.integrations.virtual_files import VirtualFileError
 
 MAX_FILE_BYTES = 100 << 20
-"""As much as a workspace takes."""
+"""Size of the largest file that a workspace accepts."""
 
 
 class PostgresStore:
     """Files of many owners in one table.
 
-    Connections are made when they are needed, at most `max_connections`. `setup` makes the table if
-    it is not there.
+    Connections are opened on demand, at most `max_connections`. `setup` creates the table if it
+    does not exist.
 
     Example:
         async with PostgresStore("postgresql:///agents") as store:
@@ -64,7 +64,7 @@ class PostgresStore:
         await self._pool.close()
 
     async def setup(self) -> None:
-        """Make the table if it is not there."""
+        """Create the table if it does not exist."""
         await self._run(
             "CREATE TABLE IF NOT EXISTS {table} ("
             " owner text NOT NULL, path text NOT NULL, content bytea NOT NULL,"
@@ -73,7 +73,7 @@ class PostgresStore:
         )
 
     def files(self, owner: str) -> PostgresFiles:
-        """The file system of one owner, as a user; it sees no other's files."""
+        """The file system of one owner, for example a user; it sees no other owner's files."""
         return PostgresFiles(self, owner)
 
     async def _run(self, query: str, *values: object) -> list[Any]:
@@ -84,7 +84,7 @@ class PostgresStore:
                 return await cursor.fetchall() if cursor.description is not None else []
         except Error as error:
             raise VirtualFileError(
-                "The database of the virtual file system does not answer as it should; try again "
+                "The database of the virtual file system does not answer as expected; try again "
                 "later."
             ) from error
 
@@ -109,7 +109,7 @@ class PostgresFiles:
         return str(await self._field("sha256", path))
 
     async def write(self, path: str, data: bytes) -> None:
-        """Make or replace a file."""
+        """Create or replace a file."""
         if len(data) > MAX_FILE_BYTES:
             raise VirtualFileError(f"{path} has more than {MAX_FILE_BYTES} bytes.")
         await self._store._run(
@@ -123,12 +123,12 @@ class PostgresFiles:
         )
 
     async def list(self) -> list[str]:
-        """The paths there are, sorted."""
+        """All paths, sorted."""
         query = 'SELECT path FROM {table} WHERE owner = %s ORDER BY path COLLATE "C"'
         return [path for (path,) in await self._store._run(query, self._owner)]
 
     async def remove(self, path: str) -> None:
-        """Remove a file, if there is one."""
+        """Remove a file if it exists."""
         query = "DELETE FROM {table} WHERE owner = %s AND path = %s"
         await self._store._run(query, self._owner, path)
 

@@ -22,13 +22,13 @@ non-zero `exit_code` is the command's own; read `stderr` and `hint`.
 `read_command_output(output_id, ...)`.
 - `download_sandbox_file(filename, save_path)` copies a file of the sandbox to your virtual file \
 system. Use it for results that are worth keeping: the sandbox is cleaned up when the conversation \
-has been idle for a while. A `notice` in an answer tells when that has happened.
+has been idle for a while. A `notice` in an answer says when that has happened.
 - Limits: {seconds} seconds per command, {file_mb} MB per file, {total_mb} MB and {count} files \
 in all. There is no network. A command that a policy refuses is answered with the rule in `error`; \
 find another way.
 
 Use it for exact arithmetic, for filtering and reshaping data (jq, awk, sed, sort, python3), and \
-for checking a result before you tell it.
+for checking a result before you report it.
 
 Example:
 1. write_file("/data-exports/receipts.json", "[{{\\"amount\\": 45.5}}, {{\\"amount\\": 97}}]")
@@ -45,7 +45,7 @@ def system_prompt(
     workspace_dir: str = "/workspace",
     command_seconds: float | None = None,
 ) -> str:
-    """What a model has to know to use the tools, in the numbers of a session or the usual ones.
+    """What a model must know to use the tools, with the limits of a session or the defaults.
 
     Example:
         agent = create_agent(model, tools, system_prompt=system_prompt())

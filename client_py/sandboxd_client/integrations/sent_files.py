@@ -1,4 +1,4 @@
-"""What was uploaded to which session, so that it is not sent again."""
+"""Which files were uploaded to which session, so that they are not sent again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from sandboxd_client.results import FileInfo, SessionInfo
 
 MAX_SESSIONS = 4096
-"""Remembered at a time; a forgotten one costs uploads, nothing else."""
+"""Most sessions that are remembered; forgetting one costs only repeated uploads."""
 MAX_FILES = 1000
-"""Of one session; as many as a workspace usually holds."""
+"""Most files of one session; as many as a workspace usually holds."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class SentFile:
     modified: str
 
     def is_still(self, found: FileInfo) -> bool:
-        """Whether no command has touched it since."""
+        """Whether the file is unchanged since the upload."""
         return (
             found.type == "file"
             and found.size_bytes == self.size_bytes
@@ -32,7 +32,7 @@ class SentFile:
 
 @dataclass
 class SessionMemory:
-    """What is known of one session on one of its sandboxes."""
+    """Uploaded files of one session on one of its sandboxes."""
 
     user_id: str
     thread_id: str
@@ -47,15 +47,15 @@ class SessionMemory:
 
 
 class SentFiles:
-    """Memory of the sessions that were used last."""
+    """Uploaded files of the most recently used sessions."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
 
     def of(self, session: SessionInfo) -> tuple[SessionMemory, bool]:
-        """Its memory, and whether the session has moved on to another sandbox since it was made.
+        """The files of a session, and whether it has moved to another sandbox since then.
 
-        Of another sandbox nothing is known, even if its files were kept.
+        Nothing is known about another sandbox, even if the files were kept.
         """
         memory = self._sessions.get(session.session_id)
         has_moved = memory is not None and memory.incarnation != session.incarnation

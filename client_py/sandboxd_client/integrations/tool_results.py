@@ -1,4 +1,4 @@
-"""What the tools answer: dicts that a framework can hand to a model, with attributes for people."""
+"""Results of the tools: dicts that a framework can pass to a model, with attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOT_RUN_CODE = -1
 class BashResult(Result):
     """How a command ended, in a size that a model can read.
 
-    The keys up to `uploaded_files` are always there, the others when there is something to tell.
+    The keys up to `uploaded_files` are always set, the others only if they apply.
 
     Example:
         result = bash.execute_bash_command("seq 3", user_id="ada", thread_id="42")
@@ -19,26 +19,26 @@ class BashResult(Result):
     """
 
     exit_code: int
-    """What it returned; 128 + n if signal n ended it, 124 if it timed out, -1 if it did not run."""
+    """Exit code; 128 + n if signal n ended it, 124 if it timed out, -1 if it did not run."""
     stdout: str
     stderr: str
     execution_time_ms: int
     uploaded_files: list[str]
-    """Names, below the workspace, of all files that were asked for; each is there."""
+    """Names of all requested files, relative to the workspace; each is there."""
     unchanged_files: list[str]
-    """Those of them that were there already and were not sent again."""
+    """Those of them that were already there and were not sent again."""
     output_id: str
-    """Names the whole output, where some of it is left out; see `read_command_output`."""
+    """Id of the whole output if some of it is left out; see `read_command_output`."""
     hint: str
-    """What happened, where it is more than an exit code, and what to do."""
+    """What happened beyond the exit code, and what to do next."""
     notice: str
-    """That the workspace is not what it was."""
+    """A notice that the workspace has changed since the last command."""
     error: str
     """Why nothing was run."""
 
 
 class DownloadResult(Result):
-    """A file that was saved to the virtual file system, or why not."""
+    """A file saved to the virtual file system, or the error."""
 
     status: str
     """`downloaded` or `error`."""
@@ -48,10 +48,10 @@ class DownloadResult(Result):
 
 
 class OutputPage(Result):
-    """A piece of the output of an earlier command, or the lines that match a pattern."""
+    """A piece of an earlier command's output, or the lines of it that match a pattern."""
 
     text: str
     next_offset: int | None
-    """Where the next piece begins; None at the end, and for a search."""
+    """Position of the next piece; None at the end, and for a search."""
     total_bytes: int
     error: str

@@ -1,4 +1,4 @@
-"""The agent's own files, from which commands are fed and to which results go."""
+"""The agent's own files: input of commands, and the place for results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sandboxd_client.integrations.conversation import Conversation
 
 
 class VirtualFileError(Exception):
-    """A file of the virtual file system cannot be had or written; the message is for a model."""
+    """A file of the virtual file system cannot be read or written; the message is for a model."""
 
 
 @runtime_checkable
 class VirtualFiles(Protocol):
-    """A file system of an agent; bring your own with these two methods.
+    """The file system of an agent; implement these two methods for your own.
 
     Example:
         class Attachments:
@@ -35,23 +35,23 @@ class VirtualFiles(Protocol):
         """The content of a file; FileNotFoundError if there is none."""
 
     async def write(self, path: str, data: bytes) -> None:
-        """Make or replace a file."""
+        """Create or replace a file."""
 
 
 @runtime_checkable
 class DigestedFiles(VirtualFiles, Protocol):
-    """One that can tell whether a file has changed without reading it."""
+    """A file system that can detect a change without reading the file."""
 
     async def digest(self, path: str) -> str:
         """SHA-256 of a file in hexadecimal; FileNotFoundError if there is none."""
 
 
 FilesOf: TypeAlias = VirtualFiles | Callable[[Conversation], VirtualFiles]
-"""One file system for all, or the one of each conversation."""
+"""One file system for all conversations, or a function that returns one for each."""
 
 
 class FilesInMemory:
-    """Files in a dict, for tests and for agents that keep nothing.
+    """Files in a dict, for tests and for agents without storage.
 
     Example:
         files = FilesInMemory({"/notes.txt": b"hello"})
@@ -71,7 +71,7 @@ class FilesInMemory:
 
 
 class FilesInDirectory:
-    """Files of one directory of this machine. `/` is that directory, and nothing leads out of it.
+    """Files of one local directory. `/` is that directory, and no path leaves it.
 
     Example:
         files = FilesInDirectory("/srv/agent-files/ada")
@@ -108,7 +108,7 @@ class FilesInDirectory:
         relative = PurePosixPath("/", path).relative_to("/")
         resolved = (self._root / relative).resolve()
         if ".." in relative.parts or not resolved.is_relative_to(self._root):
-            raise VirtualFileError(f"{path} leads out of the virtual file system.")
+            raise VirtualFileError(f"{path} leaves the virtual file system.")
         return resolved
 
 
@@ -117,7 +117,7 @@ Writer: TypeAlias = Callable[[str, bytes], "Awaitable[object] | object"]
 
 
 class FilesFromFunctions:
-    """Files from functions that are there already, such as an agent's `read_file`.
+    """Files from existing functions, such as an agent's `read_file`.
 
     They may be coroutine functions, and may read text. Without `write` nothing can be saved.
 
@@ -142,10 +142,10 @@ class FilesFromFunctions:
 
 
 def name_in_workspace(path: str) -> str:
-    """Under which name a file is uploaded: the last part of its path."""
+    """The name of an uploaded file: the last part of its path."""
     name = posixpath.basename(path)
     if name in ("", ".", "..") or "\0" in name:
-        raise VirtualFileError(f"{path!r} is not the path of a file.")
+        raise VirtualFileError(f"{path!r} is not a valid path of a file.")
     return name
 
 

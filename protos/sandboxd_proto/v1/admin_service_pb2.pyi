@@ -30,11 +30,11 @@ class _ProtectionStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     PROTECTION_STATE_UNSPECIFIED: _ProtectionState.ValueType  # 0
     """Never sent."""
     PROTECTION_STATE_IN_FORCE: _ProtectionState.ValueType  # 1
-    """It is in force."""
+    """The protection is in force."""
     PROTECTION_STATE_WEAKER: _ProtectionState.ValueType  # 2
     """A weaker form is in force."""
     PROTECTION_STATE_MISSING: _ProtectionState.ValueType  # 3
-    """It is not in force."""
+    """The protection is not in force."""
 
 class ProtectionState(_ProtectionState, metaclass=_ProtectionStateEnumTypeWrapper):
     """Whether a protection is in force."""
@@ -42,22 +42,22 @@ class ProtectionState(_ProtectionState, metaclass=_ProtectionStateEnumTypeWrappe
 PROTECTION_STATE_UNSPECIFIED: ProtectionState.ValueType  # 0
 """Never sent."""
 PROTECTION_STATE_IN_FORCE: ProtectionState.ValueType  # 1
-"""It is in force."""
+"""The protection is in force."""
 PROTECTION_STATE_WEAKER: ProtectionState.ValueType  # 2
 """A weaker form is in force."""
 PROTECTION_STATE_MISSING: ProtectionState.ValueType  # 3
-"""It is not in force."""
+"""The protection is not in force."""
 global___ProtectionState = ProtectionState
 
 @typing.final
 class GetStatisticsRequest(google.protobuf.message.Message):
-    """Asks for the statistics."""
+    """Request for the statistics."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     WITH_HISTORY_FIELD_NUMBER: builtins.int
     with_history: builtins.bool
-    """Optional. Tell also of the commands that the history has. That reads all of it, so it is nothing to be asked every few seconds."""
+    """Optional. Also return `history`. This reads the whole history, so do not set it every few seconds."""
     def __init__(
         self,
         *,
@@ -69,7 +69,7 @@ global___GetStatisticsRequest = GetStatisticsRequest
 
 @typing.final
 class GetStatisticsResponse(google.protobuf.message.Message):
-    """What happened since the daemon started. Rates are from 0 to 1."""
+    """Counts and rates since the daemon started. Rates are from 0 to 1."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -153,58 +153,58 @@ class GetStatisticsResponse(google.protobuf.message.Message):
     SINCE_FIELD_NUMBER: builtins.int
     HISTORY_FIELD_NUMBER: builtins.int
     active_sandboxes: builtins.int
-    """Sandboxes that sessions hold now."""
+    """Number of sandboxes that sessions hold now."""
     running_execs: builtins.int
-    """Commands that run now."""
+    """Number of commands that run now."""
     pool_hit_rate: builtins.float
-    """Part of all opens that got a warm sandbox at once; 1 before the first."""
+    """Fraction of opens that got a warm sandbox at once; 1 before the first open."""
     @property
     def uptime(self) -> google.protobuf.duration_pb2.Duration:
-        """Time since it started."""
+        """Time since the daemon started."""
 
     @property
     def sessions(self) -> global___SessionStatistics:
-        """Sessions."""
+        """Statistics of sessions."""
 
     @property
     def execs(self) -> global___ExecStatistics:
-        """Commands."""
+        """Statistics of commands."""
 
     @property
     def retries(self) -> global___RetryStatistics:
-        """Calls that clients repeated by themselves."""
+        """Statistics of calls that clients repeated by themselves."""
 
     @property
     def limit_violations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Limits that commands reached, by limit: TIMEOUT, NO_OUTPUT_TIMEOUT, MEMORY, PROCESSES, DISK, OUTPUT."""
+        """How often commands reached a limit, by limit: TIMEOUT, NO_OUTPUT_TIMEOUT, MEMORY, PROCESSES, DISK, OUTPUT."""
 
     @property
     def refused_calls(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Calls that were refused, by ErrorReason."""
+        """Number of refused calls, by ErrorReason."""
 
     @property
     def calls(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Calls that were made, by method."""
+        """Number of calls, by method."""
 
     @property
     def failed_calls(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Of those, the ones that failed, for whatever reason."""
+        """Number of calls that failed for any reason, by method."""
 
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolStatus]:
-        """All warm pools, one for each environment, the default one first."""
+        """All warm pools, one for each environment, the default first."""
 
     @property
     def audit(self) -> global___AuditStatistics:
-        """The audit log."""
+        """State of the audit log."""
 
     @property
     def since(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the counting began: at the start of the daemon."""
+        """When counting began: at the start of the daemon."""
 
     @property
     def history(self) -> global___HistoryStatistics:
-        """Commands that the history has, also of daemons before this one; only if it was asked for."""
+        """Statistics of the history, including commands before the daemon started; set only with `with_history`."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ global___GetStatisticsResponse = GetStatisticsResponse
 
 @typing.final
 class HistoryStatistics(google.protobuf.message.Message):
-    """Commands that ended and that ListExecutions can still tell of: the newest ones of sessions that are remembered."""
+    """Statistics of the ended commands that ListExecutions can return: the newest ones of sessions that are still remembered."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -259,22 +259,22 @@ class HistoryStatistics(google.protobuf.message.Message):
     SUCCESS_RATE_FIELD_NUMBER: builtins.int
     DURATIONS_FIELD_NUMBER: builtins.int
     total: builtins.int
-    """All of them."""
+    """Number of all commands."""
     succeeded: builtins.int
-    """Those that returned 0."""
+    """Number of commands that returned 0."""
     success_rate: builtins.float
-    """Part that returned 0; 1 if there are none."""
+    """Fraction of commands that returned 0; 1 if there are none."""
     @property
     def since(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the oldest of them was started; absent if there are none."""
+        """Start time of the oldest command; absent if there is none."""
 
     @property
     def ends(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """How many, by ExitReason without its prefix; NOT_STARTED for those that the sandbox could not start."""
+        """Number of commands, by ExitReason without its prefix; NOT_STARTED counts those that the sandbox failed to start."""
 
     @property
     def durations(self) -> global___DurationFigures:
-        """How long they took."""
+        """How long the commands took."""
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ global___HistoryStatistics = HistoryStatistics
 
 @typing.final
 class SessionStatistics(google.protobuf.message.Message):
-    """Sessions since the daemon started."""
+    """Statistics of sessions since the daemon started."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -334,18 +334,18 @@ class SessionStatistics(google.protobuf.message.Message):
     REUSE_RATE_FIELD_NUMBER: builtins.int
     OPEN_TIMES_FIELD_NUMBER: builtins.int
     reuse_rate: builtins.float
-    """Part of all opens that found their session open; 0 before the first."""
+    """Fraction of opens whose session was already open; 0 before the first open."""
     @property
     def opens(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Opens by how the session was got: CREATED, ATTACHED, RECREATED."""
+        """Number of opens, by outcome: CREATED, ATTACHED, RECREATED."""
 
     @property
     def ends(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Sessions that ended, by state: CLOSED, EXPIRED, LOST."""
+        """Number of ended sessions, by state: CLOSED, EXPIRED, LOST."""
 
     @property
     def open_times(self) -> global___DurationFigures:
-        """How long opens took that got a sandbox."""
+        """How long successful opens took."""
 
     def __init__(
         self,
@@ -362,7 +362,7 @@ global___SessionStatistics = SessionStatistics
 
 @typing.final
 class ExecStatistics(google.protobuf.message.Message):
-    """Commands since the daemon started."""
+    """Statistics of commands since the daemon started."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -392,28 +392,28 @@ class ExecStatistics(google.protobuf.message.Message):
     INPUT_BYTES_FIELD_NUMBER: builtins.int
     DROPPED_BYTES_FIELD_NUMBER: builtins.int
     total: builtins.int
-    """All of them."""
+    """Number of all commands."""
     succeeded: builtins.int
-    """Those that returned 0."""
+    """Number of commands that returned 0."""
     success_rate: builtins.float
-    """Part that returned 0; 1 before the first."""
+    """Fraction of commands that returned 0; 1 before the first command."""
     output_bytes: builtins.int
-    """Bytes they wrote, and of files that were sent to callers."""
+    """Bytes that commands wrote, plus bytes of files sent to callers."""
     input_bytes: builtins.int
-    """Bytes they were given, and of files that callers sent."""
+    """Bytes that commands received as input, plus bytes of files sent by callers."""
     dropped_bytes: builtins.int
-    """Bytes of output that were not kept."""
+    """Bytes of output that were dropped."""
     @property
     def ends(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Commands that ended, by ExitReason without its prefix; NOT_STARTED for those that the sandbox could not start."""
+        """Number of ended commands, by ExitReason without its prefix; NOT_STARTED counts those that the sandbox failed to start."""
 
     @property
     def durations(self) -> global___DurationFigures:
-        """How long they took."""
+        """How long the commands took."""
 
     @property
     def cpu_time(self) -> google.protobuf.duration_pb2.Duration:
-        """Processor time they used together."""
+        """CPU time of all commands together."""
 
     def __init__(
         self,
@@ -435,7 +435,7 @@ global___ExecStatistics = ExecStatistics
 
 @typing.final
 class RetryStatistics(google.protobuf.message.Message):
-    """Calls with the request metadata `sandboxd-retry`: their client repeats them by itself after a failure."""
+    """Statistics of calls with the request metadata `sandboxd-retry`, which a client sends when it repeats a call after a failure."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -443,11 +443,11 @@ class RetryStatistics(google.protobuf.message.Message):
     SUCCEEDED_FIELD_NUMBER: builtins.int
     SUCCESS_RATE_FIELD_NUMBER: builtins.int
     attempts: builtins.int
-    """How many there were."""
+    """Number of such calls."""
     succeeded: builtins.int
-    """How many of them succeeded."""
+    """Number of such calls that succeeded."""
     success_rate: builtins.float
-    """Part that succeeded; 1 before the first."""
+    """Fraction that succeeded; 1 before the first."""
     def __init__(
         self,
         *,
@@ -461,7 +461,7 @@ global___RetryStatistics = RetryStatistics
 
 @typing.final
 class AuditStatistics(google.protobuf.message.Message):
-    """The audit log of the daemon's state directory."""
+    """State of the audit log in the daemon's state directory."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -469,11 +469,11 @@ class AuditStatistics(google.protobuf.message.Message):
     HEAD_HASH_FIELD_NUMBER: builtins.int
     LOST_ENTRIES_FIELD_NUMBER: builtins.int
     head_sequence: builtins.int
-    """Sequence number of its newest line. Kept elsewhere together with `head_hash`, it shows later whether lines were changed or removed."""
+    """Sequence number of the newest line. Saved elsewhere together with `head_hash`, it shows later whether lines were changed or removed."""
     head_hash: builtins.str
-    """Hash of that line, in hexadecimal digits."""
+    """Hash of the newest line, in hexadecimal digits."""
     lost_entries: builtins.int
-    """Entries that could not be written since the daemon started; the log has a line for each such gap."""
+    """Number of entries that could not be written since the daemon started; the log has a line for each such gap."""
     def __init__(
         self,
         *,
@@ -487,7 +487,7 @@ global___AuditStatistics = AuditStatistics
 
 @typing.final
 class GetStatusRequest(google.protobuf.message.Message):
-    """Asks for the status."""
+    """Request for the status."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -512,21 +512,21 @@ class GetStatusResponse(google.protobuf.message.Message):
     PROTECTIONS_FIELD_NUMBER: builtins.int
     ACTIVE_SESSIONS_FIELD_NUMBER: builtins.int
     RUNNING_EXECS_FIELD_NUMBER: builtins.int
-    LADDER_FIELD_NUMBER: builtins.int
+    KILL_COUNTS_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
     version: builtins.str
     """Version of sandboxd."""
     worker_id: builtins.str
     """Name of this daemon among others."""
     draining: builtins.bool
-    """True once it has stopped taking new sessions."""
+    """True once the daemon no longer accepts new sessions."""
     active_sessions: builtins.int
-    """Sessions that are active."""
+    """Number of active sessions."""
     running_execs: builtins.int
-    """Commands that run."""
+    """Number of running commands."""
     @property
     def uptime(self) -> google.protobuf.duration_pb2.Duration:
-        """Time since it started."""
+        """Time since the daemon started."""
 
     @property
     def pool(self) -> global___PoolStatus:
@@ -538,15 +538,15 @@ class GetStatusResponse(google.protobuf.message.Message):
 
     @property
     def protections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protection]:
-        """Isolation, one line per protection."""
+        """Isolation, one entry per protection."""
 
     @property
-    def ladder(self) -> global___LadderStatus:
-        """How commands that had to be ended were ended."""
+    def kill_counts(self) -> global___KillCounts:
+        """How commands were killed at a deadline or a cancel."""
 
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolStatus]:
-        """All warm pools, one for each environment, the default one first."""
+        """All warm pools, one for each environment, the default first."""
 
     def __init__(
         self,
@@ -560,18 +560,18 @@ class GetStatusResponse(google.protobuf.message.Message):
         protections: collections.abc.Iterable[global___Protection] | None = ...,
         active_sessions: builtins.int = ...,
         running_execs: builtins.int = ...,
-        ladder: global___LadderStatus | None = ...,
+        kill_counts: global___KillCounts | None = ...,
         pools: collections.abc.Iterable[global___PoolStatus] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["engine", b"engine", "ladder", b"ladder", "pool", b"pool", "uptime", b"uptime"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "draining", b"draining", "engine", b"engine", "ladder", b"ladder", "pool", b"pool", "pools", b"pools", "protections", b"protections", "running_execs", b"running_execs", "uptime", b"uptime", "version", b"version", "worker_id", b"worker_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["engine", b"engine", "kill_counts", b"kill_counts", "pool", b"pool", "uptime", b"uptime"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "draining", b"draining", "engine", b"engine", "kill_counts", b"kill_counts", "pool", b"pool", "pools", b"pools", "protections", b"protections", "running_execs", b"running_execs", "uptime", b"uptime", "version", b"version", "worker_id", b"worker_id"]) -> None: ...
 
 global___GetStatusResponse = GetStatusResponse
 
 @typing.final
-class LadderStatus(google.protobuf.message.Message):
-    """How far the daemon had to go to end commands since it started, at a deadline or a cancel. Each step is tried only when the
-    one before it was late.
+class KillCounts(google.protobuf.message.Message):
+    """How often commands were killed at a deadline or a cancel since the daemon started, by who killed them. Each step is tried only
+    if the previous one was late.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -580,11 +580,11 @@ class LadderStatus(google.protobuf.message.Message):
     BY_HOST_FIELD_NUMBER: builtins.int
     BY_ENGINE_FIELD_NUMBER: builtins.int
     by_guest: builtins.int
-    """Ended by the guest, the sandbox lived on."""
+    """Killed by the guest; the sandbox continued."""
     by_host: builtins.int
-    """Ended by killing the first process of the sandbox from the host; the sandbox was lost."""
+    """Killed by the host together with the sandbox's first process; the sandbox was lost."""
     by_engine: builtins.int
-    """Ended only when the engine removed the container, because the daemon may not kill from the host."""
+    """Killed by the engine when it removed the container, because the daemon may not kill processes of the host."""
     def __init__(
         self,
         *,
@@ -594,11 +594,11 @@ class LadderStatus(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["by_engine", b"by_engine", "by_guest", b"by_guest", "by_host", b"by_host"]) -> None: ...
 
-global___LadderStatus = LadderStatus
+global___KillCounts = KillCounts
 
 @typing.final
 class PoolStatus(google.protobuf.message.Message):
-    """The warm pool."""
+    """A warm pool."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -623,46 +623,46 @@ class PoolStatus(google.protobuf.message.Message):
     CONCURRENCY_FIELD_NUMBER: builtins.int
     STARTS_FIELD_NUMBER: builtins.int
     warm: builtins.int
-    """Sandboxes that wait for a session."""
+    """Number of sandboxes that wait for a session."""
     starting: builtins.int
-    """Sandboxes being started."""
+    """Number of sandboxes being started."""
     in_use: builtins.int
-    """Sandboxes that sessions hold."""
+    """Number of sandboxes that sessions hold."""
     target: builtins.int
-    """Warm sandboxes the pool aims at now: the largest burst of opens of the last while, from `min` to POOL_SIZE."""
+    """Number of warm sandboxes that the pool aims for now: the largest recent burst of opens, from `min` to POOL_SIZE."""
     max: builtins.int
-    """Sandboxes there may be in all."""
+    """Most sandboxes of this pool: warm, starting and in use."""
     hits: builtins.int
-    """Sessions that got a warm sandbox at once."""
+    """Number of opens that got a warm sandbox at once."""
     misses: builtins.int
-    """Sessions that had to wait for one, whether they got it or not."""
+    """Number of opens that had to wait for a sandbox, whether they got one or not."""
     failed_starts: builtins.int
-    """Starts that failed."""
+    """Number of starts that failed."""
     last_error: builtins.str
-    """What the pool last failed at, in words; empty when its last start went well."""
+    """The pool's last failure, as a sentence; empty if its last start succeeded."""
     environment: builtins.str
-    """Name of the environment its sandboxes are for."""
+    """Name of the environment of its sandboxes."""
     min: builtins.int
-    """Warm sandboxes that stay, however long nobody needs them."""
+    """Number of warm sandboxes that are always kept."""
     hit_rate: builtins.float
-    """Part of all sessions that got a warm sandbox at once, 0 to 1; 1 before the first."""
+    """Fraction of opens that got a warm sandbox at once, 0 to 1; 1 before the first open."""
     waiting: builtins.int
-    """Openers that wait now, for a start or for another session to close."""
+    """Number of opens that wait now, for a start or for another session to close."""
     max_queue: builtins.int
-    """Openers that may wait for another session to close; one more is refused, or one of the user with the most waiting."""
+    """Most opens that may wait for another session to close. Beyond that the new open is refused, or one of the user with the most waiting."""
     gave_up: builtins.int
-    """Openers that waited in vain until their time was over."""
+    """Number of opens whose wait timed out."""
     refused: builtins.int
-    """Openers for whom there was no place to wait."""
+    """Number of opens refused because the queue was full."""
     concurrency: builtins.int
-    """Sandboxes that may be started at once now, as the machine has shown so far."""
+    """Number of sandboxes that may be started at once now, from measured start times."""
     @property
     def oldest_wait(self) -> google.protobuf.duration_pb2.Duration:
-        """How long the one that waits longest has waited so far; 0 if none waits."""
+        """Longest current wait; 0 if no open waits."""
 
     @property
     def waits(self) -> global___DurationFigures:
-        """How long openers waited that had to and got one."""
+        """How long opens waited that had to wait and got a sandbox."""
 
     @property
     def starts(self) -> global___DurationFigures:
@@ -699,7 +699,7 @@ global___PoolStatus = PoolStatus
 
 @typing.final
 class DurationFigures(google.protobuf.message.Message):
-    """How long something took, since the daemon started. Percentiles are exact to about 15 %."""
+    """Durations measured since the daemon started. Percentiles are exact to about 15 %."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -710,26 +710,26 @@ class DurationFigures(google.protobuf.message.Message):
     P99_FIELD_NUMBER: builtins.int
     MAX_FIELD_NUMBER: builtins.int
     count: builtins.int
-    """How often it happened."""
+    """Number of measurements."""
     @property
     def mean(self) -> google.protobuf.duration_pb2.Duration:
-        """On average; 0 if it never happened, as are those below."""
+        """Mean; 0 if there were no measurements, as are the fields below."""
 
     @property
     def p50(self) -> google.protobuf.duration_pb2.Duration:
-        """What half of all did not exceed."""
+        """Median."""
 
     @property
     def p95(self) -> google.protobuf.duration_pb2.Duration:
-        """What 95 of 100 did not exceed."""
+        """95th percentile."""
 
     @property
     def p99(self) -> google.protobuf.duration_pb2.Duration:
-        """What 99 of 100 did not exceed."""
+        """99th percentile."""
 
     @property
     def max(self) -> google.protobuf.duration_pb2.Duration:
-        """The longest."""
+        """Maximum."""
 
     def __init__(
         self,
@@ -759,13 +759,13 @@ class EngineStatus(google.protobuf.message.Message):
     RUNTIME_FIELD_NUMBER: builtins.int
     IMAGE_ID_FIELD_NUMBER: builtins.int
     reachable: builtins.bool
-    """Whether it answered just now."""
+    """Whether the engine answered just now."""
     name: builtins.str
-    """What it calls itself."""
+    """Name that the engine reports."""
     version: builtins.str
-    """Its version."""
+    """Version that the engine reports."""
     api_version: builtins.str
-    """API version spoken with it."""
+    """Version of the engine's API in use."""
     runtime: builtins.str
     """Runtime that new sandboxes use."""
     image_id: builtins.str
@@ -795,13 +795,13 @@ class Protection(google.protobuf.message.Message):
     DETAIL_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """What it is, for example `capabilities`."""
+    """Name of the protection, for example `capabilities`."""
     state: global___ProtectionState.ValueType
-    """Whether it is in force."""
+    """Whether the protection is in force."""
     detail: builtins.str
-    """What it does, or why it is not in force."""
+    """What the protection does, or why it is not in force."""
     proof: builtins.str
-    """How it was seen to be in force since the daemon started; empty when it is only a setting that the engine accepted."""
+    """How the daemon proved since its start that the protection is in force; empty if it is only a setting that the engine accepted."""
     def __init__(
         self,
         *,

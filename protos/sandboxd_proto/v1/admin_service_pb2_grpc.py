@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """Tells operators what the daemon is doing.
+    """Reports to operators what the daemon is doing.
     """
 
     def __init__(self, channel):
@@ -48,19 +48,19 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """Tells operators what the daemon is doing.
+    """Reports to operators what the daemon is doing.
     """
 
     def GetStatus(self, request, context):
-        """Describes the daemon, its pool, its engine and the isolation in force. Always answers, also when
-        the engine does not.
+        """Describes the daemon, its pool, its engine and the isolation in force. Always answers, even if the
+        engine does not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatistics(self, request, context):
-        """Tells what happened since the daemon started, in numbers.
+        """Returns counts and rates since the daemon started.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -88,7 +88,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """Tells operators what the daemon is doing.
+    """Reports to operators what the daemon is doing.
     """
 
     @staticmethod

@@ -18,42 +18,42 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class AdminServiceStub:
-    """Tells operators what the daemon is doing."""
+    """Reports to operators what the daemon is doing."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     GetStatus: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.admin_service_pb2.GetStatusRequest,
         sandboxd_proto.v1.admin_service_pb2.GetStatusResponse,
     ]
-    """Describes the daemon, its pool, its engine and the isolation in force. Always answers, also when
-    the engine does not.
+    """Describes the daemon, its pool, its engine and the isolation in force. Always answers, even if the
+    engine does not.
     """
 
     GetStatistics: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.admin_service_pb2.GetStatisticsRequest,
         sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse,
     ]
-    """Tells what happened since the daemon started, in numbers."""
+    """Returns counts and rates since the daemon started."""
 
 class AdminServiceAsyncStub:
-    """Tells operators what the daemon is doing."""
+    """Reports to operators what the daemon is doing."""
 
     GetStatus: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.admin_service_pb2.GetStatusRequest,
         sandboxd_proto.v1.admin_service_pb2.GetStatusResponse,
     ]
-    """Describes the daemon, its pool, its engine and the isolation in force. Always answers, also when
-    the engine does not.
+    """Describes the daemon, its pool, its engine and the isolation in force. Always answers, even if the
+    engine does not.
     """
 
     GetStatistics: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.admin_service_pb2.GetStatisticsRequest,
         sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse,
     ]
-    """Tells what happened since the daemon started, in numbers."""
+    """Returns counts and rates since the daemon started."""
 
 class AdminServiceServicer(metaclass=abc.ABCMeta):
-    """Tells operators what the daemon is doing."""
+    """Reports to operators what the daemon is doing."""
 
     @abc.abstractmethod
     def GetStatus(
@@ -61,8 +61,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.admin_service_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.admin_service_pb2.GetStatusResponse, collections.abc.Awaitable[sandboxd_proto.v1.admin_service_pb2.GetStatusResponse]]:
-        """Describes the daemon, its pool, its engine and the isolation in force. Always answers, also when
-        the engine does not.
+        """Describes the daemon, its pool, its engine and the isolation in force. Always answers, even if the
+        engine does not.
         """
 
     @abc.abstractmethod
@@ -71,6 +71,6 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.admin_service_pb2.GetStatisticsRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse, collections.abc.Awaitable[sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse]]:
-        """Tells what happened since the daemon started, in numbers."""
+        """Returns counts and rates since the daemon started."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

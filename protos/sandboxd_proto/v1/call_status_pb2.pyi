@@ -16,8 +16,8 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class CallStatus(google.protobuf.message.Message):
-    """The status of a failed call as it is in the trailer `grpc-status-details-bin`. These three have the fields of google.rpc.Status,
-    google.rpc.ErrorInfo and google.rpc.RetryInfo under the same numbers, so that a client reads them without that package.
+    """Status of a failed call, as sent in the trailer `grpc-status-details-bin`. The three messages of this file have the fields of
+    google.rpc.Status, google.rpc.ErrorInfo and google.rpc.RetryInfo under the same numbers, so a client can read them without that package.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -28,10 +28,10 @@ class CallStatus(google.protobuf.message.Message):
     code: builtins.int
     """Status code of gRPC."""
     message: builtins.str
-    """A sentence that says what to do next."""
+    """A sentence that says what went wrong and what to do next."""
     @property
     def details(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[google.protobuf.any_pb2.Any]:
-        """An ErrorInfo, and what else helps, each under its google.rpc type."""
+        """An ErrorInfo and further details, each under its google.rpc type."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class CallErrorInfo(google.protobuf.message.Message):
     reason: builtins.str
     """Name of a value of ErrorReason."""
     domain: builtins.str
-    """Who says so: `sandboxd`."""
+    """Always `sandboxd`."""
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """What it is about, for programs."""
+        """Details for programs, such as the limit or the id that the error is about."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ global___CallErrorInfo = CallErrorInfo
 
 @typing.final
 class CallRetryInfo(google.protobuf.message.Message):
-    """When another try may help."""
+    """When another attempt may succeed."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     RETRY_DELAY_FIELD_NUMBER: builtins.int
     @property
     def retry_delay(self) -> google.protobuf.duration_pb2.Duration:
-        """How long to wait first."""
+        """How long to wait before the next attempt."""
 
     def __init__(
         self,

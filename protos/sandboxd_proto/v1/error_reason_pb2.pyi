@@ -29,29 +29,29 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     REQUEST_TOO_LARGE: _ErrorReason.ValueType  # 2
     """Command, arguments or environment exceed the limit. INVALID_ARGUMENT."""
     SESSION_NOT_FOUND: _ErrorReason.ValueType  # 3
-    """No session has this id, or it ended too long ago to be remembered. NOT_FOUND."""
+    """There is no session with this id, or it ended too long ago. NOT_FOUND."""
     IMAGE_NOT_FOUND: _ErrorReason.ValueType  # 4
     """The sandbox image is not on the host. NOT_FOUND."""
     EXEC_CONFLICT: _ErrorReason.ValueType  # 5
-    """The session already has an exec with this id and other content. ALREADY_EXISTS."""
+    """The session already has an exec with this id but other content. ALREADY_EXISTS."""
     SESSION_EXPIRED: _ErrorReason.ValueType  # 6
     """The session was idle for too long. FAILED_PRECONDITION; open it again."""
     SESSION_CLOSED: _ErrorReason.ValueType  # 7
     """The session was closed. FAILED_PRECONDITION; open a new one."""
     SESSION_RECREATED: _ErrorReason.ValueType  # 8
-    """The session is on another incarnation than the request names. FAILED_PRECONDITION."""
+    """The session is not on the incarnation that the request names. FAILED_PRECONDITION."""
     COMMAND_NOT_STARTABLE: _ErrorReason.ValueType  # 9
-    """Directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: there was
-    no process for it just then; try again under another exec id.
+    """The directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: no process was
+    available for it; try again with another exec id.
     """
     POOL_EXHAUSTED: _ErrorReason.ValueType  # 10
     """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     EXEC_LIMIT_REACHED: _ErrorReason.ValueType  # 11
-    """Too many commands run at once in this session, of this user, or in all. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """Too many commands run at the same time in this session, for this user, or in total. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     TOO_MANY_REQUESTS: _ErrorReason.ValueType  # 12
-    """Too many calls are being served at once, or come from this token in a while. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """Too many calls are being served at the same time, or this token makes calls too often. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     ENGINE_UNREACHABLE: _ErrorReason.ValueType  # 13
-    """No container engine answers. UNAVAILABLE, with google.rpc.RetryInfo."""
+    """The container engine does not answer. UNAVAILABLE, with google.rpc.RetryInfo."""
     ENGINE_FAILED: _ErrorReason.ValueType  # 14
     """The container engine failed or did not answer in time. UNAVAILABLE, with google.rpc.RetryInfo."""
     DRAINING: _ErrorReason.ValueType  # 15
@@ -59,59 +59,63 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     SANDBOX_LOST: _ErrorReason.ValueType  # 16
     """The sandbox died or misbehaved and was destroyed. ABORTED; open the session again."""
     INTERNAL: _ErrorReason.ValueType  # 17
-    """A fault of sandboxd. INTERNAL, with an error id that is also in the daemon's log."""
+    """A bug in sandboxd. INTERNAL, with an error id that is also in the daemon's log."""
     DISK_SPACE_LOW: _ErrorReason.ValueType  # 18
     """The host has too little disk space for another workspace. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     EXEC_NOT_FOUND: _ErrorReason.ValueType  # 19
     """The session has no exec with this id, or it ended too long ago. NOT_FOUND."""
     EXEC_ENDED: _ErrorReason.ValueType  # 20
-    """The exec has ended, or still waits for its shell, and cannot be acted on. FAILED_PRECONDITION."""
+    """The exec has ended, or still waits for its shell, so the call cannot act on it. FAILED_PRECONDITION."""
     FILE_NOT_FOUND: _ErrorReason.ValueType  # 21
     """There is nothing at this path. NOT_FOUND."""
     FILE_EXISTS: _ErrorReason.ValueType  # 22
-    """There is something at this path already. ALREADY_EXISTS."""
+    """Something already exists at this path. ALREADY_EXISTS."""
     NOT_A_FILE: _ErrorReason.ValueType  # 23
-    """It is not a regular file. FAILED_PRECONDITION."""
+    """The entry is not a regular file. FAILED_PRECONDITION."""
     NOT_A_DIRECTORY: _ErrorReason.ValueType  # 24
-    """It is not a directory. FAILED_PRECONDITION."""
+    """The entry is not a directory. FAILED_PRECONDITION."""
     DIRECTORY_NOT_EMPTY: _ErrorReason.ValueType  # 25
     """The directory is not empty; remove it recursively. FAILED_PRECONDITION."""
     OUTSIDE_WORKSPACE: _ErrorReason.ValueType  # 26
-    """The path leads out of the workspace, through a link. FAILED_PRECONDITION."""
+    """The path leaves the workspace through a link. FAILED_PRECONDITION."""
     PROTECTED_PATH: _ErrorReason.ValueType  # 27
-    """The workspace itself, its layout and project_files/ cannot be removed or moved, nor things moved between areas. FAILED_PRECONDITION."""
+    """The workspace itself, its layout and project_files/ cannot be removed or moved, and entries cannot be moved between areas.
+    FAILED_PRECONDITION.
+    """
     FILE_NOT_PERMITTED: _ErrorReason.ValueType  # 28
-    """Permissions that a command has set forbid it. FAILED_PRECONDITION."""
+    """Permissions set by a command forbid the operation. FAILED_PRECONDITION."""
     FILE_TOO_LARGE: _ErrorReason.ValueType  # 29
-    """The file is larger than a file may be, or than the operation takes; the limit is in the metadata. FAILED_PRECONDITION."""
+    """The file is larger than a file may be, or larger than the operation supports; the limit is in the metadata. FAILED_PRECONDITION."""
     WORKSPACE_FULL: _ErrorReason.ValueType  # 30
-    """The workspace has no room for it, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
+    """The workspace has no space left, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
     CHECKSUM_MISMATCH: _ErrorReason.ValueType  # 31
-    """What arrived is not what the header announced, in size or checksum. ABORTED; nothing was written, send it again."""
+    """Size or checksum of the upload differ from its header. ABORTED; nothing was written, send it again."""
     FILE_CHANGED: _ErrorReason.ValueType  # 32
     """The file became shorter while it was read. ABORTED; read it again."""
     TEXT_NOT_FOUND: _ErrorReason.ValueType  # 33
-    """The text to replace is not there as often as expected. FAILED_PRECONDITION."""
+    """The text to replace does not occur as often as expected. FAILED_PRECONDITION."""
     INVALID_ARCHIVE: _ErrorReason.ValueType  # 34
-    """It is no archive that can be read. INVALID_ARGUMENT."""
+    """The bytes are not a valid archive. INVALID_ARGUMENT."""
     FILE_BUSY: _ErrorReason.ValueType  # 35
-    """Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """Too many file operations of this session run at the same time. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
-    """A command ended or stopped what was at work on the files. ABORTED; try again."""
+    """A command killed or stopped the worker of the file operation. ABORTED; try again."""
     COMMAND_NOT_ALLOWED: _ErrorReason.ValueType  # 37
-    """The daemon's command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
+    """The command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
     UNAUTHENTICATED: _ErrorReason.ValueType  # 38
-    """The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
+    """The call has no token, or an unknown one. UNAUTHENTICATED."""
     NOT_PERMITTED: _ErrorReason.ValueType  # 39
     """The token does not allow this, or not for this user. PERMISSION_DENIED."""
     SESSION_LIMIT_REACHED: _ErrorReason.ValueType  # 40
-    """The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """The user already has the maximum number of sessions. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     UPLOAD_STALLED: _ErrorReason.ValueType  # 41
-    """Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
+    """The upload paused for too long. ABORTED; nothing was written, send it again."""
     STATE_NOT_SAVED: _ErrorReason.ValueType  # 50
-    """The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+    """The daemon cannot save its state; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
     OPEN_FILES_EXHAUSTED: _ErrorReason.ValueType  # 51
-    """The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    """The daemon has too few file descriptors left. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    SESSION_RETURNING: _ErrorReason.ValueType  # 52
+    """The daemon was restarted and has not reconnected to the session's sandbox yet. UNAVAILABLE, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -126,29 +130,29 @@ INVALID_REQUEST: ErrorReason.ValueType  # 1
 REQUEST_TOO_LARGE: ErrorReason.ValueType  # 2
 """Command, arguments or environment exceed the limit. INVALID_ARGUMENT."""
 SESSION_NOT_FOUND: ErrorReason.ValueType  # 3
-"""No session has this id, or it ended too long ago to be remembered. NOT_FOUND."""
+"""There is no session with this id, or it ended too long ago. NOT_FOUND."""
 IMAGE_NOT_FOUND: ErrorReason.ValueType  # 4
 """The sandbox image is not on the host. NOT_FOUND."""
 EXEC_CONFLICT: ErrorReason.ValueType  # 5
-"""The session already has an exec with this id and other content. ALREADY_EXISTS."""
+"""The session already has an exec with this id but other content. ALREADY_EXISTS."""
 SESSION_EXPIRED: ErrorReason.ValueType  # 6
 """The session was idle for too long. FAILED_PRECONDITION; open it again."""
 SESSION_CLOSED: ErrorReason.ValueType  # 7
 """The session was closed. FAILED_PRECONDITION; open a new one."""
 SESSION_RECREATED: ErrorReason.ValueType  # 8
-"""The session is on another incarnation than the request names. FAILED_PRECONDITION."""
+"""The session is not on the incarnation that the request names. FAILED_PRECONDITION."""
 COMMAND_NOT_STARTABLE: ErrorReason.ValueType  # 9
-"""Directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: there was
-no process for it just then; try again under another exec id.
+"""The directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: no process was
+available for it; try again with another exec id.
 """
 POOL_EXHAUSTED: ErrorReason.ValueType  # 10
 """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 EXEC_LIMIT_REACHED: ErrorReason.ValueType  # 11
-"""Too many commands run at once in this session, of this user, or in all. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""Too many commands run at the same time in this session, for this user, or in total. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 TOO_MANY_REQUESTS: ErrorReason.ValueType  # 12
-"""Too many calls are being served at once, or come from this token in a while. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""Too many calls are being served at the same time, or this token makes calls too often. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 ENGINE_UNREACHABLE: ErrorReason.ValueType  # 13
-"""No container engine answers. UNAVAILABLE, with google.rpc.RetryInfo."""
+"""The container engine does not answer. UNAVAILABLE, with google.rpc.RetryInfo."""
 ENGINE_FAILED: ErrorReason.ValueType  # 14
 """The container engine failed or did not answer in time. UNAVAILABLE, with google.rpc.RetryInfo."""
 DRAINING: ErrorReason.ValueType  # 15
@@ -156,57 +160,61 @@ DRAINING: ErrorReason.ValueType  # 15
 SANDBOX_LOST: ErrorReason.ValueType  # 16
 """The sandbox died or misbehaved and was destroyed. ABORTED; open the session again."""
 INTERNAL: ErrorReason.ValueType  # 17
-"""A fault of sandboxd. INTERNAL, with an error id that is also in the daemon's log."""
+"""A bug in sandboxd. INTERNAL, with an error id that is also in the daemon's log."""
 DISK_SPACE_LOW: ErrorReason.ValueType  # 18
 """The host has too little disk space for another workspace. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 EXEC_NOT_FOUND: ErrorReason.ValueType  # 19
 """The session has no exec with this id, or it ended too long ago. NOT_FOUND."""
 EXEC_ENDED: ErrorReason.ValueType  # 20
-"""The exec has ended, or still waits for its shell, and cannot be acted on. FAILED_PRECONDITION."""
+"""The exec has ended, or still waits for its shell, so the call cannot act on it. FAILED_PRECONDITION."""
 FILE_NOT_FOUND: ErrorReason.ValueType  # 21
 """There is nothing at this path. NOT_FOUND."""
 FILE_EXISTS: ErrorReason.ValueType  # 22
-"""There is something at this path already. ALREADY_EXISTS."""
+"""Something already exists at this path. ALREADY_EXISTS."""
 NOT_A_FILE: ErrorReason.ValueType  # 23
-"""It is not a regular file. FAILED_PRECONDITION."""
+"""The entry is not a regular file. FAILED_PRECONDITION."""
 NOT_A_DIRECTORY: ErrorReason.ValueType  # 24
-"""It is not a directory. FAILED_PRECONDITION."""
+"""The entry is not a directory. FAILED_PRECONDITION."""
 DIRECTORY_NOT_EMPTY: ErrorReason.ValueType  # 25
 """The directory is not empty; remove it recursively. FAILED_PRECONDITION."""
 OUTSIDE_WORKSPACE: ErrorReason.ValueType  # 26
-"""The path leads out of the workspace, through a link. FAILED_PRECONDITION."""
+"""The path leaves the workspace through a link. FAILED_PRECONDITION."""
 PROTECTED_PATH: ErrorReason.ValueType  # 27
-"""The workspace itself, its layout and project_files/ cannot be removed or moved, nor things moved between areas. FAILED_PRECONDITION."""
+"""The workspace itself, its layout and project_files/ cannot be removed or moved, and entries cannot be moved between areas.
+FAILED_PRECONDITION.
+"""
 FILE_NOT_PERMITTED: ErrorReason.ValueType  # 28
-"""Permissions that a command has set forbid it. FAILED_PRECONDITION."""
+"""Permissions set by a command forbid the operation. FAILED_PRECONDITION."""
 FILE_TOO_LARGE: ErrorReason.ValueType  # 29
-"""The file is larger than a file may be, or than the operation takes; the limit is in the metadata. FAILED_PRECONDITION."""
+"""The file is larger than a file may be, or larger than the operation supports; the limit is in the metadata. FAILED_PRECONDITION."""
 WORKSPACE_FULL: ErrorReason.ValueType  # 30
-"""The workspace has no room for it, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
+"""The workspace has no space left, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
 CHECKSUM_MISMATCH: ErrorReason.ValueType  # 31
-"""What arrived is not what the header announced, in size or checksum. ABORTED; nothing was written, send it again."""
+"""Size or checksum of the upload differ from its header. ABORTED; nothing was written, send it again."""
 FILE_CHANGED: ErrorReason.ValueType  # 32
 """The file became shorter while it was read. ABORTED; read it again."""
 TEXT_NOT_FOUND: ErrorReason.ValueType  # 33
-"""The text to replace is not there as often as expected. FAILED_PRECONDITION."""
+"""The text to replace does not occur as often as expected. FAILED_PRECONDITION."""
 INVALID_ARCHIVE: ErrorReason.ValueType  # 34
-"""It is no archive that can be read. INVALID_ARGUMENT."""
+"""The bytes are not a valid archive. INVALID_ARGUMENT."""
 FILE_BUSY: ErrorReason.ValueType  # 35
-"""Too many calls are at work on the files of this session. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""Too many file operations of this session run at the same time. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
-"""A command ended or stopped what was at work on the files. ABORTED; try again."""
+"""A command killed or stopped the worker of the file operation. ABORTED; try again."""
 COMMAND_NOT_ALLOWED: ErrorReason.ValueType  # 37
-"""The daemon's command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
+"""The command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
 UNAUTHENTICATED: ErrorReason.ValueType  # 38
-"""The call has no token, or none that the daemon knows. UNAUTHENTICATED."""
+"""The call has no token, or an unknown one. UNAUTHENTICATED."""
 NOT_PERMITTED: ErrorReason.ValueType  # 39
 """The token does not allow this, or not for this user. PERMISSION_DENIED."""
 SESSION_LIMIT_REACHED: ErrorReason.ValueType  # 40
-"""The user has as many sessions as a user may. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""The user already has the maximum number of sessions. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 UPLOAD_STALLED: ErrorReason.ValueType  # 41
-"""Nothing arrived of an upload for too long. ABORTED; nothing was written, send it again."""
+"""The upload paused for too long. ABORTED; nothing was written, send it again."""
 STATE_NOT_SAVED: ErrorReason.ValueType  # 50
-"""The daemon cannot write down what it would answer; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
+"""The daemon cannot save its state; nothing was changed. UNAVAILABLE, with google.rpc.RetryInfo."""
 OPEN_FILES_EXHAUSTED: ErrorReason.ValueType  # 51
-"""The daemon has as many files open as it may, with a reserve. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+"""The daemon has too few file descriptors left. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+SESSION_RETURNING: ErrorReason.ValueType  # 52
+"""The daemon was restarted and has not reconnected to the session's sandbox yet. UNAVAILABLE, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

@@ -30,7 +30,7 @@ class _OutputStreamEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     OUTPUT_STREAM_UNSPECIFIED: _OutputStream.ValueType  # 0
     """In a request: standard output. Never sent."""
     OUTPUT_STREAM_STDOUT: _OutputStream.ValueType  # 1
-    """Standard output; everything, for a command in a terminal."""
+    """Standard output. For a command in a terminal, all of its output."""
     OUTPUT_STREAM_STDERR: _OutputStream.ValueType  # 2
     """Standard error."""
 
@@ -40,7 +40,7 @@ class OutputStream(_OutputStream, metaclass=_OutputStreamEnumTypeWrapper):
 OUTPUT_STREAM_UNSPECIFIED: OutputStream.ValueType  # 0
 """In a request: standard output. Never sent."""
 OUTPUT_STREAM_STDOUT: OutputStream.ValueType  # 1
-"""Standard output; everything, for a command in a terminal."""
+"""Standard output. For a command in a terminal, all of its output."""
 OUTPUT_STREAM_STDERR: OutputStream.ValueType  # 2
 """Standard error."""
 global___OutputStream = OutputStream
@@ -54,27 +54,27 @@ class _ExecStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     EXEC_STATE_UNSPECIFIED: _ExecState.ValueType  # 0
     """Never sent. In a filter: any state."""
     EXEC_STATE_QUEUED: _ExecState.ValueType  # 1
-    """It waits for an earlier command in the same named shell. Not begun yet, it does not survive a restart of the daemon; repeat the call
-    that started it.
+    """The exec waits for an earlier command in the same named shell. It has not begun, so it does not survive a restart of the daemon;
+    repeat the call that started it.
     """
     EXEC_STATE_RUNNING: _ExecState.ValueType  # 2
-    """It runs."""
+    """The exec runs."""
     EXEC_STATE_ENDED: _ExecState.ValueType  # 3
-    """It has ended, and is remembered for a while."""
+    """The exec has ended; its output and end are kept for a while."""
 
 class ExecState(_ExecState, metaclass=_ExecStateEnumTypeWrapper):
-    """Whether an exec runs."""
+    """State of an exec."""
 
 EXEC_STATE_UNSPECIFIED: ExecState.ValueType  # 0
 """Never sent. In a filter: any state."""
 EXEC_STATE_QUEUED: ExecState.ValueType  # 1
-"""It waits for an earlier command in the same named shell. Not begun yet, it does not survive a restart of the daemon; repeat the call
-that started it.
+"""The exec waits for an earlier command in the same named shell. It has not begun, so it does not survive a restart of the daemon;
+repeat the call that started it.
 """
 EXEC_STATE_RUNNING: ExecState.ValueType  # 2
-"""It runs."""
+"""The exec runs."""
 EXEC_STATE_ENDED: ExecState.ValueType  # 3
-"""It has ended, and is remembered for a while."""
+"""The exec has ended; its output and end are kept for a while."""
 global___ExecState = ExecState
 
 class _ExitReason:
@@ -86,27 +86,27 @@ class _ExitReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     EXIT_REASON_UNSPECIFIED: _ExitReason.ValueType  # 0
     """Never sent."""
     EXIT_REASON_EXITED: _ExitReason.ValueType  # 1
-    """It returned by itself."""
+    """The command exited by itself."""
     EXIT_REASON_SIGNALLED: _ExitReason.ValueType  # 2
-    """A signal that sandboxd did not send ended it."""
+    """A signal that sandboxd did not send ended the command."""
     EXIT_REASON_TIMED_OUT: _ExitReason.ValueType  # 3
-    """It ran longer than its timeout; all its processes were killed, output up to then is kept."""
+    """The command ran longer than its timeout; all its processes were killed, and its output is kept."""
     EXIT_REASON_CANCELLED: _ExitReason.ValueType  # 4
-    """The caller went away or cancelled, and asked for the command to end then."""
+    """The caller disconnected or cancelled, and `on_disconnect` was KILL."""
     EXIT_REASON_SESSION_CLOSED: _ExitReason.ValueType  # 5
     """The session was closed or expired."""
     EXIT_REASON_SANDBOX_LOST: _ExitReason.ValueType  # 6
     """The sandbox died or misbehaved and was destroyed."""
     EXIT_REASON_SWEPT: _ExitReason.ValueType  # 7
-    """Another command of the session could be ended only by ending everything in the sandbox."""
+    """Another command of the session could be ended only by killing every process in the sandbox."""
     EXIT_REASON_OUT_OF_MEMORY: _ExitReason.ValueType  # 8
-    """It failed, and the kernel had killed a process because the memory limit was reached."""
+    """The command failed, and the kernel had killed a process because the memory limit was reached."""
     EXIT_REASON_PROCESS_LIMIT: _ExitReason.ValueType  # 9
-    """It failed, and the kernel had refused to make a process because the process limit was reached."""
+    """The command failed, and the kernel had refused to create a process because the process limit was reached."""
     EXIT_REASON_DISK_FULL: _ExitReason.ValueType  # 10
-    """It failed, and the workspace had no room left for bytes or for files."""
+    """The command failed, and the workspace had no space left for bytes or for files."""
     EXIT_REASON_NO_OUTPUT_TIMEOUT: _ExitReason.ValueType  # 11
-    """It wrote nothing for longer than its no-output timeout; all its processes were killed."""
+    """The command wrote nothing for longer than its no-output timeout; all its processes were killed."""
 
 class ExitReason(_ExitReason, metaclass=_ExitReasonEnumTypeWrapper):
     """Why a command ended."""
@@ -114,32 +114,32 @@ class ExitReason(_ExitReason, metaclass=_ExitReasonEnumTypeWrapper):
 EXIT_REASON_UNSPECIFIED: ExitReason.ValueType  # 0
 """Never sent."""
 EXIT_REASON_EXITED: ExitReason.ValueType  # 1
-"""It returned by itself."""
+"""The command exited by itself."""
 EXIT_REASON_SIGNALLED: ExitReason.ValueType  # 2
-"""A signal that sandboxd did not send ended it."""
+"""A signal that sandboxd did not send ended the command."""
 EXIT_REASON_TIMED_OUT: ExitReason.ValueType  # 3
-"""It ran longer than its timeout; all its processes were killed, output up to then is kept."""
+"""The command ran longer than its timeout; all its processes were killed, and its output is kept."""
 EXIT_REASON_CANCELLED: ExitReason.ValueType  # 4
-"""The caller went away or cancelled, and asked for the command to end then."""
+"""The caller disconnected or cancelled, and `on_disconnect` was KILL."""
 EXIT_REASON_SESSION_CLOSED: ExitReason.ValueType  # 5
 """The session was closed or expired."""
 EXIT_REASON_SANDBOX_LOST: ExitReason.ValueType  # 6
 """The sandbox died or misbehaved and was destroyed."""
 EXIT_REASON_SWEPT: ExitReason.ValueType  # 7
-"""Another command of the session could be ended only by ending everything in the sandbox."""
+"""Another command of the session could be ended only by killing every process in the sandbox."""
 EXIT_REASON_OUT_OF_MEMORY: ExitReason.ValueType  # 8
-"""It failed, and the kernel had killed a process because the memory limit was reached."""
+"""The command failed, and the kernel had killed a process because the memory limit was reached."""
 EXIT_REASON_PROCESS_LIMIT: ExitReason.ValueType  # 9
-"""It failed, and the kernel had refused to make a process because the process limit was reached."""
+"""The command failed, and the kernel had refused to create a process because the process limit was reached."""
 EXIT_REASON_DISK_FULL: ExitReason.ValueType  # 10
-"""It failed, and the workspace had no room left for bytes or for files."""
+"""The command failed, and the workspace had no space left for bytes or for files."""
 EXIT_REASON_NO_OUTPUT_TIMEOUT: ExitReason.ValueType  # 11
-"""It wrote nothing for longer than its no-output timeout; all its processes were killed."""
+"""The command wrote nothing for longer than its no-output timeout; all its processes were killed."""
 global___ExitReason = ExitReason
 
 @typing.final
 class ExecEvent(google.protobuf.message.Message):
-    """One thing that happened to a command."""
+    """An event in the life of a command."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -150,7 +150,7 @@ class ExecEvent(google.protobuf.message.Message):
     DROPPED_FIELD_NUMBER: builtins.int
     @property
     def started(self) -> global___ExecStarted:
-        """The command runs."""
+        """The command was started."""
 
     @property
     def stdout(self) -> global___OutputChunk:
@@ -166,7 +166,7 @@ class ExecEvent(google.protobuf.message.Message):
 
     @property
     def dropped(self) -> global___OutputGap:
-        """Output that is not kept any more and was not delivered on this stream."""
+        """Output that is no longer kept and was not delivered on this stream."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ global___ExecEvent = ExecEvent
 
 @typing.final
 class OutputGap(google.protobuf.message.Message):
-    """A piece of output that is missing: more was written than is kept, and the middle went first."""
+    """A missing piece of output: more was written than is kept, and the middle is dropped first."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -193,11 +193,11 @@ class OutputGap(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     BYTES_FIELD_NUMBER: builtins.int
     stream: global___OutputStream.ValueType
-    """Which stream."""
+    """Stream that the bytes belong to."""
     offset: builtins.int
     """Position of the first missing byte."""
     bytes: builtins.int
-    """How many are missing; the next chunk of the stream follows after them."""
+    """Number of missing bytes; the next chunk of the stream follows after them."""
     def __init__(
         self,
         *,
@@ -229,30 +229,30 @@ class Exec(google.protobuf.message.Message):
     exec_id: builtins.str
     """Id of this exec."""
     command: builtins.str
-    """What runs: the command line or the arguments, cut to 200 characters."""
+    """The command line or the arguments, cut to 200 characters."""
     state: global___ExecState.ValueType
-    """Whether it runs."""
+    """State of the exec."""
     stdout_bytes: builtins.int
     """Bytes written to standard output so far."""
     stderr_bytes: builtins.int
     """Bytes written to standard error so far."""
     shell_name: builtins.str
-    """Name of the shell it runs in; empty means one of its own."""
+    """Name of the shell that the command runs in; empty means an unnamed shell for this command only."""
     has_terminal: builtins.bool
-    """Whether it runs in a terminal."""
+    """Whether the command runs in a terminal."""
     has_stdin: builtins.bool
-    """Whether its standard input can be written to."""
+    """Whether WriteStdin can write to the command's standard input."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it was started."""
+        """When the command was started."""
 
     @property
     def timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """How long it may run."""
+        """How long the command may run."""
 
     @property
     def exit(self) -> global___ExitStatus:
-        """How it ended; absent while it runs."""
+        """How the command ended; absent while it runs."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ global___Exec = Exec
 
 @typing.final
 class Execution(google.protobuf.message.Message):
-    """A command that has ended, in the history of its session."""
+    """An ended command in the history of its session."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -290,20 +290,20 @@ class Execution(google.protobuf.message.Message):
     exec_id: builtins.str
     """Id of the exec."""
     incarnation: builtins.int
-    """Incarnation of the session it ran in."""
+    """Incarnation of the session that the command ran in."""
     command: builtins.str
-    """What ran: the command line or the arguments, cut to 200 characters."""
+    """The command line or the arguments, cut to 200 characters."""
     stdin_bytes: builtins.int
     """Bytes written to its standard input."""
     not_started: builtins.bool
-    """Whether it was never started, because the sandbox could not; `exit` then says why in its hint."""
+    """Whether the sandbox failed to start the command; the hint in `exit` then says why."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it was started."""
+        """When the command was started."""
 
     @property
     def exit(self) -> global___ExitStatus:
-        """How it ended, what it used and how much it wrote."""
+        """How the command ended, what it used and how much it wrote."""
 
     def __init__(
         self,
@@ -356,20 +356,20 @@ class OutputMatch(google.protobuf.message.Message):
     BEFORE_FIELD_NUMBER: builtins.int
     AFTER_FIELD_NUMBER: builtins.int
     stream: global___OutputStream.ValueType
-    """Which stream."""
+    """Stream that the bytes belong to."""
     line_number: builtins.int
-    """Number of the line in its stream, from 1, dropped lines counted."""
+    """Number of the line in its stream, counted from 1; dropped lines count."""
     offset: builtins.int
     """Position of the first byte of the line in its stream."""
     line: builtins.bytes
-    """The line without its end, cut to a few thousand bytes."""
+    """The line without its newline, cut to a few thousand bytes."""
     @property
     def before(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
-        """Lines just before it, as many as were asked for and are there."""
+        """Lines directly before the match, as many as requested and available."""
 
     @property
     def after(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
-        """Lines just after it."""
+        """Lines directly after the match."""
 
     def __init__(
         self,
@@ -387,7 +387,7 @@ global___OutputMatch = OutputMatch
 
 @typing.final
 class OutputPreview(google.protobuf.message.Message):
-    """A stream of output in a size that a model can read."""
+    """An output stream, shortened to a size that a model can read."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -396,13 +396,13 @@ class OutputPreview(google.protobuf.message.Message):
     OMITTED_BYTES_FIELD_NUMBER: builtins.int
     TOTAL_BYTES_FIELD_NUMBER: builtins.int
     head: builtins.bytes
-    """Its beginning; all of it when nothing was left out. Whole lines where possible."""
+    """Beginning of the stream; all of it if nothing was left out. Whole lines where possible."""
     tail: builtins.bytes
-    """Its end; empty when nothing was left out."""
+    """End of the stream; empty if nothing was left out."""
     omitted_bytes: builtins.int
-    """Bytes between them that are not shown; ReadOutput and SearchOutput give them."""
+    """Number of bytes between `head` and `tail`; ReadOutput and SearchOutput return them."""
     total_bytes: builtins.int
-    """Bytes of the whole stream."""
+    """Number of bytes in the whole stream."""
     def __init__(
         self,
         *,
@@ -423,7 +423,7 @@ class ExecStarted(google.protobuf.message.Message):
 
     EXEC_ID_FIELD_NUMBER: builtins.int
     exec_id: builtins.str
-    """Id of this exec: the one of the request, or one made by the daemon."""
+    """Id of this exec: from the request, or generated by the daemon."""
     def __init__(
         self,
         *,
@@ -442,9 +442,9 @@ class OutputChunk(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     DATA_FIELD_NUMBER: builtins.int
     offset: builtins.int
-    """Position of the first byte in its stream. Chunks of a stream follow each other without a gap."""
+    """Position of the first byte in its stream. Chunks of a stream have no gap between them."""
     data: builtins.bytes
-    """The bytes; not necessarily whole characters or lines."""
+    """The bytes; they may end inside a character or a line."""
     def __init__(
         self,
         *,
@@ -472,28 +472,28 @@ class ExitStatus(google.protobuf.message.Message):
     STDOUT_DROPPED_BYTES_FIELD_NUMBER: builtins.int
     STDERR_DROPPED_BYTES_FIELD_NUMBER: builtins.int
     code: builtins.int
-    """It returned this code; non-zero is not an error of the call."""
+    """Exit code; a non-zero code is not an error of the call."""
     signal: builtins.int
-    """It was ended by this signal number."""
+    """Number of the signal that ended it."""
     reason: global___ExitReason.ValueType
-    """Why it ended, as the daemon saw it."""
+    """Why the command ended, as determined by the daemon."""
     stdout_bytes: builtins.int
     """Bytes written to standard output, whether delivered or not."""
     stderr_bytes: builtins.int
     """Bytes written to standard error, whether delivered or not."""
     hint: builtins.str
-    """One line that tells a model what happened and what to do; empty for a plain exit."""
+    """One line for a model: what happened and what to do next; empty for a plain exit."""
     stdout_dropped_bytes: builtins.int
-    """Bytes of standard output that are not kept any more."""
+    """Bytes of standard output that are no longer kept."""
     stderr_dropped_bytes: builtins.int
-    """Bytes of standard error that are not kept any more."""
+    """Bytes of standard error that are no longer kept."""
     @property
     def duration(self) -> google.protobuf.duration_pb2.Duration:
         """Time from the request to the end, by the daemon's clock."""
 
     @property
     def usage(self) -> global___ExecUsage:
-        """What it used, as the host counted it. Absent when the host could not look, as with a lost sandbox."""
+        """What the command used, as counted by the host. Absent if the host could not measure it, as with a lost sandbox."""
 
     def __init__(
         self,
@@ -518,7 +518,7 @@ global___ExitStatus = ExitStatus
 @typing.final
 class ExecUsage(google.protobuf.message.Message):
     """What the commands of a sandbox used while one of them ran, from the counters of the host's kernel. The counters cover the whole
-    sandbox: where commands run side by side, or one left processes behind, each is told the sum.
+    sandbox: where commands run side by side, or one left processes behind, each command gets the sum.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -529,18 +529,18 @@ class ExecUsage(google.protobuf.message.Message):
     OOM_KILLS_FIELD_NUMBER: builtins.int
     REFUSED_FORKS_FIELD_NUMBER: builtins.int
     peak_memory_bytes: builtins.int
-    """Largest memory in use at one time, files in /tmp and the cache of files read included."""
+    """Peak memory use, including files in /tmp and the page cache."""
     peak_processes: builtins.int
-    """Most processes and threads at one time. Exact when it is a new record for the sandbox, otherwise the most of what was seen at the
+    """Peak number of processes and threads. Exact if it is a new maximum of the sandbox, otherwise the largest number sampled at the
     beginning, at the end and once a second.
     """
     oom_kills: builtins.int
-    """Processes that the kernel killed because the memory limit was reached."""
+    """Number of processes that the kernel killed because the memory limit was reached."""
     refused_forks: builtins.int
-    """Processes and threads that were not made because the process limit was reached."""
+    """Number of processes and threads that the kernel refused to create because the process limit was reached."""
     @property
     def cpu_time(self) -> google.protobuf.duration_pb2.Duration:
-        """Processor time."""
+        """CPU time."""
 
     def __init__(
         self,
@@ -558,7 +558,7 @@ global___ExecUsage = ExecUsage
 
 @typing.final
 class CapturedOutput(google.protobuf.message.Message):
-    """Output of a finished command, cut in the middle when it is larger than the cap."""
+    """Output of an ended command; the middle is left out if it is larger than the cap."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -566,11 +566,11 @@ class CapturedOutput(google.protobuf.message.Message):
     OMITTED_BYTES_FIELD_NUMBER: builtins.int
     OMITTED_AT_FIELD_NUMBER: builtins.int
     data: builtins.bytes
-    """The bytes; where something was left out, the first and the last part."""
+    """The bytes; if some were left out, the first and the last part."""
     omitted_bytes: builtins.int
-    """Bytes left out; 0 when `data` is everything."""
+    """Number of bytes left out; 0 if `data` is everything."""
     omitted_at: builtins.int
-    """Position in `data` where they were left out; meaningless when none were."""
+    """Position in `data` where bytes were left out; meaningless if none were."""
     def __init__(
         self,
         *,

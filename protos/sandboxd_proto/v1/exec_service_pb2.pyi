@@ -28,21 +28,21 @@ class _SignalTarget:
 class _SignalTargetEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_SignalTarget.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     SIGNAL_TARGET_UNSPECIFIED: _SignalTarget.ValueType  # 0
-    """As GROUP."""
+    """Same as GROUP."""
     SIGNAL_TARGET_GROUP: _SignalTarget.ValueType  # 1
-    """The process group of the command; in a terminal, the one in its foreground."""
+    """The process group of the command; in a terminal, the foreground group."""
     SIGNAL_TARGET_LEADER: _SignalTarget.ValueType  # 2
-    """The first process alone."""
+    """The first process only."""
 
 class SignalTarget(_SignalTarget, metaclass=_SignalTargetEnumTypeWrapper):
-    """Whom a signal is for."""
+    """Processes that receive a signal."""
 
 SIGNAL_TARGET_UNSPECIFIED: SignalTarget.ValueType  # 0
-"""As GROUP."""
+"""Same as GROUP."""
 SIGNAL_TARGET_GROUP: SignalTarget.ValueType  # 1
-"""The process group of the command; in a terminal, the one in its foreground."""
+"""The process group of the command; in a terminal, the foreground group."""
 SIGNAL_TARGET_LEADER: SignalTarget.ValueType  # 2
-"""The first process alone."""
+"""The first process only."""
 global___SignalTarget = SignalTarget
 
 class _OnDisconnect:
@@ -52,21 +52,21 @@ class _OnDisconnect:
 class _OnDisconnectEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_OnDisconnect.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ON_DISCONNECT_UNSPECIFIED: _OnDisconnect.ValueType  # 0
-    """As KILL."""
+    """Same as KILL."""
     ON_DISCONNECT_KILL: _OnDisconnect.ValueType  # 1
-    """It is ended, with all its processes."""
+    """All processes of the command are killed."""
     ON_DISCONNECT_KEEP_RUNNING: _OnDisconnect.ValueType  # 2
-    """It runs on in the background until it ends or times out, and can be attached to."""
+    """The command continues in the background until it ends or times out; callers can attach to it."""
 
 class OnDisconnect(_OnDisconnect, metaclass=_OnDisconnectEnumTypeWrapper):
-    """What becomes of a command when its caller goes away."""
+    """What happens to a command when its caller disconnects."""
 
 ON_DISCONNECT_UNSPECIFIED: OnDisconnect.ValueType  # 0
-"""As KILL."""
+"""Same as KILL."""
 ON_DISCONNECT_KILL: OnDisconnect.ValueType  # 1
-"""It is ended, with all its processes."""
+"""All processes of the command are killed."""
 ON_DISCONNECT_KEEP_RUNNING: OnDisconnect.ValueType  # 2
-"""It runs on in the background until it ends or times out, and can be attached to."""
+"""The command continues in the background until it ends or times out; callers can attach to it."""
 global___OnDisconnect = OnDisconnect
 
 @typing.final
@@ -106,31 +106,31 @@ class ExecRequest(google.protobuf.message.Message):
     TERMINAL_FIELD_NUMBER: builtins.int
     SHELL_NAME_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """Required. Session to run it in."""
+    """Required. Session to run the command in."""
     incarnation: builtins.int
     """Optional. Fail with SESSION_RECREATED unless the session is on this incarnation; 0 means any."""
     exec_id: builtins.str
-    """Optional. Name for this exec, unique in its session: 1 to 64 of letters, digits, `_`, `-`, `.`;
-    empty means one is made up. Of a Run without one, neither output nor end is kept.
+    """Optional. Id of this exec, unique in its session: 1 to 64 letters, digits, `_`, `-`, `.`; if it is
+    empty, the daemon generates one. A Run without an id keeps neither output nor end.
     """
     shell: builtins.str
-    """A command line, run as `bash -c` would (or `sh -c` where the image has no bash). At most 131071 bytes."""
+    """A command line, run as by `bash -c` (or `sh -c` if the image has no bash). At most 131071 bytes."""
     cwd: builtins.str
     """Optional. Directory to start in, relative to the workspace or absolute; empty means the workspace."""
     on_disconnect: global___OnDisconnect.ValueType
-    """Optional. What becomes of the command when the caller of Exec or Run goes away; absent means KILL. When it is the daemon that goes
-    away, the command runs on, and its caller has half a minute after the daemon's return to attach again.
+    """Optional. What happens to the command when the caller of Exec or Run disconnects; absent means KILL. When the daemon itself stops, the
+    command continues, and its caller has half a minute after the daemon's restart to attach again.
     """
     max_output_bytes: builtins.int
-    """Optional. For Run: bytes of each stream to return, up to the session's `max_run_output_bytes`,
-    which 0 means.
+    """Optional. For Run: most bytes of each stream to return, up to the session's `max_run_output_bytes`;
+    0 means that limit.
     """
     stdin: builtins.bool
-    """Optional. Give it a standard input that WriteStdin feeds; otherwise it is empty."""
+    """Optional. Give the command a standard input that WriteStdin feeds; otherwise it is empty."""
     shell_name: builtins.str
-    """Optional. Run it in the named shell of the session: directory, exported variables, functions and options carry over from one
-    command to the next, also past one that calls `exit`, is killed or times out. Commands of one shell run one after the other.
-    1 to 64 of letters, digits, `_`, `-`, `.`; empty means a shell of its own. Only with `shell`.
+    """Optional. Run the command in this named shell of the session: directory, exported variables, functions and options carry over from
+    one command to the next, even after one that calls `exit`, is killed or times out. Commands of one shell run one after the other.
+    1 to 64 letters, digits, `_`, `-`, `.`; empty means an unnamed shell for this command only. Only with `shell`.
     """
     @property
     def argv(self) -> global___Argv:
@@ -138,21 +138,21 @@ class ExecRequest(google.protobuf.message.Message):
 
     @property
     def env(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Optional. Environment variables to add or replace."""
+        """Optional. Environment variables to add or override."""
 
     @property
     def timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """Optional. How long it may run; absent means the session's default (30 seconds). Must be positive
+        """Optional. How long the command may run; absent means the session's default (30 seconds). Must be positive
         and at most the session's `max_exec_timeout`. Independent of the deadline of the call.
         """
 
     @property
     def no_output_timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """Optional. End it when it has written nothing for so long; absent means never."""
+        """Optional. Kill the command when it has written nothing for this long; absent means never."""
 
     @property
     def terminal(self) -> sandboxd_proto.v1.exec_pb2.Terminal:
-        """Optional. Run it in a terminal of this size: output is one stream, WriteStdin types into it. Not for Run."""
+        """Optional. Run the command in a terminal of this size: output is one stream, WriteStdin types into the terminal. Not for Run."""
 
     def __init__(
         self,
@@ -180,14 +180,14 @@ global___ExecRequest = ExecRequest
 
 @typing.final
 class StartExecResponse(google.protobuf.message.Message):
-    """The exec that runs."""
+    """The started exec."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EXEC_FIELD_NUMBER: builtins.int
     ALREADY_STARTED_FIELD_NUMBER: builtins.int
     already_started: builtins.bool
-    """True if it was there already: this call has started nothing."""
+    """True if the exec already existed: this call started nothing."""
     @property
     def exec(self) -> sandboxd_proto.v1.exec_pb2.Exec:
         """The exec."""
@@ -205,7 +205,7 @@ global___StartExecResponse = StartExecResponse
 
 @typing.final
 class AttachExecRequest(google.protobuf.message.Message):
-    """Asks for the stream of an exec."""
+    """Request for the stream of an exec."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -218,9 +218,9 @@ class AttachExecRequest(google.protobuf.message.Message):
     exec_id: builtins.str
     """Required. The exec."""
     stdout_offset: builtins.int
-    """Optional. Position in standard output to begin at; 0 means its beginning."""
+    """Optional. Position in standard output to start at; 0 means the beginning."""
     stderr_offset: builtins.int
-    """Optional. Position in standard error to begin at."""
+    """Optional. Position in standard error to start at; 0 means the beginning."""
     def __init__(
         self,
         *,
@@ -235,7 +235,7 @@ global___AttachExecRequest = AttachExecRequest
 
 @typing.final
 class WaitExecRequest(google.protobuf.message.Message):
-    """Asks for the end of an exec."""
+    """Request to wait for the end of an exec."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -248,7 +248,7 @@ class WaitExecRequest(google.protobuf.message.Message):
     """Required. The exec."""
     @property
     def timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """Optional. How long to wait; absent means as long as it may run."""
+        """Optional. How long to wait; absent means as long as the exec may run."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ global___WaitExecRequest = WaitExecRequest
 
 @typing.final
 class WaitExecResponse(google.protobuf.message.Message):
-    """The exec, ended unless the time was over first."""
+    """The exec, ended unless `timeout` passed first."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -285,7 +285,7 @@ global___WaitExecResponse = WaitExecResponse
 
 @typing.final
 class ListExecsRequest(google.protobuf.message.Message):
-    """Asks for the execs of a session."""
+    """Request for the execs of a session."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -298,7 +298,7 @@ class ListExecsRequest(google.protobuf.message.Message):
     page_size: builtins.int
     """Optional. Execs per page, 1 to 1000; 0 means 100."""
     page_token: builtins.str
-    """Optional. `next_page_token` of the page before; empty means the first page."""
+    """Optional. `next_page_token` of the previous page; empty means the first page."""
     state: sandboxd_proto.v1.exec_pb2.ExecState.ValueType
     """Optional. Only execs in this state; absent means any."""
     def __init__(
@@ -322,7 +322,7 @@ class ListExecsResponse(google.protobuf.message.Message):
     EXECS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
-    """Token of the next page; empty if this is the last."""
+    """Token of the next page; empty on the last page."""
     @property
     def execs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.exec_pb2.Exec]:
         """The execs, newest first."""
@@ -339,7 +339,7 @@ global___ListExecsResponse = ListExecsResponse
 
 @typing.final
 class ListExecutionsRequest(google.protobuf.message.Message):
-    """Asks for the history of a session."""
+    """Request for the history of a session."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -351,7 +351,7 @@ class ListExecutionsRequest(google.protobuf.message.Message):
     page_size: builtins.int
     """Optional. Executions per page, 1 to 1000; 0 means 100."""
     page_token: builtins.str
-    """Optional. `next_page_token` of the page before; empty means the first page."""
+    """Optional. `next_page_token` of the previous page; empty means the first page."""
     def __init__(
         self,
         *,
@@ -372,10 +372,10 @@ class ListExecutionsResponse(google.protobuf.message.Message):
     EXECUTIONS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
-    """Token of the next page; empty if this is the last."""
+    """Token of the next page; empty on the last page."""
     @property
     def executions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.exec_pb2.Execution]:
-        """Commands that have ended, the one that ended last first."""
+        """Ended commands; the one that ended last comes first."""
 
     def __init__(
         self,
@@ -389,7 +389,7 @@ global___ListExecutionsResponse = ListExecutionsResponse
 
 @typing.final
 class SignalExecRequest(google.protobuf.message.Message):
-    """A signal for an exec."""
+    """Request to send a signal to an exec."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -404,7 +404,7 @@ class SignalExecRequest(google.protobuf.message.Message):
     signal: builtins.int
     """Required. Number of the signal, 1 to 64."""
     target: global___SignalTarget.ValueType
-    """Optional. Whom it is for; absent means the group."""
+    """Optional. Processes to signal; absent means the group."""
     def __init__(
         self,
         *,
@@ -431,7 +431,7 @@ global___SignalExecResponse = SignalExecResponse
 
 @typing.final
 class WriteStdinRequest(google.protobuf.message.Message):
-    """Bytes for the standard input of an exec."""
+    """Request to write to the standard input of an exec."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -449,7 +449,7 @@ class WriteStdinRequest(google.protobuf.message.Message):
     data: builtins.bytes
     """Optional. The bytes, at most 1 MiB."""
     eof: builtins.bool
-    """Optional. True if there will be no more; the command then sees the end of its input."""
+    """Optional. True if no more bytes follow; the command then sees the end of its input."""
     def __init__(
         self,
         *,
@@ -465,7 +465,7 @@ global___WriteStdinRequest = WriteStdinRequest
 
 @typing.final
 class WriteStdinResponse(google.protobuf.message.Message):
-    """The bytes were taken."""
+    """The bytes were accepted."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -483,7 +483,7 @@ global___WriteStdinResponse = WriteStdinResponse
 
 @typing.final
 class ResizeExecRequest(google.protobuf.message.Message):
-    """A new size for a terminal."""
+    """Request to resize a terminal."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -496,7 +496,7 @@ class ResizeExecRequest(google.protobuf.message.Message):
     """Required. The exec."""
     @property
     def terminal(self) -> sandboxd_proto.v1.exec_pb2.Terminal:
-        """Required. The size."""
+        """Required. New size."""
 
     def __init__(
         self,
@@ -524,7 +524,7 @@ global___ResizeExecResponse = ResizeExecResponse
 
 @typing.final
 class ReadOutputRequest(google.protobuf.message.Message):
-    """Asks for kept output."""
+    """Request for kept output."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -538,7 +538,7 @@ class ReadOutputRequest(google.protobuf.message.Message):
     exec_id: builtins.str
     """Required. The exec."""
     stream: sandboxd_proto.v1.exec_pb2.OutputStream.ValueType
-    """Optional. Which stream; absent means standard output."""
+    """Optional. Stream to read; absent means standard output."""
     offset: builtins.int
     """Optional. Position of the first byte."""
     max_bytes: builtins.int
@@ -568,15 +568,15 @@ class ReadOutputResponse(google.protobuf.message.Message):
     TOTAL_BYTES_FIELD_NUMBER: builtins.int
     ENDED_FIELD_NUMBER: builtins.int
     offset: builtins.int
-    """Position of the first byte of `data`: the one asked for, or after what was dropped."""
+    """Position of the first byte of `data`: the requested one, or the first after dropped bytes."""
     data: builtins.bytes
-    """The bytes; empty at the end of what is there."""
+    """The bytes; empty at the end of the output so far."""
     dropped_bytes: builtins.int
-    """Bytes between the position asked for and `offset` that are not kept any more."""
+    """Number of bytes between the requested position and `offset` that are no longer kept."""
     total_bytes: builtins.int
-    """Bytes of the whole stream so far."""
+    """Number of bytes in the whole stream so far."""
     ended: builtins.bool
-    """True if there will be no more: the exec has ended."""
+    """True if the exec has ended and no more output follows."""
     def __init__(
         self,
         *,
@@ -592,7 +592,7 @@ global___ReadOutputResponse = ReadOutputResponse
 
 @typing.final
 class SearchOutputRequest(google.protobuf.message.Message):
-    """A search in kept output."""
+    """Request to search kept output."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -609,11 +609,11 @@ class SearchOutputRequest(google.protobuf.message.Message):
     pattern: builtins.str
     """Required. Regular expression, RE2 syntax, matched against each line; at most 1000 characters."""
     stream: sandboxd_proto.v1.exec_pb2.OutputStream.ValueType
-    """Optional. Which stream; absent means both."""
+    """Optional. Stream to search; absent means both."""
     max_matches: builtins.int
-    """Optional. Matches to return, up to 1000; 0 means 100."""
+    """Optional. Most matches to return, up to 1000; 0 means 100."""
     context_lines: builtins.int
-    """Optional. Lines to return before and after each, up to 10."""
+    """Optional. Lines to return before and after each match, up to 10."""
     def __init__(
         self,
         *,
@@ -630,7 +630,7 @@ global___SearchOutputRequest = SearchOutputRequest
 
 @typing.final
 class SearchOutputResponse(google.protobuf.message.Message):
-    """What was found."""
+    """Result of a search."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -638,12 +638,12 @@ class SearchOutputResponse(google.protobuf.message.Message):
     COMPLETE_FIELD_NUMBER: builtins.int
     SCANNED_BYTES_FIELD_NUMBER: builtins.int
     complete: builtins.bool
-    """True if everything that is kept was searched."""
+    """True if all kept output was searched."""
     scanned_bytes: builtins.int
-    """Bytes that were searched."""
+    """Number of bytes that were searched."""
     @property
     def matches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.exec_pb2.OutputMatch]:
-        """The matches, standard output first, in order."""
+        """The matches in order, standard output first."""
 
     def __init__(
         self,
@@ -658,7 +658,7 @@ global___SearchOutputResponse = SearchOutputResponse
 
 @typing.final
 class PreviewOutputRequest(google.protobuf.message.Message):
-    """Asks for a preview."""
+    """Request for a preview of the output."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -671,9 +671,9 @@ class PreviewOutputRequest(google.protobuf.message.Message):
     exec_id: builtins.str
     """Required. The exec."""
     max_bytes: builtins.int
-    """Optional. Bytes of each stream, up to 1 MiB; 0 means 16 KiB."""
+    """Optional. Most bytes of each stream, up to 1 MiB; 0 means 16 KiB."""
     collapse: builtins.bool
-    """Optional. Reduce progress bars to their last state and leave out colour codes."""
+    """Optional. Reduce progress bars to their last state and remove colour codes."""
     def __init__(
         self,
         *,
@@ -722,7 +722,7 @@ class Argv(google.protobuf.message.Message):
     ARGS_FIELD_NUMBER: builtins.int
     @property
     def args(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Required. The program (looked up in PATH unless it has a slash) and its arguments; at least one."""
+        """Required. The program (looked up in PATH unless it contains a slash) and its arguments; at least one."""
 
     def __init__(
         self,
@@ -755,7 +755,7 @@ global___ExecResponse = ExecResponse
 
 @typing.final
 class RunResponse(google.protobuf.message.Message):
-    """A finished command."""
+    """An ended command."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -767,15 +767,15 @@ class RunResponse(google.protobuf.message.Message):
     """Id of this exec."""
     @property
     def exit(self) -> sandboxd_proto.v1.exec_pb2.ExitStatus:
-        """How it ended."""
+        """How the command ended."""
 
     @property
     def stdout(self) -> sandboxd_proto.v1.exec_pb2.CapturedOutput:
-        """What it wrote to standard output."""
+        """Standard output of the command."""
 
     @property
     def stderr(self) -> sandboxd_proto.v1.exec_pb2.CapturedOutput:
-        """What it wrote to standard error."""
+        """Standard error of the command."""
 
     def __init__(
         self,

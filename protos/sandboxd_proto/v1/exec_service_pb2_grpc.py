@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class ExecServiceStub(object):
-    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
-    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
-    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
-    those that name an exec with EXEC_NOT_FOUND.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not a caller is attached,
+    and its output and its end are kept for late readers for a while. Exec and Run start an exec and follow it in one call.
+    All calls fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session is not active. Calls that name an
+    exec fail with EXEC_NOT_FOUND if it does not exist.
     """
 
     def __init__(self, channel):
@@ -106,18 +106,18 @@ class ExecServiceStub(object):
 
 
 class ExecServiceServicer(object):
-    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
-    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
-    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
-    those that name an exec with EXEC_NOT_FOUND.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not a caller is attached,
+    and its output and its end are kept for late readers for a while. Exec and Run start an exec and follow it in one call.
+    All calls fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session is not active. Calls that name an
+    exec fail with EXEC_NOT_FOUND if it does not exist.
     """
 
     def Exec(self, request, context):
-        """Starts a command and streams what happens. A response carries a batch of events: those there are at
-        that moment, so a short command answers in one message. A reader that does not keep up slows the
-        command down. When the caller disconnects, `on_disconnect` decides.
-        With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
-        from its beginning. With other content it fails with EXEC_CONFLICT.
+        """Starts a command and streams its events. A response carries a batch: the events available at that
+        moment, so a short command answers in one message. A slow reader slows the command down. When the
+        caller disconnects, `on_disconnect` decides what happens.
+        If the session already has an exec with this `exec_id` and the same content, nothing is started and the stream is that of the existing
+        exec, from its beginning. With other content the call fails with EXEC_CONFLICT.
         Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_ALLOWED, COMMAND_NOT_STARTABLE,
         DRAINING.
         """
@@ -126,46 +126,46 @@ class ExecServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Run(self, request, context):
-        """Starts a command and answers once, when it has ended. Output beyond the cap is left out in the
-        middle and counted. Otherwise as Exec, and quicker for short commands.
+        """Starts a command and answers once, when it has ended. If the output exceeds the cap, its middle is
+        left out and counted. Otherwise like Exec, and faster for short commands.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartExec(self, request, context):
-        """Starts a command and answers as soon as it is on its way; it runs on whoever disconnects. Safe to repeat with the same `exec_id`:
-        however often it is called, also through a restart of the daemon, the command runs once. Reasons as for Exec.
+        """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
+        the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachExec(self, request, context):
-        """Streams an exec from any position of its output: what is kept, then what happens, then its end, which is the last event. Any number
-        of callers may look at once. Leaving does not end the command. Does not count as use of the session.
+        """Streams an exec from any position of its output: kept output, then new events, then its end, which is the last event. Any number of
+        callers may attach at the same time. Disconnecting does not end the command. Does not count as use of the session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitExec(self, request, context):
-        """Answers when an exec has ended, or when the time is over.
+        """Answers when an exec has ended, or when `timeout` has passed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListExecs(self, request, context):
-        """Lists the execs of a session, newest first: those that run and those that ended lately.
+        """Lists the execs of a session, newest first: those that run and those that ended recently.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListExecutions(self, request, context):
-        """Lists commands of a session that have ended, newest first, for much longer than ListExecs: as long as the session is remembered, up to
-        a number of them. Every command is in it, however it was started, but not its output.
+        """Lists the ended commands of a session, newest first, for much longer than ListExecs: as long as the session is remembered, up to a
+        number of commands. It includes every command, however it was started, but no output.
         Reasons: SESSION_NOT_FOUND, INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -180,9 +180,9 @@ class ExecServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WriteStdin(self, request, context):
-        """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the command's side has taken the
-        bytes or has room for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were taken already are
-        skipped. Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
+        """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the sandbox has accepted the bytes or
+        has space for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were already accepted are skipped.
+        Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,14 +203,14 @@ class ExecServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SearchOutput(self, request, context):
-        """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether all was searched.
+        """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether everything was searched.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PreviewOutput(self, request, context):
-        """Gives the beginning and the end of the output in a size that a model can read.
+        """Returns the beginning and the end of the output in a size that a model can read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -293,10 +293,10 @@ def add_ExecServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExecService(object):
-    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
-    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
-    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
-    those that name an exec with EXEC_NOT_FOUND.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not a caller is attached,
+    and its output and its end are kept for late readers for a while. Exec and Run start an exec and follow it in one call.
+    All calls fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session is not active. Calls that name an
+    exec fail with EXEC_NOT_FOUND if it does not exist.
     """
 
     @staticmethod

@@ -18,10 +18,10 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class ExecServiceStub:
-    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
-    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
-    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
-    those that name an exec with EXEC_NOT_FOUND.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not a caller is attached,
+    and its output and its end are kept for late readers for a while. Exec and Run start an exec and follow it in one call.
+    All calls fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session is not active. Calls that name an
+    exec fail with EXEC_NOT_FOUND if it does not exist.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -29,11 +29,11 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.ExecResponse,
     ]
-    """Starts a command and streams what happens. A response carries a batch of events: those there are at
-    that moment, so a short command answers in one message. A reader that does not keep up slows the
-    command down. When the caller disconnects, `on_disconnect` decides.
-    With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
-    from its beginning. With other content it fails with EXEC_CONFLICT.
+    """Starts a command and streams its events. A response carries a batch: the events available at that
+    moment, so a short command answers in one message. A slow reader slows the command down. When the
+    caller disconnects, `on_disconnect` decides what happens.
+    If the session already has an exec with this `exec_id` and the same content, nothing is started and the stream is that of the existing
+    exec, from its beginning. With other content the call fails with EXEC_CONFLICT.
     Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_ALLOWED, COMMAND_NOT_STARTABLE,
     DRAINING.
     """
@@ -42,44 +42,44 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.RunResponse,
     ]
-    """Starts a command and answers once, when it has ended. Output beyond the cap is left out in the
-    middle and counted. Otherwise as Exec, and quicker for short commands.
+    """Starts a command and answers once, when it has ended. If the output exceeds the cap, its middle is
+    left out and counted. Otherwise like Exec, and faster for short commands.
     """
 
     StartExec: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.StartExecResponse,
     ]
-    """Starts a command and answers as soon as it is on its way; it runs on whoever disconnects. Safe to repeat with the same `exec_id`:
-    however often it is called, also through a restart of the daemon, the command runs once. Reasons as for Exec.
+    """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
+    the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
     """
 
     AttachExec: grpc.UnaryStreamMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.AttachExecRequest,
         sandboxd_proto.v1.exec_service_pb2.ExecResponse,
     ]
-    """Streams an exec from any position of its output: what is kept, then what happens, then its end, which is the last event. Any number
-    of callers may look at once. Leaving does not end the command. Does not count as use of the session.
+    """Streams an exec from any position of its output: kept output, then new events, then its end, which is the last event. Any number of
+    callers may attach at the same time. Disconnecting does not end the command. Does not count as use of the session.
     """
 
     WaitExec: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.WaitExecRequest,
         sandboxd_proto.v1.exec_service_pb2.WaitExecResponse,
     ]
-    """Answers when an exec has ended, or when the time is over."""
+    """Answers when an exec has ended, or when `timeout` has passed."""
 
     ListExecs: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ListExecsRequest,
         sandboxd_proto.v1.exec_service_pb2.ListExecsResponse,
     ]
-    """Lists the execs of a session, newest first: those that run and those that ended lately."""
+    """Lists the execs of a session, newest first: those that run and those that ended recently."""
 
     ListExecutions: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ListExecutionsRequest,
         sandboxd_proto.v1.exec_service_pb2.ListExecutionsResponse,
     ]
-    """Lists commands of a session that have ended, newest first, for much longer than ListExecs: as long as the session is remembered, up to
-    a number of them. Every command is in it, however it was started, but not its output.
+    """Lists the ended commands of a session, newest first, for much longer than ListExecs: as long as the session is remembered, up to a
+    number of commands. It includes every command, however it was started, but no output.
     Reasons: SESSION_NOT_FOUND, INVALID_REQUEST.
     """
 
@@ -93,9 +93,9 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
         sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse,
     ]
-    """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the command's side has taken the
-    bytes or has room for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were taken already are
-    skipped. Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
+    """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the sandbox has accepted the bytes or
+    has space for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were already accepted are skipped.
+    Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
     """
 
     ResizeExec: grpc.UnaryUnaryMultiCallable[
@@ -114,30 +114,30 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.SearchOutputRequest,
         sandboxd_proto.v1.exec_service_pb2.SearchOutputResponse,
     ]
-    """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether all was searched."""
+    """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether everything was searched."""
 
     PreviewOutput: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.PreviewOutputRequest,
         sandboxd_proto.v1.exec_service_pb2.PreviewOutputResponse,
     ]
-    """Gives the beginning and the end of the output in a size that a model can read."""
+    """Returns the beginning and the end of the output in a size that a model can read."""
 
 class ExecServiceAsyncStub:
-    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
-    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
-    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
-    those that name an exec with EXEC_NOT_FOUND.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not a caller is attached,
+    and its output and its end are kept for late readers for a while. Exec and Run start an exec and follow it in one call.
+    All calls fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session is not active. Calls that name an
+    exec fail with EXEC_NOT_FOUND if it does not exist.
     """
 
     Exec: grpc.aio.UnaryStreamMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.ExecResponse,
     ]
-    """Starts a command and streams what happens. A response carries a batch of events: those there are at
-    that moment, so a short command answers in one message. A reader that does not keep up slows the
-    command down. When the caller disconnects, `on_disconnect` decides.
-    With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
-    from its beginning. With other content it fails with EXEC_CONFLICT.
+    """Starts a command and streams its events. A response carries a batch: the events available at that
+    moment, so a short command answers in one message. A slow reader slows the command down. When the
+    caller disconnects, `on_disconnect` decides what happens.
+    If the session already has an exec with this `exec_id` and the same content, nothing is started and the stream is that of the existing
+    exec, from its beginning. With other content the call fails with EXEC_CONFLICT.
     Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_ALLOWED, COMMAND_NOT_STARTABLE,
     DRAINING.
     """
@@ -146,44 +146,44 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.RunResponse,
     ]
-    """Starts a command and answers once, when it has ended. Output beyond the cap is left out in the
-    middle and counted. Otherwise as Exec, and quicker for short commands.
+    """Starts a command and answers once, when it has ended. If the output exceeds the cap, its middle is
+    left out and counted. Otherwise like Exec, and faster for short commands.
     """
 
     StartExec: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.StartExecResponse,
     ]
-    """Starts a command and answers as soon as it is on its way; it runs on whoever disconnects. Safe to repeat with the same `exec_id`:
-    however often it is called, also through a restart of the daemon, the command runs once. Reasons as for Exec.
+    """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
+    the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
     """
 
     AttachExec: grpc.aio.UnaryStreamMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.AttachExecRequest,
         sandboxd_proto.v1.exec_service_pb2.ExecResponse,
     ]
-    """Streams an exec from any position of its output: what is kept, then what happens, then its end, which is the last event. Any number
-    of callers may look at once. Leaving does not end the command. Does not count as use of the session.
+    """Streams an exec from any position of its output: kept output, then new events, then its end, which is the last event. Any number of
+    callers may attach at the same time. Disconnecting does not end the command. Does not count as use of the session.
     """
 
     WaitExec: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.WaitExecRequest,
         sandboxd_proto.v1.exec_service_pb2.WaitExecResponse,
     ]
-    """Answers when an exec has ended, or when the time is over."""
+    """Answers when an exec has ended, or when `timeout` has passed."""
 
     ListExecs: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ListExecsRequest,
         sandboxd_proto.v1.exec_service_pb2.ListExecsResponse,
     ]
-    """Lists the execs of a session, newest first: those that run and those that ended lately."""
+    """Lists the execs of a session, newest first: those that run and those that ended recently."""
 
     ListExecutions: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.ListExecutionsRequest,
         sandboxd_proto.v1.exec_service_pb2.ListExecutionsResponse,
     ]
-    """Lists commands of a session that have ended, newest first, for much longer than ListExecs: as long as the session is remembered, up to
-    a number of them. Every command is in it, however it was started, but not its output.
+    """Lists the ended commands of a session, newest first, for much longer than ListExecs: as long as the session is remembered, up to a
+    number of commands. It includes every command, however it was started, but no output.
     Reasons: SESSION_NOT_FOUND, INVALID_REQUEST.
     """
 
@@ -197,9 +197,9 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
         sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse,
     ]
-    """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the command's side has taken the
-    bytes or has room for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were taken already are
-    skipped. Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
+    """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the sandbox has accepted the bytes or
+    has space for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were already accepted are skipped.
+    Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
     """
 
     ResizeExec: grpc.aio.UnaryUnaryMultiCallable[
@@ -218,19 +218,19 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.SearchOutputRequest,
         sandboxd_proto.v1.exec_service_pb2.SearchOutputResponse,
     ]
-    """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether all was searched."""
+    """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether everything was searched."""
 
     PreviewOutput: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.PreviewOutputRequest,
         sandboxd_proto.v1.exec_service_pb2.PreviewOutputResponse,
     ]
-    """Gives the beginning and the end of the output in a size that a model can read."""
+    """Returns the beginning and the end of the output in a size that a model can read."""
 
 class ExecServiceServicer(metaclass=abc.ABCMeta):
-    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not someone looks, and
-    its output and its end are kept for late readers for a while. Exec and Run are ways to start one and look at it in one call.
-    All of these fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the session is not there to ask, and
-    those that name an exec with EXEC_NOT_FOUND.
+    """Runs commands in sessions. An exec is an object of its session: it is started once, runs and ends whether or not a caller is attached,
+    and its output and its end are kept for late readers for a while. Exec and Run start an exec and follow it in one call.
+    All calls fail with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session is not active. Calls that name an
+    exec fail with EXEC_NOT_FOUND if it does not exist.
     """
 
     @abc.abstractmethod
@@ -239,11 +239,11 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.exec_service_pb2.ExecResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.exec_service_pb2.ExecResponse]]:
-        """Starts a command and streams what happens. A response carries a batch of events: those there are at
-        that moment, so a short command answers in one message. A reader that does not keep up slows the
-        command down. When the caller disconnects, `on_disconnect` decides.
-        With an `exec_id` that the session already has, and the same content, nothing is started: the stream is that of the exec there is,
-        from its beginning. With other content it fails with EXEC_CONFLICT.
+        """Starts a command and streams its events. A response carries a batch: the events available at that
+        moment, so a short command answers in one message. A slow reader slows the command down. When the
+        caller disconnects, `on_disconnect` decides what happens.
+        If the session already has an exec with this `exec_id` and the same content, nothing is started and the stream is that of the existing
+        exec, from its beginning. With other content the call fails with EXEC_CONFLICT.
         Reasons: INVALID_REQUEST, REQUEST_TOO_LARGE, SESSION_RECREATED, EXEC_CONFLICT, EXEC_LIMIT_REACHED, COMMAND_NOT_ALLOWED, COMMAND_NOT_STARTABLE,
         DRAINING.
         """
@@ -254,8 +254,8 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.RunResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.RunResponse]]:
-        """Starts a command and answers once, when it has ended. Output beyond the cap is left out in the
-        middle and counted. Otherwise as Exec, and quicker for short commands.
+        """Starts a command and answers once, when it has ended. If the output exceeds the cap, its middle is
+        left out and counted. Otherwise like Exec, and faster for short commands.
         """
 
     @abc.abstractmethod
@@ -264,8 +264,8 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.StartExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.StartExecResponse]]:
-        """Starts a command and answers as soon as it is on its way; it runs on whoever disconnects. Safe to repeat with the same `exec_id`:
-        however often it is called, also through a restart of the daemon, the command runs once. Reasons as for Exec.
+        """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
+        the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
         """
 
     @abc.abstractmethod
@@ -274,8 +274,8 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.AttachExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.exec_service_pb2.ExecResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.exec_service_pb2.ExecResponse]]:
-        """Streams an exec from any position of its output: what is kept, then what happens, then its end, which is the last event. Any number
-        of callers may look at once. Leaving does not end the command. Does not count as use of the session.
+        """Streams an exec from any position of its output: kept output, then new events, then its end, which is the last event. Any number of
+        callers may attach at the same time. Disconnecting does not end the command. Does not count as use of the session.
         """
 
     @abc.abstractmethod
@@ -284,7 +284,7 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.WaitExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.WaitExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.WaitExecResponse]]:
-        """Answers when an exec has ended, or when the time is over."""
+        """Answers when an exec has ended, or when `timeout` has passed."""
 
     @abc.abstractmethod
     def ListExecs(
@@ -292,7 +292,7 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ListExecsRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.ListExecsResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.ListExecsResponse]]:
-        """Lists the execs of a session, newest first: those that run and those that ended lately."""
+        """Lists the execs of a session, newest first: those that run and those that ended recently."""
 
     @abc.abstractmethod
     def ListExecutions(
@@ -300,8 +300,8 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ListExecutionsRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.ListExecutionsResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.ListExecutionsResponse]]:
-        """Lists commands of a session that have ended, newest first, for much longer than ListExecs: as long as the session is remembered, up to
-        a number of them. Every command is in it, however it was started, but not its output.
+        """Lists the ended commands of a session, newest first, for much longer than ListExecs: as long as the session is remembered, up to a
+        number of commands. It includes every command, however it was started, but no output.
         Reasons: SESSION_NOT_FOUND, INVALID_REQUEST.
         """
 
@@ -319,9 +319,9 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse]]:
-        """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the command's side has taken the
-        bytes or has room for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were taken already are
-        skipped. Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
+        """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the sandbox has accepted the bytes or
+        has space for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were already accepted are skipped.
+        Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
         """
 
     @abc.abstractmethod
@@ -346,7 +346,7 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.SearchOutputRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.SearchOutputResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.SearchOutputResponse]]:
-        """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether all was searched."""
+        """Finds lines in kept output by a regular expression (RE2 syntax). The work is bounded: `complete` says whether everything was searched."""
 
     @abc.abstractmethod
     def PreviewOutput(
@@ -354,6 +354,6 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.PreviewOutputRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.PreviewOutputResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.PreviewOutputResponse]]:
-        """Gives the beginning and the end of the output in a size that a model can read."""
+        """Returns the beginning and the end of the output in a size that a model can read."""
 
 def add_ExecServiceServicer_to_server(servicer: ExecServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

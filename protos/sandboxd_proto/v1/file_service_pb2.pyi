@@ -28,17 +28,17 @@ class _OverwritePolicy:
 class _OverwritePolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_OverwritePolicy.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     OVERWRITE_POLICY_UNSPECIFIED: _OverwritePolicy.ValueType  # 0
-    """As REPLACE."""
+    """Same as REPLACE."""
     OVERWRITE_POLICY_REPLACE: _OverwritePolicy.ValueType  # 1
     """Replace a regular file or a link; other names of the same file keep the old content."""
     OVERWRITE_POLICY_FAIL: _OverwritePolicy.ValueType  # 2
     """Fail with FILE_EXISTS."""
 
 class OverwritePolicy(_OverwritePolicy, metaclass=_OverwritePolicyEnumTypeWrapper):
-    """What to do if there is something at the path of an upload."""
+    """What to do if something exists at the path of an upload."""
 
 OVERWRITE_POLICY_UNSPECIFIED: OverwritePolicy.ValueType  # 0
-"""As REPLACE."""
+"""Same as REPLACE."""
 OVERWRITE_POLICY_REPLACE: OverwritePolicy.ValueType  # 1
 """Replace a regular file or a link; other names of the same file keep the old content."""
 OVERWRITE_POLICY_FAIL: OverwritePolicy.ValueType  # 2
@@ -54,27 +54,27 @@ class _FileChangeKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper.
     FILE_CHANGE_KIND_UNSPECIFIED: _FileChangeKind.ValueType  # 0
     """Never sent."""
     FILE_CHANGE_KIND_CREATED: _FileChangeKind.ValueType  # 1
-    """It is new, or was moved here from elsewhere."""
+    """The entry is new, or was moved here from elsewhere."""
     FILE_CHANGE_KIND_MODIFIED: _FileChangeKind.ValueType  # 2
-    """Its content, or its permissions, changed."""
+    """Content or permissions of the entry changed."""
     FILE_CHANGE_KIND_REMOVED: _FileChangeKind.ValueType  # 3
-    """It is gone, or was moved elsewhere."""
+    """The entry was removed, or moved elsewhere."""
     FILE_CHANGE_KIND_MOVED: _FileChangeKind.ValueType  # 4
-    """It was moved within what is watched."""
+    """The entry was moved within the watched directory."""
 
 class FileChangeKind(_FileChangeKind, metaclass=_FileChangeKindEnumTypeWrapper):
-    """What happened to an entry."""
+    """Kind of change to an entry."""
 
 FILE_CHANGE_KIND_UNSPECIFIED: FileChangeKind.ValueType  # 0
 """Never sent."""
 FILE_CHANGE_KIND_CREATED: FileChangeKind.ValueType  # 1
-"""It is new, or was moved here from elsewhere."""
+"""The entry is new, or was moved here from elsewhere."""
 FILE_CHANGE_KIND_MODIFIED: FileChangeKind.ValueType  # 2
-"""Its content, or its permissions, changed."""
+"""Content or permissions of the entry changed."""
 FILE_CHANGE_KIND_REMOVED: FileChangeKind.ValueType  # 3
-"""It is gone, or was moved elsewhere."""
+"""The entry was removed, or moved elsewhere."""
 FILE_CHANGE_KIND_MOVED: FileChangeKind.ValueType  # 4
-"""It was moved within what is watched."""
+"""The entry was moved within the watched directory."""
 global___FileChangeKind = FileChangeKind
 
 @typing.final
@@ -86,10 +86,10 @@ class UploadFileRequest(google.protobuf.message.Message):
     HEADER_FIELD_NUMBER: builtins.int
     CHUNK_FIELD_NUMBER: builtins.int
     chunk: builtins.bytes
-    """The next bytes; at most 4 MiB, best 1 MiB."""
+    """Next bytes; at most 4 MiB, 1 MiB is best."""
     @property
     def header(self) -> global___UploadHeader:
-        """What is to be written."""
+        """File to write."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ global___UploadFileRequest = UploadFileRequest
 
 @typing.final
 class UploadHeader(google.protobuf.message.Message):
-    """What is to be written."""
+    """File to write."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -123,19 +123,19 @@ class UploadHeader(google.protobuf.message.Message):
     path: builtins.str
     """Required. Path of the file."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     mode: builtins.int
-    """Optional. Permission bits; 0 means 0644. Set-user-ID, set-group-ID and sticky bits are dropped."""
+    """Optional. Permission bits; 0 means 0644. Set-user-ID, set-group-ID and sticky bits are removed."""
     size_bytes: builtins.int
-    """Optional. Size in bytes; with it a file that cannot fit is refused at once, and one of another size is not written. An upload
-    with neither this nor `sha256` takes 50 ms longer, until it is certain that its stream was not broken off.
+    """Optional. Size in bytes. If it is set, a file that cannot fit is refused at once, and one of another size is not written. An upload
+    with neither this nor `sha256` takes 50 ms longer, because the daemon waits to be sure that its stream did not break off.
     """
     sha256: builtins.bytes
-    """Optional. SHA-256 of the content, 32 bytes; a file of other content is not written."""
+    """Optional. SHA-256 of the content, 32 bytes; a file with other content is not written."""
     overwrite: global___OverwritePolicy.ValueType
-    """Optional. What to do if there is something at the path; absent means REPLACE."""
+    """Optional. What to do if something exists at the path; absent means REPLACE."""
     make_parents: builtins.bool
-    """Optional. Make missing directories above it."""
+    """Optional. Create missing parent directories."""
     incarnation: builtins.int
     """Optional. Fail with SESSION_RECREATED unless the session is on this incarnation; 0 means any."""
     def __init__(
@@ -166,7 +166,7 @@ class UploadFileResponse(google.protobuf.message.Message):
     ENTRY_FIELD_NUMBER: builtins.int
     SHA256_FIELD_NUMBER: builtins.int
     sha256: builtins.bytes
-    """SHA-256 of what was written, 32 bytes."""
+    """SHA-256 of the written bytes, 32 bytes."""
     @property
     def entry(self) -> sandboxd_proto.v1.files_pb2.FileEntry:
         """The file."""
@@ -184,7 +184,7 @@ global___UploadFileResponse = UploadFileResponse
 
 @typing.final
 class DownloadFileRequest(google.protobuf.message.Message):
-    """Asks for a file."""
+    """Request for a file."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -198,11 +198,11 @@ class DownloadFileRequest(google.protobuf.message.Message):
     path: builtins.str
     """Required. Path of the file."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     offset: builtins.int
-    """Optional. First byte to send."""
+    """Optional. Position of the first byte to send."""
     length: builtins.int
-    """Optional. Bytes to send at most; 0 means up to the end."""
+    """Optional. Most bytes to send; 0 means up to the end."""
     def __init__(
         self,
         *,
@@ -226,14 +226,14 @@ class DownloadFileResponse(google.protobuf.message.Message):
     CHUNK_FIELD_NUMBER: builtins.int
     END_FIELD_NUMBER: builtins.int
     chunk: builtins.bytes
-    """The next bytes."""
+    """Next bytes."""
     @property
     def entry(self) -> sandboxd_proto.v1.files_pb2.FileEntry:
-        """The file as it is at the beginning."""
+        """The file as it is at the start of the download."""
 
     @property
     def end(self) -> global___DownloadEnd:
-        """Everything was sent."""
+        """Everything has been sent."""
 
     def __init__(
         self,
@@ -257,9 +257,9 @@ class DownloadEnd(google.protobuf.message.Message):
     SENT_BYTES_FIELD_NUMBER: builtins.int
     SHA256_FIELD_NUMBER: builtins.int
     sent_bytes: builtins.int
-    """Bytes that were sent."""
+    """Number of bytes sent."""
     sha256: builtins.bytes
-    """Their SHA-256, 32 bytes."""
+    """SHA-256 of the sent bytes, 32 bytes."""
     def __init__(
         self,
         *,
@@ -272,7 +272,7 @@ global___DownloadEnd = DownloadEnd
 
 @typing.final
 class ListFilesRequest(google.protobuf.message.Message):
-    """Asks for the entries of a directory."""
+    """Request for the entries of a directory."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -287,13 +287,13 @@ class ListFilesRequest(google.protobuf.message.Message):
     path: builtins.str
     """Optional. Path of the directory; empty means the workspace."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     recursive: builtins.bool
-    """Optional. Also what is below its directories."""
+    """Optional. Include everything below its directories."""
     page_size: builtins.int
     """Optional. Entries per page, 1 to 10000; 0 means 1000."""
     page_token: builtins.str
-    """Optional. `next_page_token` of the page before; empty means the first page."""
+    """Optional. `next_page_token` of the previous page; empty means the first page."""
     def __init__(
         self,
         *,
@@ -321,20 +321,20 @@ class ListFilesResponse(google.protobuf.message.Message):
     COMPLETE_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
-    """Token of the next page; empty on the last."""
+    """Token of the next page; empty on the last page."""
     total_files: builtins.int
-    """Regular files in the whole listing, not only on this page."""
+    """Number of regular files in the whole listing, not only on this page."""
     total_bytes: builtins.int
-    """Their bytes."""
+    """Total size of those files in bytes."""
     complete: builtins.bool
-    """False if there was too much to look at: then the listing, and its totals, are about what was seen."""
+    """False if there were too many entries; the listing and its totals then cover only some of them."""
     @property
     def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.files_pb2.FileEntry]:
         """The entries, sorted by the bytes of their paths."""
 
     @property
     def usage(self) -> sandboxd_proto.v1.files_pb2.WorkspaceUsage:
-        """What the workspace holds in all, and its limits."""
+        """What the whole workspace holds, and its limits."""
 
     def __init__(
         self,
@@ -353,7 +353,7 @@ global___ListFilesResponse = ListFilesResponse
 
 @typing.final
 class StatFileRequest(google.protobuf.message.Message):
-    """Asks for one entry."""
+    """Request for one entry."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -366,9 +366,9 @@ class StatFileRequest(google.protobuf.message.Message):
     path: builtins.str
     """Optional. The path; empty means the workspace."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     follow_links: builtins.bool
-    """Optional. Describe what a link points to, not the link."""
+    """Optional. Describe the target of a link, not the link."""
     def __init__(
         self,
         *,
@@ -404,7 +404,7 @@ global___StatFileResponse = StatFileResponse
 
 @typing.final
 class MakeDirectoryRequest(google.protobuf.message.Message):
-    """Asks for a directory."""
+    """Request to create a directory."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -418,9 +418,9 @@ class MakeDirectoryRequest(google.protobuf.message.Message):
     path: builtins.str
     """Required. Path of the directory."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     make_parents: builtins.bool
-    """Optional. Make missing directories above it."""
+    """Optional. Create missing parent directories."""
     mode: builtins.int
     """Optional. Permission bits; 0 means 0755."""
     def __init__(
@@ -445,7 +445,7 @@ class MakeDirectoryResponse(google.protobuf.message.Message):
     ENTRY_FIELD_NUMBER: builtins.int
     CREATED_FIELD_NUMBER: builtins.int
     created: builtins.bool
-    """False if it was there already."""
+    """False if the directory already existed."""
     @property
     def entry(self) -> sandboxd_proto.v1.files_pb2.FileEntry:
         """The directory."""
@@ -463,7 +463,7 @@ global___MakeDirectoryResponse = MakeDirectoryResponse
 
 @typing.final
 class MoveFileRequest(google.protobuf.message.Message):
-    """Asks for a move."""
+    """Request to move an entry."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -476,15 +476,15 @@ class MoveFileRequest(google.protobuf.message.Message):
     session_id: builtins.str
     """Required. The session."""
     path: builtins.str
-    """Required. Where it is."""
+    """Required. Current path of the entry."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     new_path: builtins.str
-    """Required. Where it is to be; not the directory to put it in, but its new path."""
+    """Required. New path of the entry itself, not the directory to put it into."""
     new_path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `new_path`."""
+    """Optional. Exact path, which replaces `new_path`."""
     replace: builtins.bool
-    """Optional. Replace a file that is there; otherwise that is FILE_EXISTS."""
+    """Optional. Replace an existing file; otherwise it is FILE_EXISTS."""
     def __init__(
         self,
         *,
@@ -522,7 +522,7 @@ global___MoveFileResponse = MoveFileResponse
 
 @typing.final
 class RemoveFileRequest(google.protobuf.message.Message):
-    """Asks for a removal."""
+    """Request to remove an entry."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -536,11 +536,11 @@ class RemoveFileRequest(google.protobuf.message.Message):
     path: builtins.str
     """Required. The path."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     recursive: builtins.bool
-    """Optional. Remove a directory with all that is in it."""
+    """Optional. Remove a directory with everything in it."""
     ignore_missing: builtins.bool
-    """Optional. That there is nothing at the path is no error."""
+    """Optional. Succeed if nothing exists at the path."""
     def __init__(
         self,
         *,
@@ -556,13 +556,13 @@ global___RemoveFileRequest = RemoveFileRequest
 
 @typing.final
 class RemoveFileResponse(google.protobuf.message.Message):
-    """What was removed."""
+    """Result of a removal."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REMOVED_FIELD_NUMBER: builtins.int
     removed: builtins.int
-    """Entries that were removed, directories included."""
+    """Number of removed entries, including directories."""
     def __init__(
         self,
         *,
@@ -574,7 +574,7 @@ global___RemoveFileResponse = RemoveFileResponse
 
 @typing.final
 class ReadTextRequest(google.protobuf.message.Message):
-    """Asks for lines of a text file."""
+    """Request for lines of a text file."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -589,13 +589,13 @@ class ReadTextRequest(google.protobuf.message.Message):
     path: builtins.str
     """Required. Path of the file."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     first_line: builtins.int
-    """Optional. First line, from 1; 0 means the first."""
+    """Optional. First line to return, counted from 1; 0 means the first."""
     max_lines: builtins.int
-    """Optional. Lines at most; 0 means as many as fit."""
+    """Optional. Most lines to return; 0 means as many as fit."""
     max_bytes: builtins.int
-    """Optional. Bytes of text at most, up to 4 MiB; 0 means 256 KiB."""
+    """Optional. Most bytes of text, up to 4 MiB; 0 means 256 KiB."""
     def __init__(
         self,
         *,
@@ -625,13 +625,13 @@ class ReadTextResponse(google.protobuf.message.Message):
     text: builtins.str
     """The lines with their newlines, invalid UTF-8 replaced."""
     first_line: builtins.int
-    """Number of the first line in `text`, from 1."""
+    """Number of the first line in `text`, counted from 1."""
     line_count: builtins.int
     """Number of lines in `text`."""
     total_lines: builtins.int
-    """Lines of the whole file."""
+    """Number of lines in the whole file."""
     truncated: builtins.bool
-    """True if lines after those asked for, or parts of the last one, are left out."""
+    """True if the file has more lines after `text`, or if the last line is cut."""
     @property
     def entry(self) -> sandboxd_proto.v1.files_pb2.FileEntry:
         """The file."""
@@ -653,7 +653,7 @@ global___ReadTextResponse = ReadTextResponse
 
 @typing.final
 class WriteTextRequest(google.protobuf.message.Message):
-    """Text to write."""
+    """Request to write text."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -670,17 +670,17 @@ class WriteTextRequest(google.protobuf.message.Message):
     path: builtins.str
     """Required. Path of the file."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     text: builtins.str
     """Optional. The text, at most 4 MiB."""
     first_line: builtins.int
-    """Optional. Replace only lines from this one on, counted from 1, and keep the rest of the file; 0 means the whole file."""
+    """Optional. First line to replace, counted from 1; the rest of the file is kept. 0 means that the whole file is replaced."""
     line_count: builtins.int
-    """Optional. With `first_line`: how many lines are replaced; 0 means that the text is inserted before that line."""
+    """Optional. With `first_line`: number of lines to replace; 0 means that the text is inserted before that line."""
     make_parents: builtins.bool
-    """Optional. Make missing directories above it."""
+    """Optional. Create missing parent directories."""
     overwrite: global___OverwritePolicy.ValueType
-    """Optional. What to do if there is something at the path; absent means REPLACE, which keeps the permission bits of the file."""
+    """Optional. What to do if something exists at the path; absent means REPLACE, which keeps the permission bits of the file."""
     def __init__(
         self,
         *,
@@ -720,7 +720,7 @@ global___WriteTextResponse = WriteTextResponse
 
 @typing.final
 class EditTextRequest(google.protobuf.message.Message):
-    """A piece of text to replace."""
+    """Request to replace a piece of text."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -736,15 +736,15 @@ class EditTextRequest(google.protobuf.message.Message):
     path: builtins.str
     """Required. Path of the file."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     old_text: builtins.str
-    """Required. The text that is there, exactly, newlines included."""
+    """Required. The exact text to replace, including newlines."""
     new_text: builtins.str
-    """Optional. What to put in its place."""
+    """Optional. Replacement text; empty means that the text is deleted."""
     expected_count: builtins.int
-    """Optional. How often it has to be there; all are replaced. 0 means once."""
+    """Optional. How often the text must occur; all occurrences are replaced. 0 means once."""
     replace_all: builtins.bool
-    """Optional. Replace it however often it is there, at least once."""
+    """Optional. Replace every occurrence; there must be at least one."""
     def __init__(
         self,
         *,
@@ -762,14 +762,14 @@ global___EditTextRequest = EditTextRequest
 
 @typing.final
 class EditTextResponse(google.protobuf.message.Message):
-    """What was replaced."""
+    """Result of a replacement."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REPLACED_FIELD_NUMBER: builtins.int
     ENTRY_FIELD_NUMBER: builtins.int
     replaced: builtins.int
-    """How often."""
+    """Number of replaced occurrences."""
     @property
     def entry(self) -> sandboxd_proto.v1.files_pb2.FileEntry:
         """The file."""
@@ -787,7 +787,7 @@ global___EditTextResponse = EditTextResponse
 
 @typing.final
 class GrepFilesRequest(google.protobuf.message.Message):
-    """Asks for lines in files."""
+    """Request to search files."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -804,17 +804,17 @@ class GrepFilesRequest(google.protobuf.message.Message):
     path: builtins.str
     """Optional. File or directory to search; empty means the workspace."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     pattern: builtins.str
-    """Required. What to look for, 1 to 1000 characters."""
+    """Required. Text or regular expression to search for, 1 to 1000 characters."""
     regex: builtins.bool
-    """Optional. The pattern is a regular expression (Python syntax, matched against each line), not plain text."""
+    """Optional. Treat the pattern as a regular expression (Python syntax, matched against each line) instead of plain text."""
     ignore_case: builtins.bool
-    """Optional. Upper and lower case are the same."""
+    """Optional. Ignore case."""
     glob: builtins.str
-    """Optional. Only files whose path matches, as in GlobFiles; empty means all."""
+    """Optional. Search only files whose path matches this pattern, as in GlobFiles; empty means all."""
     max_matches: builtins.int
-    """Optional. Matches at most, up to 10000; 0 means 1000."""
+    """Optional. Most matches to return, up to 10000; 0 means 1000."""
     def __init__(
         self,
         *,
@@ -833,7 +833,7 @@ global___GrepFilesRequest = GrepFilesRequest
 
 @typing.final
 class GrepFilesResponse(google.protobuf.message.Message):
-    """What was found."""
+    """Result of a search."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -843,7 +843,7 @@ class GrepFilesResponse(google.protobuf.message.Message):
     complete: builtins.bool
     """True if everything was searched; false if matches, bytes or time reached their limit."""
     searched_files: builtins.int
-    """Files that were searched; those with NUL bytes at their beginning are not."""
+    """Number of files that were searched; files with NUL bytes at their beginning are skipped."""
     @property
     def matches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.files_pb2.GrepMatch]:
         """The matches, by path and line."""
@@ -861,7 +861,7 @@ global___GrepFilesResponse = GrepFilesResponse
 
 @typing.final
 class GlobFilesRequest(google.protobuf.message.Message):
-    """Asks for entries by pattern."""
+    """Request to find entries by pattern."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -873,15 +873,15 @@ class GlobFilesRequest(google.protobuf.message.Message):
     session_id: builtins.str
     """Required. The session."""
     path: builtins.str
-    """Optional. Directory to look in; empty means the workspace."""
+    """Optional. Directory to search; empty means the workspace."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     pattern: builtins.str
     """Required. The pattern, relative to the directory: `*` and `?` within a name, `[a-z]`, `**` for any number of directories. A pattern
     without a slash matches names at any depth.
     """
     max_entries: builtins.int
-    """Optional. Entries at most, up to 10000; 0 means 1000."""
+    """Optional. Most entries to return, up to 10000; 0 means 1000."""
     def __init__(
         self,
         *,
@@ -897,14 +897,14 @@ global___GlobFilesRequest = GlobFilesRequest
 
 @typing.final
 class GlobFilesResponse(google.protobuf.message.Message):
-    """What was found."""
+    """Result of a search."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ENTRIES_FIELD_NUMBER: builtins.int
     COMPLETE_FIELD_NUMBER: builtins.int
     complete: builtins.bool
-    """True if these are all."""
+    """True if these are all matching entries."""
     @property
     def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.files_pb2.FileEntry]:
         """The entries, sorted by the bytes of their paths."""
@@ -921,7 +921,7 @@ global___GlobFilesResponse = GlobFilesResponse
 
 @typing.final
 class WatchFilesRequest(google.protobuf.message.Message):
-    """Asks to be told of changes."""
+    """Request to watch for changes."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -935,12 +935,12 @@ class WatchFilesRequest(google.protobuf.message.Message):
     path: builtins.str
     """Optional. Directory to watch; empty means the workspace."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     recursive: builtins.bool
-    """Optional. Also what is below its directories, those made later included."""
+    """Optional. Include everything below its directories, also directories created later."""
     @property
     def gather(self) -> google.protobuf.duration_pb2.Duration:
-        """Optional. How long quick changes of one file are gathered; absent means 50 ms, at most 10 s."""
+        """Optional. How long rapid changes of one file are collected; absent means 50 ms, at most 10 s."""
 
     def __init__(
         self,
@@ -958,7 +958,7 @@ global___WatchFilesRequest = WatchFilesRequest
 
 @typing.final
 class WatchFilesResponse(google.protobuf.message.Message):
-    """Changes."""
+    """A batch of changes."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -966,12 +966,12 @@ class WatchFilesResponse(google.protobuf.message.Message):
     CHANGES_FIELD_NUMBER: builtins.int
     OVERFLOW_FIELD_NUMBER: builtins.int
     watching: builtins.bool
-    """True in the first response: from here on changes are told."""
+    """True in the first response: changes from now on are reported."""
     overflow: builtins.bool
-    """True if there was more than could be told: changes between the response before and this one may be missing. List again."""
+    """True if there were too many changes: some between the previous response and this one may be missing. List the files again."""
     @property
     def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FileChange]:
-        """What happened, in order."""
+        """The changes, in order."""
 
     def __init__(
         self,
@@ -997,17 +997,17 @@ class FileChange(google.protobuf.message.Message):
     OLD_PATH_BYTES_FIELD_NUMBER: builtins.int
     IS_DIRECTORY_FIELD_NUMBER: builtins.int
     kind: global___FileChangeKind.ValueType
-    """What happened."""
+    """Kind of change."""
     path: builtins.str
-    """Path relative to the workspace, as text; of a move, the new one."""
+    """Path relative to the workspace, as text; for a move, the new path."""
     path_bytes: builtins.bytes
-    """The exact path, where `path` is not; otherwise empty."""
+    """Exact path if `path` is not exact; otherwise empty."""
     old_path: builtins.str
-    """Of a move: where it was, as text."""
+    """For a move: the old path, as text."""
     old_path_bytes: builtins.bytes
-    """The exact old path, where `old_path` is not; otherwise empty."""
+    """Exact old path if `old_path` is not exact; otherwise empty."""
     is_directory: builtins.bool
-    """True if it is a directory."""
+    """True if the entry is a directory."""
     def __init__(
         self,
         *,
@@ -1031,10 +1031,10 @@ class UploadTarRequest(google.protobuf.message.Message):
     HEADER_FIELD_NUMBER: builtins.int
     CHUNK_FIELD_NUMBER: builtins.int
     chunk: builtins.bytes
-    """The next bytes; at most 4 MiB, best 1 MiB."""
+    """Next bytes; at most 4 MiB, 1 MiB is best."""
     @property
     def header(self) -> global___UploadTarHeader:
-        """Where to extract it."""
+        """Where to extract the archive."""
 
     def __init__(
         self,
@@ -1063,13 +1063,13 @@ class UploadTarHeader(google.protobuf.message.Message):
     session_id: builtins.str
     """Required. The session."""
     path: builtins.str
-    """Optional. Directory to extract into, made if it is missing; empty means the workspace."""
+    """Optional. Directory to extract into, created if it is missing; empty means the workspace."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     compression: sandboxd_proto.v1.files_pb2.TarCompression.ValueType
-    """Optional. How the bytes are packed; absent means plain."""
+    """Optional. Compression of the bytes; absent means none."""
     overwrite: global___OverwritePolicy.ValueType
-    """Optional. What to do with members that are there already; absent means REPLACE. With FAIL they are refused and reported."""
+    """Optional. What to do with members that already exist; absent means REPLACE. With FAIL they are refused and reported."""
     incarnation: builtins.int
     """Optional. Fail with SESSION_RECREATED unless the session is on this incarnation; 0 means any."""
     def __init__(
@@ -1088,7 +1088,7 @@ global___UploadTarHeader = UploadTarHeader
 
 @typing.final
 class UploadTarResponse(google.protobuf.message.Message):
-    """What became of an archive."""
+    """Result of an extraction."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1097,14 +1097,14 @@ class UploadTarResponse(google.protobuf.message.Message):
     REFUSED_FIELD_NUMBER: builtins.int
     REFUSED_COUNT_FIELD_NUMBER: builtins.int
     extracted: builtins.int
-    """Files, directories and links that were extracted."""
+    """Number of extracted files, directories and links."""
     extracted_bytes: builtins.int
-    """Bytes of those files."""
+    """Total size of the extracted files in bytes."""
     refused_count: builtins.int
-    """How many were not, in all."""
+    """Number of all refused members."""
     @property
     def refused(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.files_pb2.RefusedMember]:
-        """Members that were not, at most the first 1000."""
+        """Members that were refused, at most the first 1000."""
 
     def __init__(
         self,
@@ -1120,7 +1120,7 @@ global___UploadTarResponse = UploadTarResponse
 
 @typing.final
 class DownloadTarRequest(google.protobuf.message.Message):
-    """Asks for a directory as an archive."""
+    """Request for a directory as an archive."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1133,9 +1133,9 @@ class DownloadTarRequest(google.protobuf.message.Message):
     path: builtins.str
     """Optional. The directory; empty means the workspace."""
     path_bytes: builtins.bytes
-    """Optional. Exact path, instead of `path`."""
+    """Optional. Exact path, which replaces `path`."""
     compression: sandboxd_proto.v1.files_pb2.TarCompression.ValueType
-    """Optional. How to pack the bytes; absent means plain."""
+    """Optional. Compression to use; absent means none."""
     def __init__(
         self,
         *,
@@ -1157,10 +1157,10 @@ class DownloadTarResponse(google.protobuf.message.Message):
     CHUNK_FIELD_NUMBER: builtins.int
     END_FIELD_NUMBER: builtins.int
     chunk: builtins.bytes
-    """The next bytes."""
+    """Next bytes."""
     @property
     def end(self) -> global___DownloadTarEnd:
-        """Everything was sent."""
+        """Everything has been sent."""
 
     def __init__(
         self,
@@ -1184,12 +1184,12 @@ class DownloadTarEnd(google.protobuf.message.Message):
     SKIPPED_FIELD_NUMBER: builtins.int
     SKIPPED_COUNT_FIELD_NUMBER: builtins.int
     members: builtins.int
-    """Members in it."""
+    """Number of members in the archive."""
     skipped_count: builtins.int
-    """How many were left out, in all."""
+    """Number of all entries that were left out."""
     @property
     def skipped(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.files_pb2.RefusedMember]:
-        """Entries that were left out: sockets, devices, files that could not be read or changed while they were; at most the first 1000."""
+        """Entries that were left out: sockets, devices, files that could not be read or that changed while they were read; at most the first 1000."""
 
     def __init__(
         self,

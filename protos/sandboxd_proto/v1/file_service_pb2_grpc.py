@@ -26,17 +26,17 @@ if _version_not_supported:
 
 
 class FileServiceStub(object):
-    """Moves files in and out of the workspaces of sessions, and looks at them. Everything happens inside the sandbox: the daemon opens no
-    path that a command can bend.
+    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
+    that a command can redirect.
 
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text and `path_bytes` for names that are not UTF-8, which replaces it. Symbolic links are
-    followed as long as they stay in the workspace.
-    `project_files/` can be changed by these calls, and only read by commands.
+    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
+    as long as they stay in the workspace.
+    These calls can change `project_files/`; commands can only read it.
 
-    Every call counts as use of the session, and fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the
-    session is not there to ask, with INVALID_REQUEST for a path that is none, and with FILE_BUSY when too many calls are at work on the
-    files of one session.
+    Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
+    is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
+    time.
     """
 
     def __init__(self, channel):
@@ -123,22 +123,22 @@ class FileServiceStub(object):
 
 
 class FileServiceServicer(object):
-    """Moves files in and out of the workspaces of sessions, and looks at them. Everything happens inside the sandbox: the daemon opens no
-    path that a command can bend.
+    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
+    that a command can redirect.
 
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text and `path_bytes` for names that are not UTF-8, which replaces it. Symbolic links are
-    followed as long as they stay in the workspace.
-    `project_files/` can be changed by these calls, and only read by commands.
+    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
+    as long as they stay in the workspace.
+    These calls can change `project_files/`; commands can only read it.
 
-    Every call counts as use of the session, and fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the
-    session is not there to ask, with INVALID_REQUEST for a path that is none, and with FILE_BUSY when too many calls are at work on the
-    files of one session.
+    Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
+    is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
+    time.
     """
 
     def UploadFile(self, request_iterator, context):
-        """Writes a file. First message: the header; then the bytes in chunks. The file appears whole, under its name, when the stream has ended
-        well, and not at all otherwise. Bytes are refused before they are sent where that can be known.
+        """Writes a file. First message: the header; then the bytes in chunks. The complete file appears under its name when the stream has ended
+        successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent.
         Reasons: FILE_EXISTS, NOT_A_FILE, FILE_NOT_FOUND (of a parent), FILE_TOO_LARGE, WORKSPACE_FULL, CHECKSUM_MISMATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -146,8 +146,8 @@ class FileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DownloadFile(self, request, context):
-        """Reads a file. First response: the entry; then the bytes in chunks; last response: the checksum of what was sent.
-        Only regular files; anything else is refused at once. A file that changes meanwhile is sent up to the size that it had at first.
+        """Reads a file. First response: the entry; then the bytes in chunks; last response: the checksum of the sent bytes.
+        Only regular files; anything else is refused at once. A file that grows during the download is sent up to its initial size.
         Reasons: FILE_NOT_FOUND, NOT_A_FILE, FILE_CHANGED (it became shorter).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -155,7 +155,7 @@ class FileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListFiles(self, request, context):
-        """Lists a directory, sorted by the bytes of the path, a page at a time. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
+        """Lists a directory, sorted by the bytes of the path, in pages. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,7 +169,7 @@ class FileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def MakeDirectory(self, request, context):
-        """Makes a directory; one that is there is no error. Reasons: FILE_EXISTS (as something else), FILE_NOT_FOUND, WORKSPACE_FULL.
+        """Creates a directory; an existing one is not an error. Reasons: FILE_EXISTS (it is not a directory), FILE_NOT_FOUND, WORKSPACE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,7 +184,7 @@ class FileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RemoveFile(self, request, context):
-        """Removes an entry. A link is removed, not what it points to. Reasons: FILE_NOT_FOUND, DIRECTORY_NOT_EMPTY, PROTECTED_PATH.
+        """Removes an entry. A link is removed, not its target. Reasons: FILE_NOT_FOUND, DIRECTORY_NOT_EMPTY, PROTECTED_PATH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -198,37 +198,37 @@ class FileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WriteText(self, request, context):
-        """Writes a text file, whole or some of its lines, in one step as UploadFile does. Reasons as for UploadFile.
+        """Writes a text file, or some of its lines, atomically as UploadFile does. Reasons as for UploadFile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EditText(self, request, context):
-        """Replaces a piece of text, exactly as given, in one step. Reasons: FILE_NOT_FOUND, NOT_A_FILE, TEXT_NOT_FOUND (also when it is there
-        another number of times than expected), FILE_TOO_LARGE.
+        """Replaces an exact piece of text, atomically. Reasons: FILE_NOT_FOUND, NOT_A_FILE, TEXT_NOT_FOUND (also if it does not occur as often
+        as expected), FILE_TOO_LARGE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GrepFiles(self, request, context):
-        """Finds lines in files. The work is bounded: `complete` says whether all was searched. Reasons: FILE_NOT_FOUND.
+        """Finds lines in files. The work is bounded: `complete` says whether everything was searched. Reasons: FILE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GlobFiles(self, request, context):
-        """Finds entries by pattern. The work is bounded: `complete` says whether all was looked at. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
+        """Finds entries by pattern. The work is bounded: `complete` says whether everything was searched. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchFiles(self, request, context):
-        """Tells of changes below a directory as they happen, until the caller leaves. First response: `watching`, from which on nothing is
-        missed without an `overflow`. Quick changes of one file are told as one. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
+        """Reports changes below a directory as they happen, until the caller disconnects. First response: `watching`; from then on no change is
+        missed without an `overflow`. Rapid changes of one file are reported as one. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -236,7 +236,7 @@ class FileServiceServicer(object):
 
     def UploadTar(self, request_iterator, context):
         """Extracts an archive into a directory. First message: the header; then its bytes. It is extracted inside the sandbox, member by
-        member: those that would leave the directory, and devices and pipes, are refused and reported, the others are there also when the
+        member. Members that would leave the directory, devices and pipes are refused and reported. Extracted members stay even if the
         stream breaks off. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY, INVALID_ARCHIVE, FILE_TOO_LARGE, WORKSPACE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -244,7 +244,7 @@ class FileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DownloadTar(self, request, context):
-        """Streams a directory as an archive: names, modes, times, links as they are. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
+        """Streams a directory as an archive that preserves names, modes, times and links. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -337,17 +337,17 @@ def add_FileServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FileService(object):
-    """Moves files in and out of the workspaces of sessions, and looks at them. Everything happens inside the sandbox: the daemon opens no
-    path that a command can bend.
+    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
+    that a command can redirect.
 
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text and `path_bytes` for names that are not UTF-8, which replaces it. Symbolic links are
-    followed as long as they stay in the workspace.
-    `project_files/` can be changed by these calls, and only read by commands.
+    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
+    as long as they stay in the workspace.
+    These calls can change `project_files/`; commands can only read it.
 
-    Every call counts as use of the session, and fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the
-    session is not there to ask, with INVALID_REQUEST for a path that is none, and with FILE_BUSY when too many calls are at work on the
-    files of one session.
+    Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
+    is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
+    time.
     """
 
     @staticmethod

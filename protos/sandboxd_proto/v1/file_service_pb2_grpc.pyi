@@ -18,17 +18,17 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class FileServiceStub:
-    """Moves files in and out of the workspaces of sessions, and looks at them. Everything happens inside the sandbox: the daemon opens no
-    path that a command can bend.
+    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
+    that a command can redirect.
 
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text and `path_bytes` for names that are not UTF-8, which replaces it. Symbolic links are
-    followed as long as they stay in the workspace.
-    `project_files/` can be changed by these calls, and only read by commands.
+    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
+    as long as they stay in the workspace.
+    These calls can change `project_files/`; commands can only read it.
 
-    Every call counts as use of the session, and fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the
-    session is not there to ask, with INVALID_REQUEST for a path that is none, and with FILE_BUSY when too many calls are at work on the
-    files of one session.
+    Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
+    is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
+    time.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -36,8 +36,8 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.UploadFileRequest,
         sandboxd_proto.v1.file_service_pb2.UploadFileResponse,
     ]
-    """Writes a file. First message: the header; then the bytes in chunks. The file appears whole, under its name, when the stream has ended
-    well, and not at all otherwise. Bytes are refused before they are sent where that can be known.
+    """Writes a file. First message: the header; then the bytes in chunks. The complete file appears under its name when the stream has ended
+    successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent.
     Reasons: FILE_EXISTS, NOT_A_FILE, FILE_NOT_FOUND (of a parent), FILE_TOO_LARGE, WORKSPACE_FULL, CHECKSUM_MISMATCH.
     """
 
@@ -45,8 +45,8 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.DownloadFileRequest,
         sandboxd_proto.v1.file_service_pb2.DownloadFileResponse,
     ]
-    """Reads a file. First response: the entry; then the bytes in chunks; last response: the checksum of what was sent.
-    Only regular files; anything else is refused at once. A file that changes meanwhile is sent up to the size that it had at first.
+    """Reads a file. First response: the entry; then the bytes in chunks; last response: the checksum of the sent bytes.
+    Only regular files; anything else is refused at once. A file that grows during the download is sent up to its initial size.
     Reasons: FILE_NOT_FOUND, NOT_A_FILE, FILE_CHANGED (it became shorter).
     """
 
@@ -54,7 +54,7 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.ListFilesRequest,
         sandboxd_proto.v1.file_service_pb2.ListFilesResponse,
     ]
-    """Lists a directory, sorted by the bytes of the path, a page at a time. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+    """Lists a directory, sorted by the bytes of the path, in pages. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
     StatFile: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.StatFileRequest,
@@ -66,7 +66,7 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.MakeDirectoryRequest,
         sandboxd_proto.v1.file_service_pb2.MakeDirectoryResponse,
     ]
-    """Makes a directory; one that is there is no error. Reasons: FILE_EXISTS (as something else), FILE_NOT_FOUND, WORKSPACE_FULL."""
+    """Creates a directory; an existing one is not an error. Reasons: FILE_EXISTS (it is not a directory), FILE_NOT_FOUND, WORKSPACE_FULL."""
 
     MoveFile: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.MoveFileRequest,
@@ -80,7 +80,7 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.RemoveFileRequest,
         sandboxd_proto.v1.file_service_pb2.RemoveFileResponse,
     ]
-    """Removes an entry. A link is removed, not what it points to. Reasons: FILE_NOT_FOUND, DIRECTORY_NOT_EMPTY, PROTECTED_PATH."""
+    """Removes an entry. A link is removed, not its target. Reasons: FILE_NOT_FOUND, DIRECTORY_NOT_EMPTY, PROTECTED_PATH."""
 
     ReadText: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.ReadTextRequest,
@@ -92,34 +92,34 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.WriteTextRequest,
         sandboxd_proto.v1.file_service_pb2.WriteTextResponse,
     ]
-    """Writes a text file, whole or some of its lines, in one step as UploadFile does. Reasons as for UploadFile."""
+    """Writes a text file, or some of its lines, atomically as UploadFile does. Reasons as for UploadFile."""
 
     EditText: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.EditTextRequest,
         sandboxd_proto.v1.file_service_pb2.EditTextResponse,
     ]
-    """Replaces a piece of text, exactly as given, in one step. Reasons: FILE_NOT_FOUND, NOT_A_FILE, TEXT_NOT_FOUND (also when it is there
-    another number of times than expected), FILE_TOO_LARGE.
+    """Replaces an exact piece of text, atomically. Reasons: FILE_NOT_FOUND, NOT_A_FILE, TEXT_NOT_FOUND (also if it does not occur as often
+    as expected), FILE_TOO_LARGE.
     """
 
     GrepFiles: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.GrepFilesRequest,
         sandboxd_proto.v1.file_service_pb2.GrepFilesResponse,
     ]
-    """Finds lines in files. The work is bounded: `complete` says whether all was searched. Reasons: FILE_NOT_FOUND."""
+    """Finds lines in files. The work is bounded: `complete` says whether everything was searched. Reasons: FILE_NOT_FOUND."""
 
     GlobFiles: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.GlobFilesRequest,
         sandboxd_proto.v1.file_service_pb2.GlobFilesResponse,
     ]
-    """Finds entries by pattern. The work is bounded: `complete` says whether all was looked at. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+    """Finds entries by pattern. The work is bounded: `complete` says whether everything was searched. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
     WatchFiles: grpc.UnaryStreamMultiCallable[
         sandboxd_proto.v1.file_service_pb2.WatchFilesRequest,
         sandboxd_proto.v1.file_service_pb2.WatchFilesResponse,
     ]
-    """Tells of changes below a directory as they happen, until the caller leaves. First response: `watching`, from which on nothing is
-    missed without an `overflow`. Quick changes of one file are told as one. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
+    """Reports changes below a directory as they happen, until the caller disconnects. First response: `watching`; from then on no change is
+    missed without an `overflow`. Rapid changes of one file are reported as one. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
     """
 
     UploadTar: grpc.StreamUnaryMultiCallable[
@@ -127,7 +127,7 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.UploadTarResponse,
     ]
     """Extracts an archive into a directory. First message: the header; then its bytes. It is extracted inside the sandbox, member by
-    member: those that would leave the directory, and devices and pipes, are refused and reported, the others are there also when the
+    member. Members that would leave the directory, devices and pipes are refused and reported. Extracted members stay even if the
     stream breaks off. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY, INVALID_ARCHIVE, FILE_TOO_LARGE, WORKSPACE_FULL.
     """
 
@@ -135,28 +135,28 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.DownloadTarRequest,
         sandboxd_proto.v1.file_service_pb2.DownloadTarResponse,
     ]
-    """Streams a directory as an archive: names, modes, times, links as they are. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+    """Streams a directory as an archive that preserves names, modes, times and links. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
 class FileServiceAsyncStub:
-    """Moves files in and out of the workspaces of sessions, and looks at them. Everything happens inside the sandbox: the daemon opens no
-    path that a command can bend.
+    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
+    that a command can redirect.
 
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text and `path_bytes` for names that are not UTF-8, which replaces it. Symbolic links are
-    followed as long as they stay in the workspace.
-    `project_files/` can be changed by these calls, and only read by commands.
+    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
+    as long as they stay in the workspace.
+    These calls can change `project_files/`; commands can only read it.
 
-    Every call counts as use of the session, and fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the
-    session is not there to ask, with INVALID_REQUEST for a path that is none, and with FILE_BUSY when too many calls are at work on the
-    files of one session.
+    Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
+    is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
+    time.
     """
 
     UploadFile: grpc.aio.StreamUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.UploadFileRequest,
         sandboxd_proto.v1.file_service_pb2.UploadFileResponse,
     ]
-    """Writes a file. First message: the header; then the bytes in chunks. The file appears whole, under its name, when the stream has ended
-    well, and not at all otherwise. Bytes are refused before they are sent where that can be known.
+    """Writes a file. First message: the header; then the bytes in chunks. The complete file appears under its name when the stream has ended
+    successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent.
     Reasons: FILE_EXISTS, NOT_A_FILE, FILE_NOT_FOUND (of a parent), FILE_TOO_LARGE, WORKSPACE_FULL, CHECKSUM_MISMATCH.
     """
 
@@ -164,8 +164,8 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.DownloadFileRequest,
         sandboxd_proto.v1.file_service_pb2.DownloadFileResponse,
     ]
-    """Reads a file. First response: the entry; then the bytes in chunks; last response: the checksum of what was sent.
-    Only regular files; anything else is refused at once. A file that changes meanwhile is sent up to the size that it had at first.
+    """Reads a file. First response: the entry; then the bytes in chunks; last response: the checksum of the sent bytes.
+    Only regular files; anything else is refused at once. A file that grows during the download is sent up to its initial size.
     Reasons: FILE_NOT_FOUND, NOT_A_FILE, FILE_CHANGED (it became shorter).
     """
 
@@ -173,7 +173,7 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.ListFilesRequest,
         sandboxd_proto.v1.file_service_pb2.ListFilesResponse,
     ]
-    """Lists a directory, sorted by the bytes of the path, a page at a time. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+    """Lists a directory, sorted by the bytes of the path, in pages. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
     StatFile: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.StatFileRequest,
@@ -185,7 +185,7 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.MakeDirectoryRequest,
         sandboxd_proto.v1.file_service_pb2.MakeDirectoryResponse,
     ]
-    """Makes a directory; one that is there is no error. Reasons: FILE_EXISTS (as something else), FILE_NOT_FOUND, WORKSPACE_FULL."""
+    """Creates a directory; an existing one is not an error. Reasons: FILE_EXISTS (it is not a directory), FILE_NOT_FOUND, WORKSPACE_FULL."""
 
     MoveFile: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.MoveFileRequest,
@@ -199,7 +199,7 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.RemoveFileRequest,
         sandboxd_proto.v1.file_service_pb2.RemoveFileResponse,
     ]
-    """Removes an entry. A link is removed, not what it points to. Reasons: FILE_NOT_FOUND, DIRECTORY_NOT_EMPTY, PROTECTED_PATH."""
+    """Removes an entry. A link is removed, not its target. Reasons: FILE_NOT_FOUND, DIRECTORY_NOT_EMPTY, PROTECTED_PATH."""
 
     ReadText: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.ReadTextRequest,
@@ -211,34 +211,34 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.WriteTextRequest,
         sandboxd_proto.v1.file_service_pb2.WriteTextResponse,
     ]
-    """Writes a text file, whole or some of its lines, in one step as UploadFile does. Reasons as for UploadFile."""
+    """Writes a text file, or some of its lines, atomically as UploadFile does. Reasons as for UploadFile."""
 
     EditText: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.EditTextRequest,
         sandboxd_proto.v1.file_service_pb2.EditTextResponse,
     ]
-    """Replaces a piece of text, exactly as given, in one step. Reasons: FILE_NOT_FOUND, NOT_A_FILE, TEXT_NOT_FOUND (also when it is there
-    another number of times than expected), FILE_TOO_LARGE.
+    """Replaces an exact piece of text, atomically. Reasons: FILE_NOT_FOUND, NOT_A_FILE, TEXT_NOT_FOUND (also if it does not occur as often
+    as expected), FILE_TOO_LARGE.
     """
 
     GrepFiles: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.GrepFilesRequest,
         sandboxd_proto.v1.file_service_pb2.GrepFilesResponse,
     ]
-    """Finds lines in files. The work is bounded: `complete` says whether all was searched. Reasons: FILE_NOT_FOUND."""
+    """Finds lines in files. The work is bounded: `complete` says whether everything was searched. Reasons: FILE_NOT_FOUND."""
 
     GlobFiles: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.file_service_pb2.GlobFilesRequest,
         sandboxd_proto.v1.file_service_pb2.GlobFilesResponse,
     ]
-    """Finds entries by pattern. The work is bounded: `complete` says whether all was looked at. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+    """Finds entries by pattern. The work is bounded: `complete` says whether everything was searched. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
     WatchFiles: grpc.aio.UnaryStreamMultiCallable[
         sandboxd_proto.v1.file_service_pb2.WatchFilesRequest,
         sandboxd_proto.v1.file_service_pb2.WatchFilesResponse,
     ]
-    """Tells of changes below a directory as they happen, until the caller leaves. First response: `watching`, from which on nothing is
-    missed without an `overflow`. Quick changes of one file are told as one. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
+    """Reports changes below a directory as they happen, until the caller disconnects. First response: `watching`; from then on no change is
+    missed without an `overflow`. Rapid changes of one file are reported as one. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
     """
 
     UploadTar: grpc.aio.StreamUnaryMultiCallable[
@@ -246,7 +246,7 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.UploadTarResponse,
     ]
     """Extracts an archive into a directory. First message: the header; then its bytes. It is extracted inside the sandbox, member by
-    member: those that would leave the directory, and devices and pipes, are refused and reported, the others are there also when the
+    member. Members that would leave the directory, devices and pipes are refused and reported. Extracted members stay even if the
     stream breaks off. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY, INVALID_ARCHIVE, FILE_TOO_LARGE, WORKSPACE_FULL.
     """
 
@@ -254,20 +254,20 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.DownloadTarRequest,
         sandboxd_proto.v1.file_service_pb2.DownloadTarResponse,
     ]
-    """Streams a directory as an archive: names, modes, times, links as they are. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+    """Streams a directory as an archive that preserves names, modes, times and links. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
 class FileServiceServicer(metaclass=abc.ABCMeta):
-    """Moves files in and out of the workspaces of sessions, and looks at them. Everything happens inside the sandbox: the daemon opens no
-    path that a command can bend.
+    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
+    that a command can redirect.
 
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text and `path_bytes` for names that are not UTF-8, which replaces it. Symbolic links are
-    followed as long as they stay in the workspace.
-    `project_files/` can be changed by these calls, and only read by commands.
+    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
+    as long as they stay in the workspace.
+    These calls can change `project_files/`; commands can only read it.
 
-    Every call counts as use of the session, and fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST where the
-    session is not there to ask, with INVALID_REQUEST for a path that is none, and with FILE_BUSY when too many calls are at work on the
-    files of one session.
+    Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
+    is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
+    time.
     """
 
     @abc.abstractmethod
@@ -276,8 +276,8 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[sandboxd_proto.v1.file_service_pb2.UploadFileRequest],
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.UploadFileResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.UploadFileResponse]]:
-        """Writes a file. First message: the header; then the bytes in chunks. The file appears whole, under its name, when the stream has ended
-        well, and not at all otherwise. Bytes are refused before they are sent where that can be known.
+        """Writes a file. First message: the header; then the bytes in chunks. The complete file appears under its name when the stream has ended
+        successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent.
         Reasons: FILE_EXISTS, NOT_A_FILE, FILE_NOT_FOUND (of a parent), FILE_TOO_LARGE, WORKSPACE_FULL, CHECKSUM_MISMATCH.
         """
 
@@ -287,8 +287,8 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.DownloadFileRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.file_service_pb2.DownloadFileResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.file_service_pb2.DownloadFileResponse]]:
-        """Reads a file. First response: the entry; then the bytes in chunks; last response: the checksum of what was sent.
-        Only regular files; anything else is refused at once. A file that changes meanwhile is sent up to the size that it had at first.
+        """Reads a file. First response: the entry; then the bytes in chunks; last response: the checksum of the sent bytes.
+        Only regular files; anything else is refused at once. A file that grows during the download is sent up to its initial size.
         Reasons: FILE_NOT_FOUND, NOT_A_FILE, FILE_CHANGED (it became shorter).
         """
 
@@ -298,7 +298,7 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.ListFilesRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.ListFilesResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.ListFilesResponse]]:
-        """Lists a directory, sorted by the bytes of the path, a page at a time. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+        """Lists a directory, sorted by the bytes of the path, in pages. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
     @abc.abstractmethod
     def StatFile(
@@ -314,7 +314,7 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.MakeDirectoryRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.MakeDirectoryResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.MakeDirectoryResponse]]:
-        """Makes a directory; one that is there is no error. Reasons: FILE_EXISTS (as something else), FILE_NOT_FOUND, WORKSPACE_FULL."""
+        """Creates a directory; an existing one is not an error. Reasons: FILE_EXISTS (it is not a directory), FILE_NOT_FOUND, WORKSPACE_FULL."""
 
     @abc.abstractmethod
     def MoveFile(
@@ -332,7 +332,7 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.RemoveFileRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.RemoveFileResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.RemoveFileResponse]]:
-        """Removes an entry. A link is removed, not what it points to. Reasons: FILE_NOT_FOUND, DIRECTORY_NOT_EMPTY, PROTECTED_PATH."""
+        """Removes an entry. A link is removed, not its target. Reasons: FILE_NOT_FOUND, DIRECTORY_NOT_EMPTY, PROTECTED_PATH."""
 
     @abc.abstractmethod
     def ReadText(
@@ -348,7 +348,7 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.WriteTextRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.WriteTextResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.WriteTextResponse]]:
-        """Writes a text file, whole or some of its lines, in one step as UploadFile does. Reasons as for UploadFile."""
+        """Writes a text file, or some of its lines, atomically as UploadFile does. Reasons as for UploadFile."""
 
     @abc.abstractmethod
     def EditText(
@@ -356,8 +356,8 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.EditTextRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.EditTextResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.EditTextResponse]]:
-        """Replaces a piece of text, exactly as given, in one step. Reasons: FILE_NOT_FOUND, NOT_A_FILE, TEXT_NOT_FOUND (also when it is there
-        another number of times than expected), FILE_TOO_LARGE.
+        """Replaces an exact piece of text, atomically. Reasons: FILE_NOT_FOUND, NOT_A_FILE, TEXT_NOT_FOUND (also if it does not occur as often
+        as expected), FILE_TOO_LARGE.
         """
 
     @abc.abstractmethod
@@ -366,7 +366,7 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.GrepFilesRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.GrepFilesResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.GrepFilesResponse]]:
-        """Finds lines in files. The work is bounded: `complete` says whether all was searched. Reasons: FILE_NOT_FOUND."""
+        """Finds lines in files. The work is bounded: `complete` says whether everything was searched. Reasons: FILE_NOT_FOUND."""
 
     @abc.abstractmethod
     def GlobFiles(
@@ -374,7 +374,7 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.GlobFilesRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.GlobFilesResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.GlobFilesResponse]]:
-        """Finds entries by pattern. The work is bounded: `complete` says whether all was looked at. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+        """Finds entries by pattern. The work is bounded: `complete` says whether everything was searched. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
     @abc.abstractmethod
     def WatchFiles(
@@ -382,8 +382,8 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.WatchFilesRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.file_service_pb2.WatchFilesResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.file_service_pb2.WatchFilesResponse]]:
-        """Tells of changes below a directory as they happen, until the caller leaves. First response: `watching`, from which on nothing is
-        missed without an `overflow`. Quick changes of one file are told as one. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
+        """Reports changes below a directory as they happen, until the caller disconnects. First response: `watching`; from then on no change is
+        missed without an `overflow`. Rapid changes of one file are reported as one. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY.
         """
 
     @abc.abstractmethod
@@ -393,7 +393,7 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.UploadTarResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.UploadTarResponse]]:
         """Extracts an archive into a directory. First message: the header; then its bytes. It is extracted inside the sandbox, member by
-        member: those that would leave the directory, and devices and pipes, are refused and reported, the others are there also when the
+        member. Members that would leave the directory, devices and pipes are refused and reported. Extracted members stay even if the
         stream breaks off. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY, INVALID_ARCHIVE, FILE_TOO_LARGE, WORKSPACE_FULL.
         """
 
@@ -403,6 +403,6 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.DownloadTarRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.file_service_pb2.DownloadTarResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.file_service_pb2.DownloadTarResponse]]:
-        """Streams a directory as an archive: names, modes, times, links as they are. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
+        """Streams a directory as an archive that preserves names, modes, times and links. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
 def add_FileServiceServicer_to_server(servicer: FileServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

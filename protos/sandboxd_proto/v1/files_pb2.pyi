@@ -37,10 +37,10 @@ class _FileTypeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     FILE_TYPE_SOCKET: _FileType.ValueType  # 5
     """A unix socket."""
     FILE_TYPE_OTHER: _FileType.ValueType  # 6
-    """A device, or something else that is none of the above."""
+    """A device, or anything else."""
 
 class FileType(_FileType, metaclass=_FileTypeEnumTypeWrapper):
-    """What an entry is."""
+    """Type of an entry."""
 
 FILE_TYPE_UNSPECIFIED: FileType.ValueType  # 0
 """Never sent. In a filter: any type."""
@@ -55,7 +55,7 @@ FILE_TYPE_FIFO: FileType.ValueType  # 4
 FILE_TYPE_SOCKET: FileType.ValueType  # 5
 """A unix socket."""
 FILE_TYPE_OTHER: FileType.ValueType  # 6
-"""A device, or something else that is none of the above."""
+"""A device, or anything else."""
 global___FileType = FileType
 
 class _TarCompression:
@@ -65,7 +65,7 @@ class _TarCompression:
 class _TarCompressionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TarCompression.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     TAR_COMPRESSION_UNSPECIFIED: _TarCompression.ValueType  # 0
-    """As NONE."""
+    """Same as NONE."""
     TAR_COMPRESSION_NONE: _TarCompression.ValueType  # 1
     """Plain tar."""
     TAR_COMPRESSION_GZIP: _TarCompression.ValueType  # 2
@@ -74,10 +74,10 @@ class _TarCompressionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper.
     """Zstandard."""
 
 class TarCompression(_TarCompression, metaclass=_TarCompressionEnumTypeWrapper):
-    """How the bytes of an archive are packed."""
+    """Compression of an archive."""
 
 TAR_COMPRESSION_UNSPECIFIED: TarCompression.ValueType  # 0
-"""As NONE."""
+"""Same as NONE."""
 TAR_COMPRESSION_NONE: TarCompression.ValueType  # 1
 """Plain tar."""
 TAR_COMPRESSION_GZIP: TarCompression.ValueType  # 2
@@ -88,8 +88,8 @@ global___TarCompression = TarCompression
 
 @typing.final
 class FileEntry(google.protobuf.message.Message):
-    """A file, directory or something else with a name in a workspace. A name is bytes to Linux. `path` shows it as text; where it holds bytes
-    that are not UTF-8, or characters that do not print, those are shown as `\\xNN` and `path_bytes` has the exact bytes.
+    """A file, a directory or another named entry in a workspace. Linux names are bytes. `path` shows them as text: bytes that are not UTF-8
+    and characters that are not printable are shown as `\\xNN`, and `path_bytes` then has the exact bytes.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -110,24 +110,24 @@ class FileEntry(google.protobuf.message.Message):
     path: builtins.str
     """Output only. Path relative to the workspace, as text; empty for the workspace itself."""
     path_bytes: builtins.bytes
-    """Output only. The exact path, where `path` is not; otherwise empty."""
+    """Output only. Exact path if `path` is not exact; otherwise empty."""
     type: global___FileType.ValueType
-    """Output only. What it is. Links are not followed in listings."""
+    """Output only. Type of the entry. Listings do not follow links."""
     size_bytes: builtins.int
-    """Output only. Bytes of a regular file, or of a link's target."""
+    """Output only. Size of a regular file, or length of a link's target."""
     modified: builtins.str
-    """Output only. The same as ISO 8601 text in UTC, for example `2026-03-01T12:00:00.250000Z`."""
+    """Output only. `modify_time` as ISO 8601 text in UTC, for example `2026-03-01T12:00:00.250000Z`."""
     mode: builtins.int
     """Output only. Permission bits, for example 0644."""
     permissions: builtins.str
-    """Output only. The same as `ls -l` shows them, for example `-rw-r--r--`."""
+    """Output only. `mode` as `ls -l` shows it, for example `-rw-r--r--`."""
     link_target: builtins.str
-    """Output only. Where a symbolic link points, as it is written in it, as text."""
+    """Output only. Target of a symbolic link exactly as stored in it, as text."""
     link_target_bytes: builtins.bytes
-    """Output only. The exact target, where `link_target` is not; otherwise empty."""
+    """Output only. Exact target if `link_target` is not exact; otherwise empty."""
     @property
     def modify_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Output only. When its content last changed."""
+        """Output only. When the content last changed."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ global___FileEntry = FileEntry
 
 @typing.final
 class WorkspaceUsage(google.protobuf.message.Message):
-    """Limits of a workspace and what is used of them."""
+    """Limits of a workspace and how much of them is used."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -163,13 +163,13 @@ class WorkspaceUsage(google.protobuf.message.Message):
     used_bytes: builtins.int
     """Output only. Bytes in use."""
     max_bytes: builtins.int
-    """Output only. Bytes it holds; the kernel enforces it."""
+    """Output only. Bytes that the workspace can hold; the kernel enforces it."""
     used_files: builtins.int
-    """Output only. Files and directories there are."""
+    """Output only. Number of files and directories."""
     max_files: builtins.int
-    """Output only. Files and directories it holds; the kernel enforces it."""
+    """Output only. Files and directories that the workspace can hold; the kernel enforces it."""
     max_file_bytes: builtins.int
-    """Output only. Largest single file; the kernel enforces it."""
+    """Output only. Most bytes of a single file; the kernel enforces it."""
     def __init__(
         self,
         *,
@@ -196,9 +196,9 @@ class GrepMatch(google.protobuf.message.Message):
     path: builtins.str
     """Output only. Path of the file relative to the workspace, as text."""
     path_bytes: builtins.bytes
-    """Output only. The exact path, where `path` is not; otherwise empty."""
+    """Output only. Exact path if `path` is not exact; otherwise empty."""
     line_number: builtins.int
-    """Output only. Number of the line, from 1."""
+    """Output only. Number of the line, counted from 1."""
     line: builtins.str
     """Output only. The line without its newline, at most 4 KiB of it around the match, invalid UTF-8 replaced."""
     def __init__(
@@ -215,16 +215,16 @@ global___GrepMatch = GrepMatch
 
 @typing.final
 class RefusedMember(google.protobuf.message.Message):
-    """A member of an archive that was not extracted."""
+    """A member of an archive that was left out."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
     WHY_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """Output only. Its name in the archive, as text."""
+    """Output only. Name of the member in the archive, as text."""
     why: builtins.str
-    """Output only. Why it was refused, in words."""
+    """Output only. Why it was left out, as a sentence."""
     def __init__(
         self,
         *,

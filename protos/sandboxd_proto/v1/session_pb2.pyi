@@ -30,15 +30,15 @@ class _SessionStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     SESSION_STATE_UNSPECIFIED: _SessionState.ValueType  # 0
     """Never sent. In a filter: any state."""
     SESSION_STATE_ACTIVE: _SessionState.ValueType  # 1
-    """It has a sandbox and takes commands."""
+    """The session has a sandbox and accepts commands."""
     SESSION_STATE_EXPIRED: _SessionState.ValueType  # 2
-    """It was idle too long; OpenSession gives it a fresh sandbox."""
+    """The session was idle for too long; OpenSession gives it a fresh sandbox."""
     SESSION_STATE_LOST: _SessionState.ValueType  # 3
-    """Its sandbox was lost; OpenSession gives it a fresh one, with its files if they are on a disk. Not opened again within its idle time,
-    it expires, and the files go.
+    """The sandbox was lost; OpenSession gives the session a fresh one, with its files if they are on a disk. If it is not opened again
+    within its idle time, it expires and its files are deleted.
     """
     SESSION_STATE_CLOSED: _SessionState.ValueType  # 4
-    """It was closed for good."""
+    """The session was closed and cannot be opened again under this id."""
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
     """Whether a session can be used."""
@@ -46,15 +46,15 @@ class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
 SESSION_STATE_UNSPECIFIED: SessionState.ValueType  # 0
 """Never sent. In a filter: any state."""
 SESSION_STATE_ACTIVE: SessionState.ValueType  # 1
-"""It has a sandbox and takes commands."""
+"""The session has a sandbox and accepts commands."""
 SESSION_STATE_EXPIRED: SessionState.ValueType  # 2
-"""It was idle too long; OpenSession gives it a fresh sandbox."""
+"""The session was idle for too long; OpenSession gives it a fresh sandbox."""
 SESSION_STATE_LOST: SessionState.ValueType  # 3
-"""Its sandbox was lost; OpenSession gives it a fresh one, with its files if they are on a disk. Not opened again within its idle time,
-it expires, and the files go.
+"""The sandbox was lost; OpenSession gives the session a fresh one, with its files if they are on a disk. If it is not opened again
+within its idle time, it expires and its files are deleted.
 """
 SESSION_STATE_CLOSED: SessionState.ValueType  # 4
-"""It was closed for good."""
+"""The session was closed and cannot be opened again under this id."""
 global___SessionState = SessionState
 
 @typing.final
@@ -96,24 +96,24 @@ class Session(google.protobuf.message.Message):
     session_id: builtins.str
     """Output only. Names the session in every other call, for example `ses_4f0c...`."""
     user_id: builtins.str
-    """Output only. Whose session it is."""
+    """Output only. User that the session belongs to."""
     thread_id: builtins.str
-    """Output only. The conversation it belongs to."""
+    """Output only. Conversation that the session belongs to."""
     state: global___SessionState.ValueType
-    """Output only. Whether it can be used."""
+    """Output only. Whether the session can be used."""
     incarnation: builtins.int
-    """Output only. Which sandbox in a row this session is on, from 1. It moves on when a sandbox is
-    replaced; files of an earlier incarnation are gone.
+    """Output only. Number of the sandbox that this session is on, counted from 1. It increases when the
+    sandbox is replaced; `workspace_kept` in OpenSessionResponse says whether the files were kept.
     """
     workspace_dir: builtins.str
-    """Output only. Absolute directory that commands start in and that keeps their files."""
+    """Output only. Absolute path of the directory where commands start and keep their files."""
     running_execs: builtins.int
-    """Output only. Commands running now."""
+    """Output only. Number of commands that are running."""
     end_reason: builtins.str
-    """Output only. Why it ended, in words; empty while it is active."""
+    """Output only. Why the session ended, as a sentence; empty while it is active."""
     @property
     def limits(self) -> global___SessionLimits:
-        """Output only. What a command may use."""
+        """Output only. Limits on what commands may use."""
 
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -121,11 +121,11 @@ class Session(google.protobuf.message.Message):
 
     @property
     def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Output only. When it expires unless it is used or touched before; moves with every use."""
+        """Output only. When the session expires unless it is used or touched before then; every use moves it."""
 
     @property
     def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """Output only. Idle time after which it expires."""
+        """Output only. Idle time after which the session expires."""
 
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -133,8 +133,8 @@ class Session(google.protobuf.message.Message):
 
     @property
     def usage(self) -> global___SessionUsage:
-        """Output only. What its commands use now. Told by GetSession, and by ListSessions if asked for; absent otherwise, for a session that is
-        not active, and where the host cannot look.
+        """Output only. What the session's commands use now. Set by GetSession, and by ListSessions with `with_usage`; absent otherwise, for a
+        session that is not active, and where the host cannot measure it.
         """
 
     def __init__(
@@ -172,16 +172,16 @@ class SessionUsage(google.protobuf.message.Message):
     WORKSPACE_BYTES_FIELD_NUMBER: builtins.int
     WORKSPACE_FILES_FIELD_NUMBER: builtins.int
     memory_bytes: builtins.int
-    """Memory in use, files in /tmp and the cache of files read included."""
+    """Memory in use, including files in /tmp and the page cache."""
     processes: builtins.int
-    """Processes and threads."""
+    """Number of processes and threads."""
     workspace_bytes: builtins.int
-    """Bytes of the workspace that are taken, as its filesystem counts."""
+    """Bytes used in the workspace, as its filesystem counts them."""
     workspace_files: builtins.int
-    """Files and directories of the workspace."""
+    """Number of files and directories in the workspace."""
     @property
     def cpu_time(self) -> google.protobuf.duration_pb2.Duration:
-        """Processor time since its sandbox was started."""
+        """CPU time since the sandbox was started."""
 
     def __init__(
         self,
@@ -214,28 +214,28 @@ class SessionLimits(google.protobuf.message.Message):
     MAX_RUN_OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     MAX_FILE_BYTES_FIELD_NUMBER: builtins.int
     memory_bytes: builtins.int
-    """Output only. Memory of the whole sandbox."""
+    """Output only. Memory for all commands of the sandbox together."""
     max_processes: builtins.int
-    """Output only. Processes and threads of the whole sandbox."""
+    """Output only. Processes and threads of all commands of the sandbox together."""
     cpu_millis: builtins.int
-    """Output only. CPU time per second of wall time, in thousandths; 1000 is one core, 0 is no limit."""
+    """Output only. CPU time per second of wall time, in thousandths; 1000 means one core, 0 means no limit."""
     workspace_bytes: builtins.int
-    """Output only. Bytes the workspace holds."""
+    """Output only. Bytes that the workspace can hold."""
     workspace_files: builtins.int
-    """Output only. Files and directories the workspace holds."""
+    """Output only. Files and directories that the workspace can hold."""
     max_running_execs: builtins.int
-    """Output only. Commands that may run at once."""
+    """Output only. Number of commands that may run at the same time."""
     max_run_output_bytes: builtins.int
-    """Output only. Bytes of each stream that Run returns at most."""
+    """Output only. Most bytes of each stream that Run returns."""
     max_file_bytes: builtins.int
-    """Output only. Bytes of a single file; the kernel enforces it."""
+    """Output only. Most bytes of a single file; the kernel enforces it."""
     @property
     def default_exec_timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """Output only. Timeout of a command that names none."""
+        """Output only. Timeout of a command whose request sets none."""
 
     @property
     def max_exec_timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """Output only. Longest timeout a command may ask for."""
+        """Output only. Longest timeout that a request may set."""
 
     def __init__(
         self,

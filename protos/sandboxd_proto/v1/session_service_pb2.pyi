@@ -30,28 +30,28 @@ class _OpenOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     OPEN_OUTCOME_UNSPECIFIED: _OpenOutcome.ValueType  # 0
     """Never sent."""
     OPEN_OUTCOME_CREATED: _OpenOutcome.ValueType  # 1
-    """There was none; the workspace is empty."""
+    """There was no session; the workspace is empty."""
     OPEN_OUTCOME_ATTACHED: _OpenOutcome.ValueType  # 2
-    """It was open; the workspace is as it was left."""
+    """The session was open; the workspace is as it was left."""
     OPEN_OUTCOME_RECREATED: _OpenOutcome.ValueType  # 3
-    """It had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files are still there."""
+    """The session had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files were kept."""
 
 class OpenOutcome(_OpenOutcome, metaclass=_OpenOutcomeEnumTypeWrapper):
-    """How OpenSession got its session."""
+    """How OpenSession obtained its session."""
 
 OPEN_OUTCOME_UNSPECIFIED: OpenOutcome.ValueType  # 0
 """Never sent."""
 OPEN_OUTCOME_CREATED: OpenOutcome.ValueType  # 1
-"""There was none; the workspace is empty."""
+"""There was no session; the workspace is empty."""
 OPEN_OUTCOME_ATTACHED: OpenOutcome.ValueType  # 2
-"""It was open; the workspace is as it was left."""
+"""The session was open; the workspace is as it was left."""
 OPEN_OUTCOME_RECREATED: OpenOutcome.ValueType  # 3
-"""It had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files are still there."""
+"""The session had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files were kept."""
 global___OpenOutcome = OpenOutcome
 
 @typing.final
 class OpenSessionRequest(google.protobuf.message.Message):
-    """Asks for the session of a (user, thread)."""
+    """Request to open the session of a (user, thread)."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -93,9 +93,9 @@ class OpenSessionRequest(google.protobuf.message.Message):
     METADATA_FIELD_NUMBER: builtins.int
     ENV_FIELD_NUMBER: builtins.int
     user_id: builtins.str
-    """Required. Whose session; 1 to 256 characters, no control characters."""
+    """Required. User that the session belongs to; 1 to 256 characters, no control characters."""
     thread_id: builtins.str
-    """Required. Which conversation; 1 to 256 characters, no control characters."""
+    """Required. Conversation that the session belongs to; 1 to 256 characters, no control characters."""
     @property
     def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Optional. Idle time after which the session expires; absent means the daemon's default (30
@@ -104,14 +104,14 @@ class OpenSessionRequest(google.protobuf.message.Message):
 
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Optional. Labels to find the session by; at most 32 of 1 to 64 and 0 to 256 characters. On an
-        open session they are merged into the earlier ones.
+        """Optional. Labels to find the session by; at most 32, with keys of 1 to 64 and values of 0 to 256
+        characters. On an open session they are merged into the earlier ones.
         """
 
     @property
     def env(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Optional. Environment variables of every command of the session; a command's own win. On an open session they are merged into
-        the earlier ones, for commands started from then on.
+        """Optional. Environment variables of every command of the session; `ExecRequest.env` overrides them. On an open session they are
+        merged into the earlier ones and apply to commands that start afterwards.
         """
 
     def __init__(
@@ -130,7 +130,7 @@ global___OpenSessionRequest = OpenSessionRequest
 
 @typing.final
 class OpenSessionResponse(google.protobuf.message.Message):
-    """The session, and how it came about."""
+    """The session, and how OpenSession obtained it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -138,10 +138,10 @@ class OpenSessionResponse(google.protobuf.message.Message):
     OUTCOME_FIELD_NUMBER: builtins.int
     WORKSPACE_KEPT_FIELD_NUMBER: builtins.int
     outcome: global___OpenOutcome.ValueType
-    """How it came about."""
+    """How OpenSession obtained it."""
     workspace_kept: builtins.bool
-    """Whether the files are as they were left. True for a session that was open, and for one that lost its sandbox but not its disk;
-    what ran in it is gone in the latter case.
+    """Whether the files are as they were left. True for a session that was open, and for one that lost its sandbox but not its disk; in
+    the latter case its commands have ended.
     """
     @property
     def session(self) -> sandboxd_proto.v1.session_pb2.Session:
@@ -161,7 +161,7 @@ global___OpenSessionResponse = OpenSessionResponse
 
 @typing.final
 class GetSessionRequest(google.protobuf.message.Message):
-    """Asks for one session."""
+    """Request for one session."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -200,7 +200,7 @@ global___GetSessionResponse = GetSessionResponse
 
 @typing.final
 class ListSessionsRequest(google.protobuf.message.Message):
-    """Asks for a page of sessions."""
+    """Request for a page of sessions."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -230,15 +230,15 @@ class ListSessionsRequest(google.protobuf.message.Message):
     page_size: builtins.int
     """Optional. Sessions per page, 1 to 1000; 0 means 100."""
     page_token: builtins.str
-    """Optional. `next_page_token` of the page before; empty means the first page."""
+    """Optional. `next_page_token` of the previous page; empty means the first page."""
     user_id: builtins.str
-    """Optional. Only sessions of this user."""
+    """Optional. Only sessions of this user; empty means any."""
     thread_id: builtins.str
-    """Optional. Only sessions of this thread."""
+    """Optional. Only sessions of this thread; empty means any."""
     state: sandboxd_proto.v1.session_pb2.SessionState.ValueType
     """Optional. Only sessions in this state; absent means any."""
     with_usage: builtins.bool
-    """Optional. Tell for each active session what it uses now; pages have at most 200 sessions then."""
+    """Optional. Set `usage` of each active session; a page then has at most 200 sessions."""
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Optional. Only sessions that carry all of these labels."""
@@ -267,7 +267,7 @@ class ListSessionsResponse(google.protobuf.message.Message):
     SESSIONS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
-    """Token of the next page; empty on the last."""
+    """Token of the next page; empty on the last page."""
     @property
     def sessions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.session_pb2.Session]:
         """The sessions, oldest first."""
@@ -284,7 +284,7 @@ global___ListSessionsResponse = ListSessionsResponse
 
 @typing.final
 class TouchSessionRequest(google.protobuf.message.Message):
-    """Asks to move the expiry on."""
+    """Request to postpone the expiry of a session."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -323,7 +323,7 @@ global___TouchSessionResponse = TouchSessionResponse
 
 @typing.final
 class CloseSessionRequest(google.protobuf.message.Message):
-    """Asks to end a session."""
+    """Request to end a session."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -362,7 +362,7 @@ global___CloseSessionResponse = CloseSessionResponse
 
 @typing.final
 class ResetSessionRequest(google.protobuf.message.Message):
-    """Asks for a fresh sandbox."""
+    """Request for a fresh sandbox."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

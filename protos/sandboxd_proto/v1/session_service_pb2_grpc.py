@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SessionServiceStub(object):
-    """Opens, watches and closes sessions.
+    """Opens, describes and closes sessions.
     """
 
     def __init__(self, channel):
@@ -68,12 +68,12 @@ class SessionServiceStub(object):
 
 
 class SessionServiceServicer(object):
-    """Opens, watches and closes sessions.
+    """Opens, describes and closes sessions.
     """
 
     def OpenSession(self, request, context):
-        """Opens the session of a (user, thread), or attaches to it if it is open: one atomic step, so any
-        number of racing callers share one sandbox. Safe to repeat. Counts as use.
+        """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
+        number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
         Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -81,7 +81,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSession(self, request, context):
-        """Describes one session, also one that ended lately. Does not count as use.
+        """Describes one session, including one that ended recently. Does not count as use.
         Reasons: SESSION_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -89,7 +89,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Lists sessions, oldest first, a page at a time. Does not count as use.
+        """Lists sessions, oldest first, in pages. Does not count as use.
         Reasons: INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -97,7 +97,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TouchSession(self, request, context):
-        """Moves the expiry of a session on, as a command would.
+        """Postpones the expiry of a session, as a command would.
         Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -105,8 +105,8 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CloseSession(self, request, context):
-        """Ends a session: running commands end with reason SESSION_CLOSED, its sandbox and files are
-        destroyed. Closing a session that has ended is not an error.
+        """Ends a session: running commands end with reason SESSION_CLOSED, and its sandbox and files are
+        deleted. Closing a session that has already ended is not an error.
         Reasons: SESSION_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -114,8 +114,8 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResetSession(self, request, context):
-        """Gives a session a fresh sandbox: everything that runs in it ends with reason SESSION_CLOSED and its files are gone, but project_files/
-        stays. The id stays, the incarnation moves on. A session that has expired or lost its sandbox is reset as well.
+        """Gives a session a fresh sandbox: its commands end with reason SESSION_CLOSED and its files are deleted, except project_files/. The id
+        stays the same and the incarnation increases. A session that has expired or lost its sandbox can be reset too.
         Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -164,7 +164,7 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService(object):
-    """Opens, watches and closes sessions.
+    """Opens, describes and closes sessions.
     """
 
     @staticmethod

@@ -18,15 +18,15 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class SessionServiceStub:
-    """Opens, watches and closes sessions."""
+    """Opens, describes and closes sessions."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     OpenSession: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.session_service_pb2.OpenSessionRequest,
         sandboxd_proto.v1.session_service_pb2.OpenSessionResponse,
     ]
-    """Opens the session of a (user, thread), or attaches to it if it is open: one atomic step, so any
-    number of racing callers share one sandbox. Safe to repeat. Counts as use.
+    """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
+    number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
     Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING.
     """
 
@@ -34,7 +34,7 @@ class SessionServiceStub:
         sandboxd_proto.v1.session_service_pb2.GetSessionRequest,
         sandboxd_proto.v1.session_service_pb2.GetSessionResponse,
     ]
-    """Describes one session, also one that ended lately. Does not count as use.
+    """Describes one session, including one that ended recently. Does not count as use.
     Reasons: SESSION_NOT_FOUND.
     """
 
@@ -42,7 +42,7 @@ class SessionServiceStub:
         sandboxd_proto.v1.session_service_pb2.ListSessionsRequest,
         sandboxd_proto.v1.session_service_pb2.ListSessionsResponse,
     ]
-    """Lists sessions, oldest first, a page at a time. Does not count as use.
+    """Lists sessions, oldest first, in pages. Does not count as use.
     Reasons: INVALID_REQUEST.
     """
 
@@ -50,7 +50,7 @@ class SessionServiceStub:
         sandboxd_proto.v1.session_service_pb2.TouchSessionRequest,
         sandboxd_proto.v1.session_service_pb2.TouchSessionResponse,
     ]
-    """Moves the expiry of a session on, as a command would.
+    """Postpones the expiry of a session, as a command would.
     Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
     """
 
@@ -58,8 +58,8 @@ class SessionServiceStub:
         sandboxd_proto.v1.session_service_pb2.CloseSessionRequest,
         sandboxd_proto.v1.session_service_pb2.CloseSessionResponse,
     ]
-    """Ends a session: running commands end with reason SESSION_CLOSED, its sandbox and files are
-    destroyed. Closing a session that has ended is not an error.
+    """Ends a session: running commands end with reason SESSION_CLOSED, and its sandbox and files are
+    deleted. Closing a session that has already ended is not an error.
     Reasons: SESSION_NOT_FOUND.
     """
 
@@ -67,20 +67,20 @@ class SessionServiceStub:
         sandboxd_proto.v1.session_service_pb2.ResetSessionRequest,
         sandboxd_proto.v1.session_service_pb2.ResetSessionResponse,
     ]
-    """Gives a session a fresh sandbox: everything that runs in it ends with reason SESSION_CLOSED and its files are gone, but project_files/
-    stays. The id stays, the incarnation moves on. A session that has expired or lost its sandbox is reset as well.
+    """Gives a session a fresh sandbox: its commands end with reason SESSION_CLOSED and its files are deleted, except project_files/. The id
+    stays the same and the incarnation increases. A session that has expired or lost its sandbox can be reset too.
     Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
     """
 
 class SessionServiceAsyncStub:
-    """Opens, watches and closes sessions."""
+    """Opens, describes and closes sessions."""
 
     OpenSession: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.session_service_pb2.OpenSessionRequest,
         sandboxd_proto.v1.session_service_pb2.OpenSessionResponse,
     ]
-    """Opens the session of a (user, thread), or attaches to it if it is open: one atomic step, so any
-    number of racing callers share one sandbox. Safe to repeat. Counts as use.
+    """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
+    number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
     Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING.
     """
 
@@ -88,7 +88,7 @@ class SessionServiceAsyncStub:
         sandboxd_proto.v1.session_service_pb2.GetSessionRequest,
         sandboxd_proto.v1.session_service_pb2.GetSessionResponse,
     ]
-    """Describes one session, also one that ended lately. Does not count as use.
+    """Describes one session, including one that ended recently. Does not count as use.
     Reasons: SESSION_NOT_FOUND.
     """
 
@@ -96,7 +96,7 @@ class SessionServiceAsyncStub:
         sandboxd_proto.v1.session_service_pb2.ListSessionsRequest,
         sandboxd_proto.v1.session_service_pb2.ListSessionsResponse,
     ]
-    """Lists sessions, oldest first, a page at a time. Does not count as use.
+    """Lists sessions, oldest first, in pages. Does not count as use.
     Reasons: INVALID_REQUEST.
     """
 
@@ -104,7 +104,7 @@ class SessionServiceAsyncStub:
         sandboxd_proto.v1.session_service_pb2.TouchSessionRequest,
         sandboxd_proto.v1.session_service_pb2.TouchSessionResponse,
     ]
-    """Moves the expiry of a session on, as a command would.
+    """Postpones the expiry of a session, as a command would.
     Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
     """
 
@@ -112,8 +112,8 @@ class SessionServiceAsyncStub:
         sandboxd_proto.v1.session_service_pb2.CloseSessionRequest,
         sandboxd_proto.v1.session_service_pb2.CloseSessionResponse,
     ]
-    """Ends a session: running commands end with reason SESSION_CLOSED, its sandbox and files are
-    destroyed. Closing a session that has ended is not an error.
+    """Ends a session: running commands end with reason SESSION_CLOSED, and its sandbox and files are
+    deleted. Closing a session that has already ended is not an error.
     Reasons: SESSION_NOT_FOUND.
     """
 
@@ -121,13 +121,13 @@ class SessionServiceAsyncStub:
         sandboxd_proto.v1.session_service_pb2.ResetSessionRequest,
         sandboxd_proto.v1.session_service_pb2.ResetSessionResponse,
     ]
-    """Gives a session a fresh sandbox: everything that runs in it ends with reason SESSION_CLOSED and its files are gone, but project_files/
-    stays. The id stays, the incarnation moves on. A session that has expired or lost its sandbox is reset as well.
+    """Gives a session a fresh sandbox: its commands end with reason SESSION_CLOSED and its files are deleted, except project_files/. The id
+    stays the same and the incarnation increases. A session that has expired or lost its sandbox can be reset too.
     Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
     """
 
 class SessionServiceServicer(metaclass=abc.ABCMeta):
-    """Opens, watches and closes sessions."""
+    """Opens, describes and closes sessions."""
 
     @abc.abstractmethod
     def OpenSession(
@@ -135,8 +135,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.session_service_pb2.OpenSessionRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.OpenSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.OpenSessionResponse]]:
-        """Opens the session of a (user, thread), or attaches to it if it is open: one atomic step, so any
-        number of racing callers share one sandbox. Safe to repeat. Counts as use.
+        """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
+        number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
         Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING.
         """
 
@@ -146,7 +146,7 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.session_service_pb2.GetSessionRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.GetSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.GetSessionResponse]]:
-        """Describes one session, also one that ended lately. Does not count as use.
+        """Describes one session, including one that ended recently. Does not count as use.
         Reasons: SESSION_NOT_FOUND.
         """
 
@@ -156,7 +156,7 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.session_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.ListSessionsResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.ListSessionsResponse]]:
-        """Lists sessions, oldest first, a page at a time. Does not count as use.
+        """Lists sessions, oldest first, in pages. Does not count as use.
         Reasons: INVALID_REQUEST.
         """
 
@@ -166,7 +166,7 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.session_service_pb2.TouchSessionRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.TouchSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.TouchSessionResponse]]:
-        """Moves the expiry of a session on, as a command would.
+        """Postpones the expiry of a session, as a command would.
         Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
         """
 
@@ -176,8 +176,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.session_service_pb2.CloseSessionRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.CloseSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.CloseSessionResponse]]:
-        """Ends a session: running commands end with reason SESSION_CLOSED, its sandbox and files are
-        destroyed. Closing a session that has ended is not an error.
+        """Ends a session: running commands end with reason SESSION_CLOSED, and its sandbox and files are
+        deleted. Closing a session that has already ended is not an error.
         Reasons: SESSION_NOT_FOUND.
         """
 
@@ -187,8 +187,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.session_service_pb2.ResetSessionRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.ResetSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.ResetSessionResponse]]:
-        """Gives a session a fresh sandbox: everything that runs in it ends with reason SESSION_CLOSED and its files are gone, but project_files/
-        stays. The id stays, the incarnation moves on. A session that has expired or lost its sandbox is reset as well.
+        """Gives a session a fresh sandbox: its commands end with reason SESSION_CLOSED and its files are deleted, except project_files/. The id
+        stays the same and the incarnation increases. A session that has expired or lost its sandbox can be reset too.
         Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
         """
 

@@ -1,6 +1,6 @@
-"""Work on the files of one workspace, one operation at a time.
+"""Workers for the files of a workspace, each of which does one operation.
 
-A worker has a directory, a socket and nothing else: no global state is read or changed, so it runs
-in a process of its own inside a sandbox, and as well in a thread of the daemon on a directory that
-no command can reach. Its codec is shared with the daemon, as the one of the link is.
+A worker has a directory and a socket, and reads or changes no global state. So it runs both as a
+process inside a sandbox and as a thread of the daemon, on a directory that no command can change.
+The daemon shares its codec.
 """

@@ -1,33 +1,34 @@
-"""The directory that a worker works in, and the way from a path to a place in it.
+"""The directory that a worker works in, and how a path leads to a place in it.
 
-Every step of the way is taken from the descriptor of a directory and follows no link; links are
-read, and followed by hand as long as they stay inside. Whatever commands do meanwhile, the place is
-in the area.
+Every step is taken from the descriptor of a directory and follows no link; links are read, and
+followed by hand as long as they stay inside. Whatever commands do meanwhile, the place is in the
+area.
 """
 
 import errno
 import os
+import stat
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from .codec import Failure
-from .daemon_end import Refused
+from .daemon_connection import Refused
 
 MAX_LINKS = 40
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Place(NamedTuple):
-    """A name in a directory, whether there is something of that name or not."""
+    """A name in a directory, whether or not something of that name exists."""
 
     parent: int
     name: bytes
     """`.` where the path ends in a directory that is already open: the area itself, or the end of
     a link."""
     parts: tuple[bytes, ...]
-    """From the area on, with all links followed."""
+    """Path from the area on, with all links followed."""
 
     @property
     def is_area(self) -> bool:
@@ -36,17 +37,17 @@ class Place(NamedTuple):
 
 class Area(NamedTuple):
     root: int
-    """Descriptor of its directory."""
+    """Descriptor of the directory."""
     path: bytes
-    """What it is called where commands see it: absolute targets of links begin with it."""
+    """Path of the directory as commands see it; absolute targets of links begin with it."""
     protected: frozenset[bytes] = frozenset()
-    """Names in it that stay as they are."""
+    """Names in it that cannot be removed, moved or replaced."""
     project: bytes | None = None
-    """The one of them where this worker cannot write."""
+    """The protected name below which this worker cannot write."""
     is_shared: bool = False
-    """Whether commands are not the owner of what is in it: then they have to be able to read."""
+    """Whether its files belong to another user than commands, who need permission to read them."""
     room_bytes: int | None = None
-    """What may still be written, where the filesystem is not the limit."""
+    """Bytes that may still be written, where the filesystem does not set the limit."""
     room_files: int | None = None
 
     def file_mode(self, mode: int) -> int:
@@ -64,13 +65,13 @@ class Area(NamedTuple):
         make_parents: bool = False,
         writes: bool = False,
     ) -> Iterator[Place]:
-        """Where a path leads; `follow` also a link at its end. Refused if that is outside, or with
-        `writes` where this worker cannot write."""
+        """The place that a path leads to; `follow` also follows a link at its end. Refused if that
+        is outside or, with `writes`, where this worker cannot write."""
         walk = _Walk(self, parts, follow=follow, make_parents=make_parents)
         try:
             place = walk.to_the_end()
             if writes and self.project is not None and place.parts[:1] == (self.project,):
-                raise Refused(Failure.IN_PROJECT, path=b"/".join(place.parts[1:]))
+                raise Refused(Failure.IN_PROJECT)
             yield place
         finally:
             walk.close()
@@ -85,14 +86,19 @@ class Area(NamedTuple):
             finally:
                 os.close(descriptor)
 
+    def open_file(self, parts: Sequence[bytes]) -> int:
+        """Open the regular file at a path for reading; anything else is refused."""
+        with self.place(parts, follow=True) as place:
+            return open_regular(place.parent, place.name)
+
     def refuse_protected(self, place: Place) -> None:
-        """Of what is to be replaced, moved or removed."""
+        """Refuse to replace, move or remove the area itself or a protected name."""
         if place.is_area or (len(place.parts) == 1 and place.name in self.protected):
             raise Refused(Failure.PROTECTED)
 
 
 class _Walk:
-    """From the area along a path, one directory open at a time."""
+    """A walk from the area along a path, with one directory open at a time."""
 
     def __init__(
         self, area: Area, parts: Sequence[bytes], *, follow: bool, make_parents: bool
@@ -139,7 +145,7 @@ class _Walk:
                 if target is not None:
                     self._follow_link(target)
                     return
-                if is_last_try or not is_link:  # otherwise maybe a directory by now
+                if is_last_try or not is_link:  # otherwise it may be a directory by now
                     raise
         os.close(self._here)
         self._here = below
@@ -147,16 +153,16 @@ class _Walk:
 
     def _make(self, name: bytes) -> int:
         if self._area.project is not None and self._behind[:1] == [self._area.project]:
-            rest = [*self._behind[1:], name, *self._ahead]
-            raise Refused(Failure.IN_PROJECT, path=b"/".join(rest))
+            raise Refused(Failure.IN_PROJECT)
         try:
             make_directory(self._here, name, self._area.directory_mode(0o755))
         except FileExistsError:
-            pass  # someone else was quicker
+            pass  # made by another process meanwhile
         return os.open(name, _DIRECTORY, dir_fd=self._here)
 
     def _go_up(self) -> None:
-        """Only links say so. The way is walked again: the directory above may be another now."""
+        """Only links contain `..`. The path is walked again from the top, because the directory
+        above may be another by now."""
         if not self._behind:
             raise Refused(Failure.OUTSIDE)
         self._behind.pop()
@@ -173,7 +179,7 @@ class _Walk:
             self._behind.append(name)
 
     def _target(self, name: bytes) -> bytes | None:
-        """Where a link points; None if it is none."""
+        """The target of a link; None if it is not a link."""
         try:
             return os.readlink(name, dir_fd=self._here)
         except FileNotFoundError:
@@ -199,13 +205,32 @@ class _Walk:
 
 
 def open_directory(parent: int, name: bytes) -> int:
-    """For reading; a link is not followed."""
+    """Open a directory for reading, without following a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     return os.open(name, flags, dir_fd=parent)
 
 
+def open_regular(parent: int, name: bytes) -> int:
+    """Open a regular file for reading; anything else is refused."""
+    # A device is not opened at all: opening one can have effects.
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        raise Refused(Failure.OUTSIDE)  # swapped in since the path was walked
+    if not stat.S_ISREG(status.st_mode):
+        raise Refused(Failure.NOT_A_FILE)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    descriptor = os.open(name, flags, dir_fd=parent)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Refused(Failure.NOT_A_FILE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def make_directory(parent: int, name: bytes, mode: int) -> None:
-    """With exactly these permission bits: the mask of whoever runs this is not ours to know."""
+    """Make a directory with exactly these permission bits, whatever the umask is."""
     os.mkdir(name, 0o700, dir_fd=parent)
     descriptor = open_directory(parent, name)
     try:

@@ -1,12 +1,12 @@
-"""What a worker and the daemon say to each other about one operation.
+"""The frames of a worker for files, which does one operation.
 
-A frame is a kind, the length of its payload, and the payload. The daemon begins with a REQUEST, as
-JSON with paths as surrogateescape text; what it has to send follows a READY, as DATA and an END.
-The worker answers in fixed binary forms: news, in the order of its operation, then DONE or FAILED.
-The daemon ends an operation early by closing the socket.
+The daemon begins with a REQUEST, as JSON with paths as surrogateescape text; what it has to send
+follows after a READY, as DATA and an END. The worker answers in fixed binary forms: results, in the
+order of its operation, then DONE or FAILED. The daemon ends an operation early by closing the
+socket.
 
-Each DATA of a worker is CHUNK bytes long, except the last: a stream costs the daemon no more than
-its bytes are worth.
+Each DATA of a worker is CHUNK bytes long, except the last: many tiny frames would cost the daemon
+more than their bytes.
 """
 
 import struct
@@ -14,18 +14,18 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-HEADER = struct.Struct("!BI")
-CHUNK = 1 << 20
-MAX_ANSWER = CHUNK
-"""Largest payload that the daemon accepts."""
-MAX_REQUEST = 1 << 16
+from ..worker_frames import MAX_PAYLOAD, frame
+
+CHUNK = MAX_PAYLOAD
+MAX_REQUEST = 1 << 17
+"""Three paths of the largest size fit, although JSON takes six characters for some bytes."""
 MAX_DATA = 4 << 20
 """Largest payload that a worker accepts."""
 MAX_PATH = 4095
 MAX_LINE = 4096
-"""Bytes of a line that was found."""
+"""Most bytes of a line that a search returns."""
 BATCH_BYTES = 64 << 10
-"""Entries are told in batches of about so much."""
+"""Approximate size of a batch of entries in one frame."""
 
 _ENTRY = struct.Struct("!BHQqHH")
 _FAILED = struct.Struct("!BQQH")
@@ -45,7 +45,7 @@ class Kind(IntEnum):
     READY = 4  # worker: the bytes may come, or what was asked for has begun
     ENTRIES = 5  # worker: one or more entries
     FOUND = 6  # worker: line number, path, line
-    LEFT_OUT = 7  # worker: members of an archive that were not taken, and why
+    LEFT_OUT = 7  # worker: members of an archive that were left out, and why
     CHANGES = 8  # worker: whether some were lost, and changes
     FAILED = 9  # worker: failure, two figures, path
     DONE = 10  # worker: six figures
@@ -63,13 +63,13 @@ class Failure(IntEnum):
     TOO_LARGE = 9  # the limit, the size
     FULL = 10  # bytes free, files free
     CHANGED = 11
-    TEXT_NOT_FOUND = 12  # how often it is there
+    TEXT_NOT_FOUND = 12  # number of occurrences
     BAD_ARCHIVE = 13
     BAD_PATTERN = 14
-    BAD_LINE = 15  # lines that there are
+    BAD_LINE = 15  # number of lines in the file
     NAME_TOO_LONG = 16
     BELOW_ITSELF = 17
-    IN_PROJECT = 18  # with the path below the project area, where only the API may write
+    IN_PROJECT = 18  # a link leads there
     BROKEN = 19  # anything else
 
 
@@ -90,10 +90,11 @@ class Why(IntEnum):
     NO_NAME = 12
     SPARSE = 13
     TOO_DEEP = 14
+    TOO_MANY_LINKS = 15
 
 
 class Malformed(Exception):
-    """The other end said what cannot be."""
+    """The other end sent what cannot be."""
 
 
 class Entry(NamedTuple):
@@ -110,6 +111,7 @@ class Failed(NamedTuple):
     first: int
     second: int
     path: bytes
+    """Where links led, in the answers of earlier guests; not used."""
 
 
 class Found(NamedTuple):
@@ -128,14 +130,6 @@ class Change(NamedTuple):
     is_directory: bool
     path: bytes
     old_path: bytes
-
-
-def header(kind: Kind, size: int) -> bytes:
-    return HEADER.pack(kind, size)
-
-
-def frame(kind: Kind, payload: bytes = b"") -> bytes:
-    return HEADER.pack(kind, len(payload)) + payload
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -186,15 +180,15 @@ def decode_entries(payload: Payload) -> Iterator[Entry]:
     position, end, head, unpack = 0, len(payload), _ENTRY.size, _ENTRY.unpack_from
     while position < end:
         if end - position < head:
-            raise Malformed("something is cut off")
+            raise Malformed("a truncated payload")
         kind, mode, size, modified_ns, path_size, target_size = unpack(payload, position)
         if not 1 <= kind <= 6 or mode > 0o7777 or path_size > MAX_PATH or target_size > MAX_PATH:
-            raise Malformed("impossible entry")
+            raise Malformed("an impossible entry")
         begin = position + head
         middle = begin + path_size
         position = middle + target_size
         if position > end:
-            raise Malformed("something is cut off")
+            raise Malformed("a truncated payload")
         path, target = payload[begin:middle], payload[middle:position]
         yield Entry(path, kind, mode, size, modified_ns, target)
 
@@ -202,22 +196,22 @@ def decode_entries(payload: Payload) -> Iterator[Entry]:
 def decode_failed(payload: Payload) -> Failed:
     failure, first, second, size = _unpack(_FAILED, payload, 0)
     if not 1 <= failure <= len(Failure) or len(payload) != _FAILED.size + size:
-        raise Malformed("impossible failure")
+        raise Malformed("an impossible failure")
     return Failed(Failure(failure), first, second, bytes(payload[_FAILED.size :]))
 
 
 def decode_done(payload: Payload) -> tuple[int, ...]:
     if len(payload) != _DONE.size:
-        raise Malformed("impossible end")
+        raise Malformed("an impossible end")
     return _DONE.unpack(payload)
 
 
 def decode_found(payload: Payload) -> Found:
     number, path_size, line_size = _unpack(_FOUND, payload, 0)
     if path_size > MAX_PATH or line_size > MAX_LINE:
-        raise Malformed("impossible find")
+        raise Malformed("an impossible match")
     if len(payload) != _FOUND.size + path_size + line_size:
-        raise Malformed("impossible find")
+        raise Malformed("an impossible match")
     return Found(number, *_cut(payload, _FOUND.size, path_size, line_size))
 
 
@@ -226,7 +220,7 @@ def decode_left_out(payload: Payload) -> Iterator[LeftOut]:
     while position < len(payload):
         why, size = _unpack(_LEFT_OUT, payload, position)
         if not 1 <= why <= len(Why) or size > MAX_PATH:
-            raise Malformed("impossible reason")
+            raise Malformed("an impossible reason")
         position += _LEFT_OUT.size
         (name,) = _cut(payload, position, size)
         position += size
@@ -239,7 +233,7 @@ def decode_changes(payload: Payload) -> tuple[bool, list[Change]]:
     while position < len(payload):
         kind, is_directory, path_size, old_size = _unpack(_CHANGE, payload, position)
         if not 1 <= kind <= 4 or max(path_size, old_size) > MAX_PATH:
-            raise Malformed("impossible change")
+            raise Malformed("an impossible change")
         position += _CHANGE.size
         path, old_path = _cut(payload, position, path_size, old_size)
         position += path_size + old_size
@@ -249,7 +243,7 @@ def decode_changes(payload: Payload) -> tuple[bool, list[Change]]:
 
 def _unpack(layout: struct.Struct, payload: Payload, position: int) -> tuple[int, ...]:
     if len(payload) - position < layout.size:
-        raise Malformed("something is cut off")
+        raise Malformed("a truncated payload")
     return layout.unpack_from(payload, position)
 
 
@@ -258,6 +252,6 @@ def _cut(payload: Payload, position: int, *sizes: int) -> list[bytes]:
     for size in sizes:
         pieces.append(bytes(payload[position : position + size]))
         if len(pieces[-1]) != size:
-            raise Malformed("something is cut off")
+            raise Malformed("a truncated payload")
         position += size
     return pieces

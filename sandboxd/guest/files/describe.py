@@ -1,15 +1,13 @@
-"""Entries as they are told."""
+"""Entries as the daemon gets them."""
 
 import os
 import stat
-from collections.abc import Sequence
 
-from .area import Area, Place
-from .codec import MAX_PATH, Entry, Failure
-from .daemon_end import Refused
+from .area import Place
+from .codec import MAX_PATH, Entry
 
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, OTHER = range(1, 7)
-"""As in the protos."""
+"""Numbers as in the protos."""
 
 _TYPES = {
     stat.S_IFREG: FILE,
@@ -33,7 +31,7 @@ def entry_of(path: bytes, status: os.stat_result, target: bytes = b"") -> Entry:
 
 
 def describe(parent: int, name: bytes, path: bytes) -> Entry:
-    """What is there under this name, told under this path."""
+    """The entry of this name, described under this path."""
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     target = b""
     if stat.S_ISLNK(status.st_mode):
@@ -46,27 +44,3 @@ def describe(parent: int, name: bytes, path: bytes) -> Entry:
 
 def describe_place(place: Place, path: bytes) -> Entry:
     return describe(place.parent, place.name, path)
-
-
-def open_file(area: Area, parts: Sequence[bytes]) -> int:
-    """A regular file, open for reading; anything else is refused without being opened for good."""
-    with area.place(parts, follow=True) as place:
-        return open_regular(place.parent, place.name)
-
-
-def open_regular(parent: int, name: bytes) -> int:
-    # A device is not opened at all: that alone may do something.
-    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    if stat.S_ISLNK(status.st_mode):
-        raise Refused(Failure.OUTSIDE)  # swapped in since the way here was walked
-    if not stat.S_ISREG(status.st_mode):
-        raise Refused(Failure.NOT_A_FILE)
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    descriptor = os.open(name, flags, dir_fd=parent)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Refused(Failure.NOT_A_FILE)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor

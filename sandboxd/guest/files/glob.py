@@ -1,16 +1,16 @@
-"""Patterns of names, as regular expressions on whole paths."""
+"""Patterns of file names, as regular expressions on whole paths."""
 
 import re
 
 from .codec import Failure
-from .daemon_end import Refused
+from .daemon_connection import Refused
 
 _ANY_DIRECTORIES = "(?:[^/]+/)*"
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` within a name, `[a-z]`, `**` for any number of directories; without a slash it
-    is about the name alone, at any depth."""
+    """`*`, `?` and `[a-z]` match within a name, `**` any number of directories. A pattern without a
+    slash matches the name alone, at any depth."""
     parts = pattern.strip("/").split("/")
     if len(parts) == 1 and not pattern.startswith("/"):
         parts.insert(0, "**")
@@ -28,7 +28,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _name(part: str) -> str:
-    """One part between slashes."""
+    """The expression for one part between slashes."""
     pieces: list[str] = []
     position = 0
     while position < len(part):

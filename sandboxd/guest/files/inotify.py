@@ -1,4 +1,4 @@
-"""The kernel's news of directories."""
+"""The kernel's reports of changes in directories."""
 
 import ctypes
 import errno
@@ -6,7 +6,7 @@ import os
 import struct
 from typing import NamedTuple
 
-MODIFY, ATTRIB, CLOSE_WRITE = 0x2, 0x4, 0x8
+MODIFY, ATTRIB = 0x2, 0x4
 MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x40, 0x80, 0x100, 0x200
 Q_OVERFLOW, IGNORED, IS_DIR = 0x4000, 0x8000, 0x40000000
 _ONLY_DIR, _EXCL_UNLINK = 0x01000000, 0x04000000
@@ -32,15 +32,15 @@ class Inotify:
         return self._descriptor
 
     def add(self, directory: int) -> int:
-        """Watch an open directory, whatever its name is by now."""
+        """Watch an open directory, even if it was renamed."""
         path = b"/proc/self/fd/%d" % directory
         return _checked(_libc.inotify_add_watch(self._descriptor, path, _MASK))
 
     def remove(self, watch: int) -> None:
-        _libc.inotify_rm_watch(self._descriptor, watch)  # one that is gone needs no removal
+        _libc.inotify_rm_watch(self._descriptor, watch)  # an error means that it is gone
 
     def read(self) -> list[Event]:
-        """What happened, in order; empty if nothing did."""
+        """Events in their order; empty if nothing happened."""
         try:
             data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What there is."""
+"""Listings of directories, and single entries."""
 
 import os
 import time
@@ -8,32 +8,32 @@ from operator import itemgetter
 
 from .area import Area
 from .codec import MAX_PATH, Entry
-from .daemon_end import DaemonEnd
+from .daemon_connection import DaemonConnection
 from .describe import DIRECTORY, FILE, SYMLINK, describe_place, entry_of
 from .request import Request
 from .tree import Enough, joined, walk
 
 MAX_LOOKED_AT = 1_000_000
 MAX_PAGE_BYTES = 1 << 20
-"""A page that would become larger ends earlier."""
+"""Size at which a page ends early."""
 _ENTRY_BYTES = 64
 _LOOK_EVERY = 512
 MAX_SORTED = 20_000
-"""Names that are put in order before anything is told of them."""
-TOLD_AT_ONCE = 128
-"""Entries that the daemon can work on while the next are looked at."""
+"""Most names that are sorted before the first entry is sent."""
+BATCH_ENTRIES = 128
+"""Entries in a batch, which the daemon processes while the next is read."""
 _PATH = itemgetter(0)
-"""Of an entry."""
+"""The path of an entry."""
 
 
-def stat(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def stat(area: Area, request: Request, daemon: DaemonConnection) -> None:
     with area.place(request.path(), follow=request.flag("follow_links")) as place:
         daemon.entry(describe_place(place, request.shown))
         daemon.done()
 
 
 class Page:
-    """The first entries after a path, of all that are shown to it, in the order of their paths."""
+    """The first entries after a path, out of all that are added, in the order of their paths."""
 
     def __init__(self, after: bytes, size: int) -> None:
         self._after = after
@@ -41,15 +41,17 @@ class Page:
         self._entries: list[Entry] = []
         self._bytes = 0
         self._last: bytes | None = None
-        """What comes after it does not belong to this page."""
+        """The last path that can still belong to this page."""
         self._is_cut = False
 
     def add(self, entries: list[Entry]) -> None:
-        """Take in a few; not so many that it matters when a page is cut."""
+        """Add a few entries: the page is cut only afterwards, so all of them are held."""
         after, last = self._after, self._last
         if after or last is not None:
             entries = [
-                one for one in entries if one.path > after and (last is None or one.path <= last)
+                entry
+                for entry in entries
+                if entry.path > after and (last is None or entry.path <= last)
             ]
         self._entries += entries
         self._bytes += sum(map(_size, entries))
@@ -80,7 +82,7 @@ def _size(entry: Entry) -> int:
 
 
 class _Listing:
-    def __init__(self, request: Request, daemon: DaemonEnd) -> None:
+    def __init__(self, request: Request, daemon: DaemonConnection) -> None:
         self._daemon = daemon
         self._prefix = request.shown
         self._is_recursive = request.flag("recursive")
@@ -100,14 +102,14 @@ class _Listing:
         lead = above + b"/" if above else b""
         self._look(1)
         with os.scandir(descriptor) as found:
-            for count, one in enumerate(found, 1):
+            for count, item in enumerate(found, 1):
                 if count % _LOOK_EVERY == 0:
                     self._look(_LOOK_EVERY)
                     self.page.add(shown)
                     shown = []
-                name = os.fsencode(one.name)
+                name = os.fsencode(item.name)
                 try:
-                    status = one.stat(follow_symlinks=False)
+                    status = item.stat(follow_symlinks=False)
                 except OSError:
                     continue  # gone since
                 entry = self._counted(descriptor, name, lead, status)
@@ -120,9 +122,9 @@ class _Listing:
         self.page.add(shown)
         return directories
 
-    def tell_in_order(self, descriptor: int, names: list[bytes]) -> bool:
-        """Tell of these as they are looked at; whether there are more than a page has room for."""
-        fresh: list[Entry] = []
+    def send_in_order(self, descriptor: int, names: list[bytes]) -> bool:
+        """Send entries as they are read; returns whether there are more than fit into a page."""
+        batch: list[Entry] = []
         count = size = 0
         has_more = False
         for entry in self._in_order(descriptor, names):
@@ -133,11 +135,11 @@ class _Listing:
                 has_more = True
                 continue
             count += 1
-            fresh.append(entry)
-            if len(fresh) == TOLD_AT_ONCE:
-                self._daemon.entries(fresh)
-                fresh = []
-        self._daemon.entries(fresh)
+            batch.append(entry)
+            if len(batch) == BATCH_ENTRIES:
+                self._daemon.entries(batch)
+                batch = []
+        self._daemon.entries(batch)
         return has_more
 
     def _in_order(self, descriptor: int, names: list[bytes]) -> Iterator[Entry]:
@@ -183,18 +185,18 @@ def _target(parent: int, name: bytes) -> bytes:
 
 
 def _few_names(directory: int) -> list[bytes] | None:
-    """All of them; None if they are too many to be sorted."""
+    """All names in a directory; None if they are too many to be sorted."""
     with os.scandir(directory) as found:
-        names = [os.fsencode(one.name) for one in islice(found, MAX_SORTED + 1)]
+        names = [os.fsencode(item.name) for item in islice(found, MAX_SORTED + 1)]
     return names if len(names) <= MAX_SORTED else None
 
 
-def list_directory(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def list_directory(area: Area, request: Request, daemon: DaemonConnection) -> None:
     listing = _Listing(request, daemon)
     with area.directory(request.path()) as top:
         names = None if request.flag("recursive") else _few_names(top)
         if names is not None:
-            has_more, is_complete = listing.tell_in_order(top, names), True
+            has_more, is_complete = listing.send_in_order(top, names), True
         else:
             is_complete = walk(top, listing.visit)
             entries, has_more = listing.page.finish()

@@ -9,22 +9,22 @@ from typing import Self
 
 from .area import Area
 from .codec import Failure
-from .daemon_end import Refused
+from .daemon_connection import Refused
 
 TEMPORARY = b".sandboxd-"
-"""What names begin with that are there for a moment only."""
+"""Prefix of temporary names."""
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _FALLBACK = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EISDIR)
-"""What older kernels and other filesystems say to an unnamed file, or to a renaming with flags."""
+"""Errors of kernels and filesystems without unnamed files, or without flags for a rename."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NewFile:
-    """Content without a name in the directory it is meant for; `commit` gives it one.
+    """A file without a name in its directory, until `commit` gives it one.
 
-    It has an inode of its own: other names of a file that it replaces keep the old content.
+    It never shares an inode: other names of a file that it replaces keep the old content.
     """
 
     def __init__(self, area: Area, parent: int) -> None:
@@ -65,11 +65,11 @@ class NewFile:
             view = view[count:]
 
     def set_modified(self, modified_ns: int) -> None:
-        """After the last write."""
+        """Set the time of the last change; call it after the last write."""
         os.utime(self.descriptor, ns=(modified_ns, modified_ns))
 
     def commit(self, name: bytes, mode: int, *, replace: bool) -> None:
-        """Be there under this name, in place of a regular file or link if `replace`."""
+        """Give it this name, with `replace` in place of a regular file or link."""
         os.fchmod(self.descriptor, self._area.file_mode(mode))
         if replace:
             self._refuse_to_replace(name)
@@ -77,7 +77,7 @@ class NewFile:
             if self._appear_as(name):
                 return
             if not replace:
-                raise FileExistsError(errno.EEXIST, "there is one")
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             self._temporary = temporary_name()
             self._appear_as(self._temporary)
         rename(self._parent, self._temporary, self._parent, name, replace=replace)
@@ -92,7 +92,7 @@ class NewFile:
             raise Refused(Failure.NOT_A_FILE)
 
     def _appear_as(self, name: bytes) -> bool:
-        """False if there is something of that name."""
+        """Returns False if something of that name exists."""
         source = f"/proc/self/fd/{self.descriptor}"
         try:
             os.link(source, name, dst_dir_fd=self._parent, follow_symlinks=True)
@@ -105,7 +105,7 @@ class NewFile:
             try:
                 os.unlink(self._temporary, dir_fd=self._parent)
             except OSError:
-                pass  # a command was quicker
+                pass  # removed by a command
 
 
 def temporary_name() -> bytes:
@@ -115,7 +115,7 @@ def temporary_name() -> bytes:
 def rename(
     old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, *, replace: bool
 ) -> None:
-    """In one step; without `replace` FileExistsError if there is something."""
+    """Rename in one step; without `replace`, FileExistsError if the new name exists."""
     if replace:
         os.rename(old_name, new_name, src_dir_fd=old_parent, dst_dir_fd=new_parent)
         return
@@ -129,10 +129,10 @@ def rename(
         return
     if number not in (errno.ENOSYS, errno.EINVAL):
         raise OSError(number, os.strerror(number))
-    # Not in one step there, or the directory would be below itself, which the next call says.
+    # It cannot be done in one step, or the directory would be below itself, which rename reports.
     try:
         os.stat(new_name, dir_fd=new_parent, follow_symlinks=False)
     except FileNotFoundError:
         os.rename(old_name, new_name, src_dir_fd=old_parent, dst_dir_fd=new_parent)
     else:
-        raise FileExistsError(errno.EEXIST, "there is one")
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))

@@ -4,17 +4,17 @@ import errno
 import os
 import stat
 
-from .area import Area
+from .area import Area, open_regular
 from .codec import CHUNK, LeftOut, Why
-from .daemon_end import DaemonEnd, Refused
-from .describe import open_regular
+from .daemon_connection import DaemonConnection, Refused
 from .request import Request
 from .tar_stream import BLOCK, DIRECTORY, HARD_LINK, SYMLINK
 from .tree import joined, walk
 
-MAX_TOLD = 1000
+MAX_LISTED = 1000
+"""Members left out that are named; further ones are only counted."""
 MAX_HARD_LINKS = 100_000
-"""Files with several names that are remembered; beyond, each name gets a copy."""
+"""Most files whose other names become links; beyond that, each name gets a copy."""
 _HELD = 256 << 10
 """A file up to this size is read before its header is written, so it is whole or left out."""
 _FILE = b"0"
@@ -23,15 +23,15 @@ _MAX_OCTAL = 8**11 - 1
 
 
 class _Archive:
-    """Bytes of the archive, told in whole chunks."""
+    """The bytes of the archive, sent in whole chunks."""
 
-    def __init__(self, daemon: DaemonEnd) -> None:
+    def __init__(self, daemon: DaemonConnection) -> None:
         self._daemon = daemon
         self._buffer = bytearray()
         self.members = 0
 
     def add(self, name: bytes, kind: bytes, status: os.stat_result, target: bytes = b"") -> None:
-        """A member without bytes, or the head of one with; `write` and `pad` follow."""
+        """Add the head of a member; if the member has bytes, `write` and `pad` follow."""
         size = status.st_size if kind == _FILE else 0
         seconds, fraction = divmod(status.st_mtime_ns, 1_000_000_000)
         records = {}
@@ -85,7 +85,7 @@ def _header(
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """Its length counts itself."""
+    """A record of an extended header; its length includes the length field."""
     rest = len(key) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))
@@ -99,7 +99,7 @@ def _decimal(nanoseconds: int) -> bytes:
 
 
 class _Packing:
-    def __init__(self, daemon: DaemonEnd, archive: _Archive) -> None:
+    def __init__(self, daemon: DaemonConnection, archive: _Archive) -> None:
         self._daemon = daemon
         self._archive = archive
         self._first_names: dict[tuple[int, int], bytes] = {}
@@ -107,7 +107,7 @@ class _Packing:
         self.left_out_count = 0
 
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
-        # Right before what is in it: other programs set its time when they are out of it.
+        # Right before its content: other programs set its time once they have left it.
         if path:
             self._archive.add(path + b"/", DIRECTORY, os.fstat(descriptor))
         with os.scandir(descriptor) as entries:
@@ -127,7 +127,7 @@ class _Packing:
                 else:
                     self._add(descriptor, name, below, status)
             except FileNotFoundError:
-                continue  # gone since
+                continue  # removed meanwhile
         return directories[::-1]
 
     def _may_enter(self, parent: int, name: bytes, path: bytes) -> bool:
@@ -188,7 +188,7 @@ class _Packing:
         while position < size:
             count = os.preadv(descriptor, [buffer[: min(_HELD, size - position)]], position)
             if not count:
-                # Its length is told already, so it is filled up, and named among what was left out.
+                # The header with its length was sent, so it is padded, and listed as left out.
                 self._leave_out(path, Why.CHANGED)
                 buffer[:] = bytes(_HELD)
                 count = min(_HELD, size - position)
@@ -201,11 +201,11 @@ class _Packing:
 
     def _leave_out(self, path: bytes, why: Why) -> None:
         self.left_out_count += 1
-        if len(self.left_out) < MAX_TOLD:
+        if len(self.left_out) < MAX_LISTED:
             self.left_out.append(LeftOut(why, path))
 
 
-def pack(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def pack(area: Area, request: Request, daemon: DaemonConnection) -> None:
     with area.directory(request.path()) as top:
         daemon.ready()
         archive = _Archive(daemon)

@@ -1,10 +1,10 @@
-"""What the daemon asks for."""
+"""The request that a worker serves."""
 
 from collections.abc import Mapping
 
 
 class Request:
-    """Checked by the daemon, which made it; what is absent is zero, empty or False."""
+    """Fields that the daemon has checked; an absent one is zero, empty or False."""
 
     def __init__(self, fields: Mapping[str, object]) -> None:
         self._fields = fields
@@ -36,7 +36,7 @@ class Request:
 
     @property
     def shown(self) -> bytes:
-        """The path that the caller knows it under."""
+        """The path as the caller named it."""
         return self.raw("shown")
 
     def path(self, name: str = "path") -> list[bytes]:

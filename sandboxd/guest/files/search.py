@@ -1,7 +1,7 @@
-"""Entries found by pattern, and lines found in files.
+"""Searches for entries by pattern, and for lines in files.
 
-A pattern can be made so that matching takes forever; the clock ends it. Its signal needs the main
-thread of a process of its own, so this never runs in the daemon.
+Some patterns take forever to match, so a timer ends the search. Its signal needs the main thread of
+a process that does nothing else, so this never runs in the daemon.
 """
 
 import os
@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from types import FrameType
 
 from . import glob as globs
-from .area import Area
+from .area import Area, open_regular
 from .codec import MAX_LINE, Failure, Found
-from .daemon_end import DaemonEnd, Refused
-from .describe import describe, open_regular
+from .daemon_connection import DaemonConnection, Refused
+from .describe import describe
 from .listing import MAX_LOOKED_AT, Page
 from .request import Request
 from .tree import Enough, joined, walk
 
 _BLOCK = 256 << 10
 _LONGEST_LINE = 1 << 20
-"""A longer one is searched in pieces of this size."""
+"""A longer line is searched in pieces of this size."""
 _BINARY_LOOK = 8192
 _MAX_ANSWER = 2 << 20
 """Bytes of lines and paths in one answer."""
@@ -50,7 +50,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 class _Glob:
-    def __init__(self, request: Request, daemon: DaemonEnd) -> None:
+    def __init__(self, request: Request, daemon: DaemonConnection) -> None:
         self._daemon = daemon
         self._prefix = request.shown
         self._pattern = globs.compiled(request.text("pattern"))
@@ -61,10 +61,10 @@ class _Glob:
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
         directories = []
         with os.scandir(descriptor) as found:
-            for one in found:
+            for item in found:
                 self._count()
-                name = os.fsencode(one.name)
-                if one.is_dir(follow_symlinks=False):
+                name = os.fsencode(item.name)
+                if item.is_dir(follow_symlinks=False):
                     directories.append(name)
                 below = joined(path, name)
                 if below is None:
@@ -81,7 +81,7 @@ class _Glob:
         try:
             self.page.add([describe(descriptor, name, full)])
         except FileNotFoundError:
-            pass  # gone since
+            pass  # removed meanwhile
 
     def _count(self) -> None:
         self._daemon.check()
@@ -90,7 +90,7 @@ class _Glob:
             raise Enough
 
 
-def glob(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def glob(area: Area, request: Request, daemon: DaemonConnection) -> None:
     search = _Glob(request, daemon)
     is_complete = False
     with area.directory(request.path()) as top:
@@ -110,7 +110,7 @@ Match = Callable[[str], tuple[int, int] | None]
 
 
 def _matcher(request: Request) -> Match:
-    """Where in a line the first match is."""
+    """A function that finds the first match in a line."""
     pattern = request.text("pattern")
     if not request.flag("regex"):
         pattern = re.escape(pattern)
@@ -127,11 +127,11 @@ def _matcher(request: Request) -> Match:
 
 
 class _Grep:
-    def __init__(self, request: Request, daemon: DaemonEnd) -> None:
+    def __init__(self, request: Request, daemon: DaemonConnection) -> None:
         self._daemon = daemon
         self._prefix = request.shown
         self._match = _matcher(request)
-        # What every matching line has to hold, to pass over whole blocks quickly.
+        # Bytes that every matching line contains, to skip whole blocks quickly.
         is_plain = not request.flag("regex") and not request.flag("ignore_case")
         self._needle = request.raw("pattern") if is_plain else b""
         self._glob = globs.compiled(request.text("glob")) if request.text("glob") else None
@@ -141,20 +141,20 @@ class _Grep:
         self.searched = 0
         self.saw_all = True
         self.found: list[Found] = []
-        """Told at the end: the clock must not interrupt a sentence."""
+        """Matches, which are sent at the end: the timer must not interrupt a frame."""
 
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
         files, directories = [], []
         with os.scandir(descriptor) as found:
-            for one in found:
+            for item in found:
                 self._daemon.check()
                 self._looked_at += 1
                 if self._looked_at > MAX_LOOKED_AT:
                     raise Enough
-                if one.is_dir(follow_symlinks=False):
-                    directories.append(os.fsencode(one.name))
-                elif one.is_file(follow_symlinks=False):
-                    files.append(os.fsencode(one.name))
+                if item.is_dir(follow_symlinks=False):
+                    directories.append(os.fsencode(item.name))
+                elif item.is_file(follow_symlinks=False):
+                    files.append(os.fsencode(item.name))
         for name in sorted(files):
             self._consider(descriptor, name, joined(path, name))
         return sorted(directories, reverse=True)
@@ -178,7 +178,7 @@ class _Grep:
             os.close(descriptor)
 
     def search(self, descriptor: int, path: bytes) -> None:
-        """One file, line by line."""
+        """Search one file, line by line."""
         first = os.pread(descriptor, _BINARY_LOOK, 0)
         if b"\0" in first:
             return
@@ -209,9 +209,9 @@ class _Grep:
             line = raw.decode(errors="replace")
             span = self._match(line)
             if span is not None:
-                self._tell(Found(number + offset, path, _around(line, *span)))
+                self._add_match(Found(number + offset, path, _around(line, *span)))
 
-    def _tell(self, found: Found) -> None:
+    def _add_match(self, found: Found) -> None:
         if not self._left or self._answer_bytes > _MAX_ANSWER:
             self.saw_all = False
             raise Enough
@@ -221,7 +221,7 @@ class _Grep:
 
 
 def _around(line: str, begin: int, end: int) -> bytes:
-    """So much of a line as is told, with the match in it."""
+    """The part of a line that is returned, with the match in it."""
     raw = line.encode(errors="replace")
     if len(raw) <= MAX_LINE:
         return raw
@@ -231,7 +231,7 @@ def _around(line: str, begin: int, end: int) -> bytes:
     return piece.encode()
 
 
-def grep(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def grep(area: Area, request: Request, daemon: DaemonConnection) -> None:
     search = _Grep(request, daemon)
     is_complete = False
     with area.place(request.path(), follow=True) as place:

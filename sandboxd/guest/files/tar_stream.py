@@ -1,18 +1,18 @@
-"""Archives as they arrive: one member after the other, nothing held but a header.
+"""A reader of archives as they arrive: member by member, with no more than a header in memory.
 
-An own reader, since what arrives may be made to harm: every length in it is bounded before it is
-believed, nothing is looked up by name, and nothing is ever read twice.
+It is not the standard library's, because an archive may be hostile: here every length is bounded
+before it is believed, nothing is looked up by name, and nothing is read twice.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from .codec import Failure
-from .daemon_end import DaemonEnd, Refused
+from .daemon_connection import DaemonConnection, Refused
 
 BLOCK = 512
 MAX_EXTENDED = 64 << 10
-"""Of a header that only says more about the next one."""
+"""Most bytes of an extended header, which adds fields to the next header."""
 MAX_NUMBER = 1 << 62
 _BUFFER = 256 << 10
 _ZEROS = bytes(BLOCK)
@@ -35,19 +35,19 @@ class Member(NamedTuple):
 
 
 class TarStream:
-    """Members of an archive, each with its bytes to be taken or left."""
+    """The members of an archive. The bytes of each can be copied or skipped."""
 
-    def __init__(self, daemon: DaemonEnd) -> None:
+    def __init__(self, daemon: DaemonConnection) -> None:
         self._daemon = daemon
         self._buffer = memoryview(bytearray(_BUFFER))
         self._begin = self._end = 0
         self._left = 0
-        """Bytes of the current member."""
+        """Bytes of the current member that were not read yet."""
         self._padding = 0
         self._is_first = True
 
     def next(self) -> Member | None:
-        """The next member, whatever was left of the one before; None at the end."""
+        """Skip the rest of the current member and return the next; None at the end."""
         self.copy(lambda data: None)
         extended: dict[bytes, bytes] = {}
         while True:
@@ -60,7 +60,7 @@ class TarStream:
             if kind in (_PAX, _LONG_NAME, _LONG_LINK):
                 extended |= _extended(kind, self._payload(size))
             elif kind == _PAX_GLOBAL:
-                self._payload(size)  # about an archive as a whole; nothing here needs it
+                self._payload(size)  # about the whole archive, and not needed
             elif kind == _LABEL:
                 self._expect(size)
                 self.copy(lambda data: None)
@@ -68,7 +68,7 @@ class TarStream:
                 return self._member(header, kind, size, extended)
 
     def copy(self, sink: Callable[[memoryview], None]) -> None:
-        """Give the rest of the member's bytes away."""
+        """Pass the rest of the member's bytes to `sink`."""
         while self._left:
             data = self._some(self._left)
             self._left -= len(data)
@@ -77,7 +77,7 @@ class TarStream:
             self._padding -= len(self._some(self._padding))
 
     def finish(self) -> None:
-        """What comes after the end says nothing."""
+        """Read what follows the end of the archive, which means nothing."""
         while self._daemon.receive_into(self._buffer):
             pass
 
@@ -96,8 +96,8 @@ class TarStream:
         is_sparse = any(key.startswith(b"GNU.sparse.") for key in extended)
         name = extended.get(b"path", name)
         if kind in FILE_KINDS and name.endswith(b"/"):
-            kind = DIRECTORY  # how the oldest archives say it
-        # Links and directories have no bytes; some writers say a size all the same.
+            kind = DIRECTORY  # how the oldest archives mark it
+        # Links and directories have no bytes, but some writers give them a size.
         has_bytes = kind not in (HARD_LINK, SYMLINK, DIRECTORY, *SPECIAL_KINDS)
         self._expect(size if has_bytes else 0)
         return Member(
@@ -111,14 +111,14 @@ class TarStream:
         )
 
     def _header(self) -> bytes | None:
-        """None at the end, which is a block of zeros, or the end of the bytes."""
+        """The next header; None at the end, which is a block of zeros or the end of the bytes."""
         header = self._exactly(BLOCK, may_end=not self._is_first)
         if header is None or header == _ZEROS:
             return None
         self._is_first = False
-        told = _number(header[148:156])
+        checksum = _number(header[148:156])
         unsigned = sum(header) - sum(header[148:156]) + 8 * 0x20
-        if told not in (unsigned, unsigned - 256 * _high_bytes(header)):
+        if checksum not in (unsigned, unsigned - 256 * _high_bytes(header)):
             raise _damaged()
         return header
 
@@ -158,7 +158,7 @@ class TarStream:
 
 
 def _high_bytes(header: bytes) -> int:
-    """Some old programs summed up signed bytes."""
+    """Number of bytes over 127: some old programs summed signed bytes."""
     return len((header[:148] + header[156:]).translate(None, bytes(range(128))))
 
 
@@ -167,7 +167,7 @@ def _damaged() -> Refused:
 
 
 def _number(field: bytes, *, may_be_negative: bool = False) -> int:
-    """Octal digits, or a binary number where those do not suffice."""
+    """A number in octal digits, or in binary where those are too few."""
     if field[0] in (0x80, 0xFF):
         value = int.from_bytes(field[1:], "big")
         if field[0] == 0xFF:

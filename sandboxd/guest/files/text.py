@@ -1,27 +1,29 @@
-"""Lines of text read, written and replaced. Lines end with a newline, the last one maybe not."""
+"""Text files by lines: reading, writing and replacing. The last line may lack its newline."""
 
 import os
 import stat
 import time
 from collections.abc import Iterator
 
-from .area import Area, Place
+from .area import Area, Place, open_regular
 from .codec import CHUNK, Failure
-from .daemon_end import DaemonEnd, Refused
-from .describe import describe_place, entry_of, open_file, open_regular
+from .daemon_connection import DaemonConnection, Refused
+from .describe import describe_place, entry_of
 from .new_file import NewFile
 from .request import Request
 from .transfer import refuse_without_room
 
 MAX_TEXT = 4 << 20
 MAX_EDITED = 16 << 20
-"""Size of a file in which text can be replaced: it is held in memory."""
+"""Largest file in which text can be replaced, since it is held in memory."""
+MAX_RESULT = 64 << 20
+"""Largest file that an edit can make, for the same reason."""
 _BUFFER = 256 << 10
 _NEW_FILE = 0o644
 
 
 def _blocks(descriptor: int, position: int, end: int | None = None) -> Iterator[memoryview]:
-    """What is in a file from `position` on; each block is valid until the next."""
+    """The content of a file from `position` on; each block is valid until the next."""
     buffer = memoryview(bytearray(_BUFFER))
     while end is None or position < end:
         wanted = _BUFFER if end is None else min(_BUFFER, end - position)
@@ -33,7 +35,7 @@ def _blocks(descriptor: int, position: int, end: int | None = None) -> Iterator[
 
 
 class _Reading:
-    """The lines asked for, and how many there are."""
+    """The requested lines, and the number of all lines."""
 
     def __init__(self, request: Request) -> None:
         self._first = max(1, request.number("first_line"))
@@ -49,14 +51,14 @@ class _Reading:
     def read(self, descriptor: int) -> None:
         for block in _blocks(descriptor, 0):
             data = bytes(block)
-            self._take(data)
+            self._add(data)
             self.newlines += data.count(b"\n")
             self._last = data[-1:]
             if time.monotonic() > self._give_up_at:
                 self.is_cut = True
                 return
 
-    def _take(self, data: bytes) -> None:
+    def _add(self, data: bytes) -> None:
         if self._is_full:
             self.is_cut = True
             return
@@ -82,7 +84,7 @@ class _Reading:
         return self.newlines + (self._last != b"\n")
 
     def finish(self) -> None:
-        """Leave no half character at a cut."""
+        """Remove a partial character where the text was cut."""
         if self.is_cut and not self.text.endswith(b"\n"):
             for back in range(1, min(4, len(self.text)) + 1):
                 lead = self.text[-back]
@@ -101,7 +103,7 @@ class _Reading:
 
 
 def _after_lines(data: bytes, count: int) -> int | None:
-    """Where in `data` so many lines have ended; None if there are fewer."""
+    """The position in `data` after `count` lines; None if there are fewer."""
     position = 0
     for _ in range(count):
         position = data.find(b"\n", position) + 1
@@ -110,8 +112,8 @@ def _after_lines(data: bytes, count: int) -> int | None:
     return position
 
 
-def read_text(area: Area, request: Request, daemon: DaemonEnd) -> None:
-    descriptor = open_file(area, request.path())
+def read_text(area: Area, request: Request, daemon: DaemonConnection) -> None:
+    descriptor = area.open_file(request.path())
     try:
         reading = _Reading(request)
         reading.read(descriptor)
@@ -126,7 +128,7 @@ def read_text(area: Area, request: Request, daemon: DaemonEnd) -> None:
     daemon.done(first, reading.line_count, reading.total_lines, reading.is_cut)
 
 
-def write_text(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def write_text(area: Area, request: Request, daemon: DaemonConnection) -> None:
     path, parents = request.path(), request.flag("make_parents")
     replace, first = request.flag("replace"), request.number("first_line")
     with area.place(path, follow=True, make_parents=parents, writes=True) as place:
@@ -146,7 +148,7 @@ def write_text(area: Area, request: Request, daemon: DaemonEnd) -> None:
 
 
 def _mode_of(place: Place, *, replace: bool) -> int | None:
-    """Of the file that is there; None if there is none."""
+    """The mode of the existing file; None if there is no file."""
     try:
         there = os.stat(place.name, dir_fd=place.parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -159,8 +161,8 @@ def _mode_of(place: Place, *, replace: bool) -> int | None:
 
 
 def _write_between(file: NewFile, place: Place, text: bytes, first: int, count: int) -> None:
-    """The old content with `count` lines from `first` on replaced. Lines stay lines: where the
-    text, or what is before it, does not end with a newline and more follows, one is added."""
+    """Write the old content with `count` lines from `first` on replaced. Where the text, or what is
+    before it, does not end with a newline and more follows, one is added."""
     old = open_regular(place.parent, place.name)
     try:
         begin, lines = _offset_of(old, 0, first - 1)
@@ -187,8 +189,8 @@ def _write_between(file: NewFile, place: Place, text: bytes, first: int, count: 
 
 
 def _offset_of(descriptor: int, position: int, count: int) -> tuple[int | None, int]:
-    """Where so many lines from `position` on have ended, if there are as many; and how many there
-    are."""
+    """The offset after `count` lines from `position` on, if there are as many, and the number of
+    lines seen."""
     seen = 0
     if not count:
         return position, 0
@@ -204,7 +206,7 @@ def _offset_of(descriptor: int, position: int, count: int) -> tuple[int | None, 
     return None, seen
 
 
-def edit_text(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def edit_text(area: Area, request: Request, daemon: DaemonConnection) -> None:
     old_size, expected = request.number("old_size"), request.number("expected")
     with area.place(request.path(), follow=True, writes=True) as place:
         descriptor = open_regular(place.parent, place.name)
@@ -221,6 +223,10 @@ def edit_text(area: Area, request: Request, daemon: DaemonEnd) -> None:
         count = content.count(old)
         if count != expected if expected else not count:
             raise Refused(Failure.TEXT_NOT_FOUND, first=count)
+        size = len(content) + count * (len(new) - len(old))
+        limit = min(MAX_RESULT, request.number("max_file_bytes"))
+        if size > max(limit, len(content)):
+            raise Refused(Failure.TOO_LARGE, first=limit, second=size)
         with NewFile(area, place.parent) as file:
             file.write(content.replace(old, new))
             file.commit(place.name, stat.S_IMODE(status.st_mode), replace=True)

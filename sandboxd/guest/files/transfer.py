@@ -1,24 +1,24 @@
-"""Whole files in and out."""
+"""Whole files: upload and download."""
 
 import os
 
 from .area import Area
 from .codec import CHUNK, Failure
-from .daemon_end import DaemonEnd, Refused
-from .describe import describe_place, entry_of, open_file
+from .daemon_connection import DaemonConnection, Refused
+from .describe import describe_place, entry_of
 from .new_file import NewFile
 from .request import Request
 
 _BUFFER = 256 << 10
-"""Small enough to stay in the processor's cache on its way through."""
+"""Bytes per step, few enough to stay in the processor's cache."""
 
 
-def upload(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def upload(area: Area, request: Request, daemon: DaemonConnection) -> None:
     path = request.path()
     with area.place(path, make_parents=request.flag("make_parents"), writes=True) as place:
         area.refuse_protected(place)
         replace = request.flag("replace")
-        _refuse_what_is_there(place.parent, place.name, replace=replace)
+        _refuse_existing(place.parent, place.name, replace=replace)
         refuse_without_room(area, place.parent, request.number("size"))
         with NewFile(area, place.parent) as file:
             daemon.ready()
@@ -30,8 +30,8 @@ def upload(area: Area, request: Request, daemon: DaemonEnd) -> None:
             daemon.done()
 
 
-def _refuse_what_is_there(parent: int, name: bytes, *, replace: bool) -> None:
-    """Before any byte is sent; whoever commits looks again."""
+def _refuse_existing(parent: int, name: bytes, *, replace: bool) -> None:
+    """Refuse before any byte is sent; `commit` checks again."""
     try:
         there = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def _refuse_what_is_there(parent: int, name: bytes, *, replace: bool) -> None:
 
 
 def refuse_without_room(area: Area, parent: int, size: int) -> None:
-    """As far as it can be told in advance; the kernel has the last word."""
+    """Refuse what certainly does not fit; in the end the kernel decides."""
     there = os.fstatvfs(parent)
     free_bytes, free_files = there.f_bavail * there.f_frsize, there.f_favail
     if area.room_bytes is not None:
@@ -56,8 +56,8 @@ def refuse_without_room(area: Area, parent: int, size: int) -> None:
         raise Refused(Failure.FULL, first=free_bytes, second=free_files)
 
 
-def download(area: Area, request: Request, daemon: DaemonEnd) -> None:
-    descriptor = open_file(area, request.path())
+def download(area: Area, request: Request, daemon: DaemonConnection) -> None:
+    descriptor = area.open_file(request.path())
     try:
         status = os.fstat(descriptor)
         daemon.entry(entry_of(request.shown, status))
@@ -72,8 +72,9 @@ def download(area: Area, request: Request, daemon: DaemonEnd) -> None:
         os.close(descriptor)
 
 
-def send_range(daemon: DaemonEnd, descriptor: int, position: int, end: int) -> None:
-    """In frames of CHUNK, each read before it is begun: a file may become shorter at any time."""
+def send_range(daemon: DaemonConnection, descriptor: int, position: int, end: int) -> None:
+    """Send part of a file in frames of CHUNK bytes. Each is read before its header is sent, because
+    a file may become shorter at any time."""
     buffer = memoryview(bytearray(min(CHUNK, max(end - position, 1))))
     while position < end:
         chunk = buffer[: min(CHUNK, end - position)]

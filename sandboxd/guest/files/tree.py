@@ -1,7 +1,7 @@
 """Walking a directory tree of any depth, while commands change it.
 
-Only the innermost directories are open. Further out they are closed, and opened again as `..` on
-the way back, if that is still the same directory.
+Only the innermost directories are open. Outer ones are closed, and opened again as `..` on the way
+back, if that is still the same directory.
 """
 
 import errno
@@ -15,13 +15,13 @@ from .codec import MAX_PATH
 MAX_OPEN = 32
 
 Visit = Callable[[int, bytes | None], list[bytes]]
-"""Given a directory and its path from the top on (None where that is too long to be told), says
-which of its directories to go into, the last first."""
+"""Gets a directory and its path from the top on (None where that is too long); returns which of its
+directories to visit, in reverse order."""
 Leave = Callable[[int, bytes], None]
-"""Given the directory above and the name of one that is done with."""
+"""Gets a parent directory and the name of the directory in it that was just left."""
 
 _PASSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""It is gone, or is something else by now."""
+"""Errors of a directory that was removed or replaced meanwhile."""
 
 
 class Enough(Exception):
@@ -43,7 +43,7 @@ class _Level:
 
 
 def joined(path: bytes | None, name: bytes | None) -> bytes | None:
-    """None if it becomes too long to be told."""
+    """A path with a name appended; None if it becomes too long."""
     if path is None or name is None or len(path) + 1 + len(name) > MAX_PATH:
         return None
     return path + b"/" + name if path and name else path or name
@@ -106,7 +106,7 @@ class _Walk:
         if _identity(descriptor) != level.identity:
             os.close(descriptor)
             self.is_complete = False
-            raise Enough  # someone moved a directory that we are in
+            raise Enough  # a command moved a directory that we are in
         level.descriptor = descriptor
 
 
@@ -116,7 +116,7 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def walk(top: int, visit: Visit, leave: Leave | None = None) -> bool:
-    """Visit `top` and what is below; False if not all of it could be."""
+    """Visit `top` and everything below; returns False if some of it could not be visited."""
     steps = _Walk(visit, leave)
     try:
         with suppress(Enough):

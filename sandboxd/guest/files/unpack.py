@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 from .area import Area, Place, make_directory, open_directory
 from .codec import MAX_PATH, Failure, LeftOut, Why
-from .daemon_end import DaemonEnd, Refused
+from .daemon_connection import DaemonConnection, Refused
 from .new_file import NewFile, rename, temporary_name
 from .request import Request
 from .tar_stream import DIRECTORY, FILE_KINDS, HARD_LINK, SPECIAL_KINDS, SYMLINK, Member, TarStream
 
-MAX_TOLD = 1000
+MAX_LISTED = 1000
+"""Members left out that are named; further ones are only counted."""
 MAX_LATER = 100_000
-"""Directories that get their time and permissions at the end; further ones get none."""
+"""Most directories that get their time and permissions, which are set at the end."""
 MAX_NAME = 255
 _LATEST_NS = (1 << 62) - 1
 
@@ -32,6 +33,7 @@ _WHY = {
     errno.EROFS: Why.PROTECTED,
     errno.EBUSY: Why.PROTECTED,
     errno.EXDEV: Why.NO_SUCH_TARGET,
+    errno.EMLINK: Why.TOO_MANY_LINKS,
 }
 _WHY_REFUSED = {
     Failure.OUTSIDE: Why.OUTSIDE,
@@ -41,8 +43,8 @@ _WHY_REFUSED = {
 }
 
 
-class _Left(Exception):
-    """This member is not taken."""
+class _LeaveOut(Exception):
+    """This member is left out."""
 
     def __init__(self, why: Why) -> None:
         super().__init__(why.name)
@@ -61,11 +63,11 @@ class _Extraction:
         self.left_out: list[LeftOut] = []
         self.left_out_count = 0
 
-    def take(self, member: Member) -> None:
+    def extract(self, member: Member) -> None:
         try:
             self._extract(member)
             self.count += 1
-        except _Left as left:
+        except _LeaveOut as left:
             self._leave_out(member, left.why)
         except Refused as refused:
             if refused.failed.failure not in _WHY_REFUSED:
@@ -78,20 +80,20 @@ class _Extraction:
 
     def _leave_out(self, member: Member, why: Why) -> None:
         self.left_out_count += 1
-        if len(self.left_out) < MAX_TOLD:
+        if len(self.left_out) < MAX_LISTED:
             self.left_out.append(LeftOut(why, member.name))
 
     def _extract(self, member: Member) -> None:
         if member.is_sparse:
-            raise _Left(Why.SPARSE)
+            raise _LeaveOut(Why.SPARSE)
         if member.kind in SPECIAL_KINDS:
-            raise _Left(Why.SPECIAL)
+            raise _LeaveOut(Why.SPECIAL)
         parts = _parts(member.name)
         if member.kind == DIRECTORY:
             self._make_directory(parts, member)
             return
         if not parts:
-            raise _Left(Why.NO_NAME)
+            raise _LeaveOut(Why.NO_NAME)
         self._refuse_without_room()
         with self._area.place(parts, make_parents=True) as place:
             self._area.refuse_protected(place)
@@ -102,7 +104,7 @@ class _Extraction:
             elif member.kind == HARD_LINK:
                 self._make_hard_link(place, member)
             else:
-                raise _Left(Why.UNKNOWN_KIND)
+                raise _LeaveOut(Why.UNKNOWN_KIND)
 
     def _refuse_without_room(self) -> None:
         if self._area.room_files is not None and self.count >= self._area.room_files:
@@ -110,9 +112,9 @@ class _Extraction:
 
     def _write(self, place: Place, member: Member) -> None:
         if self._max_file_bytes and member.size > self._max_file_bytes:
-            raise _Left(Why.TOO_LARGE)
+            raise _LeaveOut(Why.TOO_LARGE)
         if not self._replace and _is_there(place):
-            raise _Left(Why.EXISTS)
+            raise _LeaveOut(Why.EXISTS)
         room = self._area.room_bytes
         area = self._area if room is None else self._area._replace(room_bytes=room - self.bytes)
         with NewFile(area, place.parent) as file:
@@ -138,7 +140,7 @@ class _Extraction:
 
     def _make_symlink(self, place: Place, member: Member) -> None:
         if not member.target or len(member.target) > MAX_PATH or b"\0" in member.target:
-            raise _Left(Why.NO_SUCH_TARGET)
+            raise _LeaveOut(Why.NO_SUCH_TARGET)
         self._put(place, lambda name: os.symlink(member.target, name, dir_fd=place.parent))
         moment = _clamped(member.modified_ns)
         os.utime(place.name, ns=(moment, moment), dir_fd=place.parent, follow_symlinks=False)
@@ -146,12 +148,12 @@ class _Extraction:
     def _make_hard_link(self, place: Place, member: Member) -> None:
         parts = _parts(member.target)
         if not parts:
-            raise _Left(Why.NO_SUCH_TARGET)
+            raise _LeaveOut(Why.NO_SUCH_TARGET)
         try:
             with self._area.place(parts) as source:
                 there = os.stat(source.name, dir_fd=source.parent, follow_symlinks=False)
                 if not stat.S_ISREG(there.st_mode):
-                    raise _Left(Why.NO_SUCH_TARGET)
+                    raise _LeaveOut(Why.NO_SUCH_TARGET)
 
                 def link(name: bytes) -> None:
                     os.link(
@@ -164,10 +166,10 @@ class _Extraction:
 
                 self._put(place, link)
         except FileNotFoundError:
-            raise _Left(Why.NO_SUCH_TARGET) from None
+            raise _LeaveOut(Why.NO_SUCH_TARGET) from None
 
     def _put(self, place: Place, make: Callable[[bytes], None]) -> None:
-        """Make it, in place of a regular file or a link that is there."""
+        """Make an entry, with `replace` in place of a regular file or a link."""
         try:
             make(place.name)
             return
@@ -179,13 +181,13 @@ class _Extraction:
         try:
             rename(place.parent, temporary, place.parent, place.name, replace=True)
         finally:
-            try:  # also where both were names of one file already: then a rename does nothing
+            try:  # a rename between two names of the same file does nothing
                 os.unlink(temporary, dir_fd=place.parent)
             except FileNotFoundError:
                 pass
 
     def finish(self) -> None:
-        """Times and permissions of directories, now that nothing is written in them any more."""
+        """Set times and permissions of directories, now that nothing is written in them."""
         for parts, member in reversed(self._later):
             try:
                 with self._area.place(parts) as place:
@@ -197,18 +199,18 @@ class _Extraction:
                     finally:
                         os.close(descriptor)
             except (OSError, Refused):
-                pass  # a command, or a later member, has made something else of it
+                pass  # a command or a later member replaced it
 
 
 def _parts(name: bytes) -> list[bytes]:
-    """Of a name in an archive: never above or beside where it is extracted."""
+    """The parts of a member's name, which never leads out of the directory."""
     parts = [part for part in name.split(b"/") if part not in (b"", b".")]
     if name.startswith(b"/") or b".." in parts:
-        raise _Left(Why.OUTSIDE)
+        raise _LeaveOut(Why.OUTSIDE)
     if len(name) > MAX_PATH or any(len(part) > MAX_NAME for part in parts):
-        raise _Left(Why.NAME_TOO_LONG)
+        raise _LeaveOut(Why.NAME_TOO_LONG)
     if b"\0" in name:
-        raise _Left(Why.NO_NAME)
+        raise _LeaveOut(Why.NO_NAME)
     return parts
 
 
@@ -229,7 +231,7 @@ def _is_directory(place: Place) -> bool:
     return stat.S_ISDIR(there.st_mode)
 
 
-def unpack(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def unpack(area: Area, request: Request, daemon: DaemonConnection) -> None:
     with area.place(request.path(), follow=True, make_parents=True, writes=True) as place:
         try:
             make_directory(place.parent, place.name, area.directory_mode(0o755))
@@ -248,7 +250,7 @@ def unpack(area: Area, request: Request, daemon: DaemonEnd) -> None:
         extraction = _Extraction(below, request, stream)
         try:
             while (member := stream.next()) is not None:
-                extraction.take(member)
+                extraction.extract(member)
         finally:
             extraction.finish()
         stream.finish()

@@ -1,7 +1,7 @@
-"""Changes below a directory, told as they happen.
+"""Changes below a directory, reported as they happen.
 
-A directory is watched before it is looked into, so nothing that is made in it falls between: what
-the look finds is told as created, and what the kernel tells of the same again is dropped.
+A directory is watched before it is read, so nothing that is made in it is missed: what the read
+finds is reported as created, and the kernel's event for the same entry is dropped.
 """
 
 import errno
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from .area import Area, open_directory
 from .codec import BATCH_BYTES, Change, encode_change
-from .daemon_end import DaemonEnd, Gone
+from .daemon_connection import DaemonConnection, Gone
 from .inotify import (
     ATTRIB,
     CREATE,
@@ -31,17 +31,24 @@ from .request import Request
 from .tree import joined, walk
 
 CREATED, MODIFIED, REMOVED, MOVED = range(1, 5)
-"""As in the protos."""
+"""Numbers as in the protos."""
 MAX_WATCHES = 50_000
 MAX_GATHERED = 10_000
+"""Changes that are reported at once, after a time without any."""
+CHANGES_PER_SECOND = 1000
+"""Changes that are reported while they go on and on; others are an overflow."""
+BATCH_CHANGES = 128
+"""Changes in one frame, which the daemon handles without doing anything else."""
+REPORT_SECONDS = 0.05
+"""Shortest time between two reports."""
 SIGN_OF_LIFE_SECONDS = 5.0
-"""At least so often something is said, so that the daemon sees that nobody stopped this."""
+"""Longest time without a report, so that the daemon sees that the watch goes on."""
 PAIR_SECONDS = 0.01
-"""How long one half of a move waits for the other."""
+"""Time that the first half of a move waits for the second."""
 
 
 class _Node:
-    """A directory that is watched. Its path follows from those above, which may be moved."""
+    """A watched directory. Its path is not stored, because directories above it may be moved."""
 
     __slots__ = ("below", "name", "parent", "watch")
 
@@ -71,41 +78,78 @@ class _Node:
 
 
 class _Gathered:
-    """Changes that were not told yet; quick ones of one file are one."""
+    """Changes that were not reported yet; several of the same file become few."""
 
     def __init__(self) -> None:
-        self._changes: list[Change] = []
-        self._last: dict[bytes, int] = {}
+        self._changes: dict[int, Change] = {}
+        """Changes by number, in order."""
+        self._count = 0
+        self._last: dict[bytes, tuple[int, int]] = {}
+        """Kind and number of the last change of a path."""
+        self._made: dict[bytes, int] = {}
+        """Number of the change that made what the last change of a path removed."""
+        self._room = float(MAX_GATHERED)
+        """Changes that may be reported now."""
+        self._room_at = time.monotonic()
         self.overflow = False
 
     def __bool__(self) -> bool:
         return bool(self._changes) or self.overflow
 
     def add(self, kind: int, path: bytes | None, *, is_directory: bool, old: bytes = b"") -> None:
-        if path is None or len(self._changes) >= MAX_GATHERED:
+        if path is None:
             self.overflow = True
             return
-        last = self._last.get(path)
+        last, number = self._last.get(path, (0, 0))
         if kind == MODIFIED and last in (CREATED, MODIFIED, MOVED):
             return
         if kind == CREATED and last == CREATED:
             return
-        self._last[path] = kind
+        if kind == CREATED and path in self._made:
+            # It comes and goes: what it was in between is over.
+            del self._changes[self._made.pop(path)], self._changes[number]
+        if not self._has_room():
+            self.overflow = True
+            return
+        self._made.pop(path, None)
+        if kind == REMOVED and last == CREATED:
+            self._made[path] = number
+        self._count += 1
+        self._changes[self._count] = Change(kind, is_directory, path, old)
+        self._last[path] = kind, self._count
         if old:
-            self._last[old] = REMOVED
-        self._changes.append(Change(kind, is_directory, path, old))
+            self._made.pop(old, None)
+            self._last[old] = REMOVED, self._count
 
-    def tell(self, daemon: DaemonEnd) -> None:
+    def _has_room(self) -> bool:
+        if len(self._changes) >= self._room:
+            now = time.monotonic()
+            more = (now - self._room_at) * CHANGES_PER_SECOND
+            self._room, self._room_at = min(MAX_GATHERED, self._room + more), now
+        return len(self._changes) < self._room
+
+    def send(self, daemon: DaemonConnection) -> None:
         overflow, self.overflow = self.overflow, False
-        changes, self._changes = self._changes, []
+        changes, self._changes = list(self._changes.values()), {}
         self._last.clear()
-        batch = bytearray()
-        for change in changes:
-            batch += encode_change(change)
-            if len(batch) >= BATCH_BYTES:
-                daemon.changes(bytes(batch), overflow=False)
-                batch.clear()
-        daemon.changes(bytes(batch), overflow=overflow)
+        self._made.clear()
+        self._room -= len(changes)
+        *others, last = _batches(changes)
+        for batch in others:
+            daemon.changes(batch, overflow=False)
+        daemon.changes(last, overflow=overflow)
+
+
+def _batches(changes: list[Change]) -> Iterator[bytes]:
+    """The changes as payloads of frames, the last of which may be empty."""
+    batch, count = bytearray(), 0
+    for change in changes:
+        if count == BATCH_CHANGES or len(batch) >= BATCH_BYTES:
+            yield bytes(batch)
+            batch, count = bytearray(), 0
+        batch += encode_change(change)
+        count += 1
+    yield bytes(batch)
 
 
 class _Watch:
@@ -115,28 +159,30 @@ class _Watch:
         self._is_recursive = is_recursive
         self.gathered = _Gathered()
         self._found: set[bytes] = set()
-        """Paths told because a look found them; the kernel will tell of them as well."""
+        """Paths that were reported because a read found them; their events are still to come."""
         self._half: tuple[Event, bytes | None, _Node | None] | None = None
-        """Of a move: what left, until the next event says where it went."""
+        """The first half of a move: what left, until the next event shows where it went."""
         self._begin()
 
     def _begin(self) -> None:
         self.inotify = Inotify()
         self._nodes: dict[int, _Node] = {}
-        self._enter(None, self._shown, os.dup(self._top), is_told=False)
+        self._enter(None, self._shown, os.dup(self._top), is_reported=False)
 
     def close(self) -> None:
         self.inotify.close()
 
-    # --- which directories ---
+    # --- directories ---
 
-    def _enter(self, parent: _Node | None, name: bytes, descriptor: int, *, is_told: bool) -> None:
-        """Watch a directory and, if asked to, what is below; closes the descriptor."""
+    def _enter(
+        self, parent: _Node | None, name: bytes, descriptor: int, *, is_reported: bool
+    ) -> None:
+        """Watch a directory and, if recursive, everything below; closes the descriptor."""
         nodes: dict[bytes, _Node] = {}
 
         def visit(here: int, path: bytes | None) -> list[bytes]:
             if path is None:
-                self.gathered.overflow = True  # its changes could not be told
+                self.gathered.overflow = True  # its changes could not be reported
                 return []
             outer, _, own_name = path.rpartition(b"/")
             above = nodes[outer] if path else parent
@@ -144,7 +190,7 @@ class _Watch:
             if node is None:
                 return []
             nodes[path] = node
-            return self._look(node, here, is_told=is_told) if self._is_recursive else []
+            return self._look(node, here, is_reported=is_reported) if self._is_recursive else []
 
         try:
             if not walk(descriptor, visit):
@@ -161,7 +207,7 @@ class _Watch:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EACCES):
                 raise
-            self.gathered.overflow = True  # it cannot be told what happens there
+            self.gathered.overflow = True  # changes there go unnoticed
             return None
         node = _Node(parent, name, watch)
         self._nodes[watch] = node
@@ -169,8 +215,8 @@ class _Watch:
             parent.below[name] = node
         return node
 
-    def _look(self, node: _Node, descriptor: int, *, is_told: bool) -> list[bytes]:
-        """What is in a directory, told if it is new; the directories among it."""
+    def _look(self, node: _Node, descriptor: int, *, is_reported: bool) -> list[bytes]:
+        """Read a directory, and report its entries if it is new; returns the directories in it."""
         directories = []
         above = node.path()
         with os.scandir(descriptor) as entries:
@@ -178,7 +224,7 @@ class _Watch:
         for name, is_directory in names:
             if is_directory:
                 directories.append(name)
-            if is_told and not name.startswith(TEMPORARY):
+            if is_reported and not name.startswith(TEMPORARY):
                 path = joined(above, name)
                 self.gathered.add(CREATED, path, is_directory=is_directory)
                 if path is not None:
@@ -186,13 +232,13 @@ class _Watch:
         return directories
 
     def _enter_new(self, parent: _Node, name: bytes) -> None:
-        """A directory that was made or moved in."""
+        """Watch a directory that was made or moved here."""
         descriptor = self._open(parent, name)
         if descriptor is not None:
-            self._enter(parent, name, descriptor, is_told=True)
+            self._enter(parent, name, descriptor, is_reported=True)
 
     def _open(self, parent: _Node, *names: bytes) -> int | None:
-        """By its path, each step without following links; None if it is not there any more."""
+        """Open a directory by its path without following links; None if it no longer exists."""
         steps = list(reversed(names))
         node: _Node | None = parent
         while node is not None and node.parent is not None:
@@ -210,7 +256,7 @@ class _Watch:
         return here
 
     def _is_unnamed(self, node: _Node, name: bytes) -> bool:
-        """Whether this is the kernel's word for a file that has no name yet, an upload say."""
+        """Whether this is the kernel's name for a file without a name, such as an upload."""
         if not (name.startswith(b"#") and name[1:].isdigit()):
             return False
         directory = self._open(node)
@@ -224,17 +270,17 @@ class _Watch:
             os.close(directory)
         return False
 
-    def _forget(self, node: _Node) -> None:
-        for one in list(node.all()):
-            self.inotify.remove(one.watch)
-            self._nodes.pop(one.watch, None)
+    def _unwatch(self, node: _Node) -> None:
+        for inner in list(node.all()):
+            self.inotify.remove(inner.watch)
+            self._nodes.pop(inner.watch, None)
         if node.parent is not None:
             node.parent.below.pop(node.name, None)
 
-    # --- what happened ---
+    # --- events ---
 
     def read(self) -> None:
-        """Gather what the kernel tells, all of it."""
+        """Gather all events that the kernel has."""
         while events := self.inotify.read():
             for event in events:
                 if event.mask & Q_OVERFLOW:
@@ -247,8 +293,8 @@ class _Watch:
     def has_half(self) -> bool:
         return self._half is not None
 
-    def settle(self) -> None:
-        """What left and did not arrive in time is gone."""
+    def give_up_half(self) -> None:
+        """Report what left and did not arrive in time as removed."""
         if self._half is None:
             return
         event, path, node = self._half
@@ -256,11 +302,11 @@ class _Watch:
         if event.name.startswith(TEMPORARY):
             return
         if node is not None:
-            self._forget(node)
+            self._unwatch(node)
         self.gathered.add(REMOVED, path, is_directory=bool(event.mask & IS_DIR))
 
     def _start_over(self) -> None:
-        """Some was lost, and with it maybe directories: watch everything anew."""
+        """Watch everything again: events were lost, maybe those of new directories."""
         self._half = None
         self._found.clear()
         self.inotify.close()
@@ -273,7 +319,7 @@ class _Watch:
             event.mask & MOVED_TO and self._half and self._half[0].cookie == event.cookie
         )
         if self._half is not None and not is_other_half:
-            self.settle()
+            self.give_up_half()
         if node is None:
             return
         if event.mask & IGNORED:
@@ -287,7 +333,7 @@ class _Watch:
             self._on_entry(node, event)
 
     def _on_temporary(self, event: Event) -> None:
-        """Names of our own say nothing, but one that moves replaces something."""
+        """Temporary names are not reported, but when one is renamed it replaces something."""
         if event.mask & MOVED_FROM:
             self._half = (event, None, None)
 
@@ -333,36 +379,38 @@ class _Watch:
             node.below[event.name] = moved
 
 
-def watch(area: Area, request: Request, daemon: DaemonEnd) -> None:
+def watch(area: Area, request: Request, daemon: DaemonConnection) -> None:
     with area.directory(request.path()) as top:
         watching = _Watch(top, request.shown, is_recursive=request.flag("recursive"))
         try:
             daemon.ready()
-            _tell_changes(watching, daemon, request.seconds("gather"))
+            _report_changes(watching, daemon, request.seconds("gather"))
         finally:
             watching.close()
 
 
-def _tell_changes(watching: _Watch, daemon: DaemonEnd, gather_seconds: float) -> None:
-    tell_at = time.monotonic() + SIGN_OF_LIFE_SECONDS
+def _report_changes(watching: _Watch, daemon: DaemonConnection, gather_seconds: float) -> None:
+    reported_at = time.monotonic()
+    report_at = reported_at + SIGN_OF_LIFE_SECONDS
     while True:
         was_empty = not watching.gathered
-        _wait(watching, daemon, tell_at)
+        _wait(watching, daemon, report_at)
         watching.read()
         if watching.has_half:
             _wait(watching, daemon, time.monotonic() + PAIR_SECONDS)
             watching.read()
-            watching.settle()
+            watching.give_up_half()
         now = time.monotonic()
         if was_empty and watching.gathered:
-            tell_at = min(tell_at, now + gather_seconds)
-        if now >= tell_at:
-            watching.gathered.tell(daemon)
-            tell_at = now + SIGN_OF_LIFE_SECONDS
+            soon = max(now + gather_seconds, reported_at + REPORT_SECONDS)
+            report_at = min(report_at, soon)
+        if now >= report_at:
+            watching.gathered.send(daemon)
+            reported_at, report_at = now, now + SIGN_OF_LIFE_SECONDS
 
 
-def _wait(watching: _Watch, daemon: DaemonEnd, until: float) -> None:
-    """For news, or for the time; Gone if nobody wants to hear of it any more."""
+def _wait(watching: _Watch, daemon: DaemonConnection, until: float) -> None:
+    """Wait for an event or until the time; Gone if the daemon gave up."""
     poll = select.poll()
     poll.register(watching.inotify.fileno(), select.POLLIN)
     poll.register(daemon.fileno(), select.POLLIN)

@@ -1,4 +1,4 @@
-"""One operation from its request to its end."""
+"""Serves one operation, from its request to its end."""
 
 import errno
 import importlib
@@ -6,22 +6,22 @@ import os
 import socket
 from collections.abc import Callable
 
-from . import changing, listing, transfer
+from . import directory_changes, listing, transfer
 from .area import Area
 from .codec import Failed, Failure
-from .daemon_end import DaemonEnd, Gone, Refused
+from .daemon_connection import DaemonConnection, Gone, Refused
 from .request import Request
 
-Operation = Callable[[Area, Request, DaemonEnd], None]
+Operation = Callable[[Area, Request, DaemonConnection], None]
 
 _OPERATIONS: dict[str, Operation] = {
     "upload": transfer.upload,
     "download": transfer.download,
     "list": listing.list_directory,
     "stat": listing.stat,
-    "make_directory": changing.make_directory,
-    "move": changing.move,
-    "remove": changing.remove,
+    "make_directory": directory_changes.make_directory,
+    "move": directory_changes.move,
+    "remove": directory_changes.remove,
 }
 _LATER = {
     "read_text": "text",
@@ -33,7 +33,7 @@ _LATER = {
     "unpack": "unpack",
     "pack": "pack",
 }
-"""Modules that are imported when they are needed: PID 1 keeps what it imports for good."""
+"""Modules that are imported when they are needed, because PID 1 keeps what it imports for good."""
 
 _FAILURES = {
     errno.ENOENT: Failure.NOT_FOUND,
@@ -55,9 +55,15 @@ _FAILURES = {
 }
 
 
+def serve_workspace(connection: socket.socket, workspace: str) -> None:
+    """Serve one request in the workspace, in a process that then ends."""
+    root = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    serve(Area(root, os.fsencode(workspace)), connection)
+
+
 def serve(area: Area, connection: socket.socket) -> None:
-    """Do what is asked for, and say how that went."""
-    daemon = DaemonEnd(connection)
+    """Read one request, carry it out and send the outcome."""
+    daemon = DaemonConnection(connection)
     try:
         request = Request(daemon.request())
         try:

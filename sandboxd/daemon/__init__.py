@@ -1,0 +1,1 @@
+"""The process: composition root, start and stop, signals, watchdog, logs."""

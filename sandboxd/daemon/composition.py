@@ -1,0 +1,392 @@
+"""Composition root: builds every part and owns the order of start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from sandboxd import __version__
+from sandboxd.access import Quotas
+from sandboxd.audit import AuditLog
+from sandboxd.config import Config
+from sandboxd.daemon import settings
+from sandboxd.daemon.adoption import Adoption
+from sandboxd.daemon.instance import StartRefused, claim
+from sandboxd.daemon.reloads import Reloads
+from sandboxd.engine.contract import Engine, EngineInfo
+from sandboxd.engine.docker import DockerEngine, EngineTimeouts
+from sandboxd.environments.environment import Environment
+from sandboxd.errors import SandboxdError
+from sandboxd.execs.policy import CommandPolicy
+from sandboxd.execs.records import ExecRecords, Labels
+from sandboxd.execs.session_execs import SharedExecState
+from sandboxd.isolation import cgroups
+from sandboxd.isolation.kernel_memory import KernelMemoryWatch
+from sandboxd.isolation.uids import UidRange
+from sandboxd.observability.history import History
+from sandboxd.observability.journal import DAEMON, KeptJournal
+from sandboxd.observability.metrics import Figures, MetricsServer, PortInUse
+from sandboxd.observability.statistics import Statistics
+from sandboxd.observability.strangers import StrangersLog
+from sandboxd.policy import OPEN, STRICT, CommandChecker, InvalidPolicy, load
+from sandboxd.pool.pool import WarmPool
+from sandboxd.pool.pools import Pools
+from sandboxd.protections.examination import Examiner
+from sandboxd.protections.facts import read_host_facts
+from sandboxd.protections.report import Protection, assess
+from sandboxd.registry.contract import HistoryStore, SessionRecord, SessionRegistry
+from sandboxd.registry.sqlite import RegistryTooNew, RegistryUnusable, SqliteRegistry
+from sandboxd.sandboxes.guest_install import install_guest
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.kept_files import KeptFiles
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.file_service import FileServicer
+from sandboxd.service.session_service import SessionServicer
+from sandboxd.service.transport.keyring import Keyring, KeysUnusable
+from sandboxd.service.transport.server import ApiServer
+from sandboxd.sessions.session import kept_files_of
+from sandboxd.sessions.sessions import Sessions
+from sandboxd.spool import SpoolBudget
+from sandboxd.workspaces.disks import Disks, DisksUnusable, ProofWithoutSpace
+
+if TYPE_CHECKING:
+    from sandboxd.observability.traces import Traces
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Daemon:
+    """The parts of a running daemon, for its process and for a program that embeds it."""
+
+    config: Config
+    pools: Pools
+    sessions: Sessions
+    server: ApiServer
+    journal: KeptJournal
+    metrics: MetricsServer | None
+    registry: SessionRegistry
+    reloads: Reloads
+
+    @property
+    def status(self) -> str:
+        """The state of the daemon, in one line."""
+        pools, sessions = self.pools.figures, self.sessions
+        text = (
+            f"{sessions.active_count} sessions, {sessions.running_exec_count} commands, "
+            f"{sum(pool.warm for pool in pools)} of {sum(pool.target for pool in pools)} "
+            "sandboxes warm"
+        )
+        last_error = next((pool.last_error for pool in pools if pool.last_error), "")
+        return f"{text}; the last start failed: {last_error}" if last_error else text
+
+
+@asynccontextmanager
+async def running(
+    config: Config,
+    *,
+    engine: Engine | None = None,
+    maker: Callable[[Engine, SandboxSettings, Host], SandboxMaker] = SandboxMaker,
+    listen: bool = True,
+) -> AsyncIterator[Daemon]:
+    """A daemon that serves until the block ends. Leaving the block is the shutdown order.
+
+    One that does not listen has neither server nor socket; its handlers are called directly.
+    """
+    async with AsyncExitStack() as stack:
+        policy = await stack.enter_async_context(aclosing(CommandPolicy(_command_checker(config))))
+        quotas = Quotas(settings.user_limits(config))
+        keyring = _open_keyring(config)
+        instance = claim(config, stack)
+        engine = engine or DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
+        stack.push_async_callback(engine.aclose)
+        registry = await _open_registry(config.state_dir / "registry.sqlite")
+        stack.push_async_callback(registry.aclose)
+        journal = _open_journal(config, registry, stack)
+        await _check_runtime(config, engine)
+        disks, disks_detail = await _open_disks(config)
+        if disks is None:
+            config = config.with_workspace_in_memory()
+        host = Host(
+            uids=UidRange(start=config.sandbox_uid_start, count=config.sandbox_uid_count),
+            cgroups=cgroups.detect(is_root=os.geteuid() == 0),
+            disks=disks,
+            kernel_memory=await _open_kernel_memory_watch(stack),
+        )
+        sandbox_settings = _sandbox_settings(config, instance)
+        sandboxes = maker(engine, sandbox_settings, host)
+        records = await registry.load()
+        kept_files = sandboxes.kept_files
+        stack.push_async_callback(kept_files.aclose)
+        await kept_files.keep(_kept(records))
+        environment = settings.default_environment(config)
+        adoption = Adoption(
+            records, environment, sandboxes, grace_seconds=sandbox_settings.grace_seconds
+        )
+        pools = await stack.enter_async_context(
+            _pools(config, sandboxes, environment, expected=len(adoption.session_ids))
+        )
+        shared = _shared_exec_state(config, policy, quotas)
+        sessions = await stack.enter_async_context(
+            Sessions(
+                pools,
+                kept_files,
+                registry,
+                settings.session_settings(config),
+                shared,
+                adoption.session_ids,
+                journal,
+            )
+        )
+        if config.keep_sessions:
+            stack.callback(pools.leave_used)
+        await stack.enter_async_context(
+            adoption.running(sessions, pools, is_rest_left=config.keep_sessions)
+        )
+        examiner = await _open_examiner(config, sandboxes, environment, stack)
+        protection_settings = settings.protection_settings(
+            config, host, sandbox_settings, disks_detail
+        )
+
+        def protections(engine_info: EngineInfo | None) -> Sequence[Protection]:
+            facts = read_host_facts(config.state_dir)
+            return assess(facts, protection_settings, engine_info, examiner.findings)
+
+        server = ApiServer(
+            config,
+            sessions=SessionServicer(sessions, config),
+            execs=ExecServicer(sessions, config, journal),
+            files=FileServicer(sessions, config, journal),
+            admin=AdminServicer(
+                sessions,
+                pools,
+                config,
+                engine_info=engine.info,
+                image_id=lambda: sandboxes.image_id(environment),
+                protections=protections,
+                journal=journal,
+            ),
+            journal=journal,
+            keyring=keyring,
+            quotas=quotas,
+        )
+        figures = Figures(sessions, pools, journal, time.monotonic())
+        metrics = await _serve_metrics(config, figures, server, stack) if listen else None
+        # At the end, in reverse: callers learn that the daemon stops, then how their commands
+        # ended, and only then the listeners close.
+        if listen:
+            await server.start()
+            stack.push_async_callback(server.stop)
+        stack.push_async_callback(sessions.shut_down, config.drain_seconds)
+        if listen:
+            stack.push_async_callback(server.announce_stop)
+        _record_start(journal, stack)
+        log.info(
+            "daemon.started",
+            version=__version__,
+            socket=str(config.api_socket) if listen else "off",
+            tcp=f"{config.host}:{server.port}" if listen and config.host else "off",
+        )
+        yield Daemon(
+            config=config,
+            pools=pools,
+            sessions=sessions,
+            server=server,
+            journal=journal,
+            metrics=metrics,
+            registry=registry,
+            reloads=_reloads(keyring),
+        )
+        log.info("daemon.stopping")
+    log.info("daemon.stopped")
+
+
+def _pools(
+    config: Config,
+    sandboxes: SandboxMaker,
+    environment: Environment,
+    *,
+    expected: int,
+) -> Pools:
+    pool = WarmPool(sandboxes, environment, settings.pool_settings(config), expected=expected)
+    return Pools(sandboxes, [pool], sweep_seconds=config.sweep_interval_seconds)
+
+
+async def _open_kernel_memory_watch(stack: AsyncExitStack) -> KernelMemoryWatch | None:
+    """None without root: processes of another user show neither namespaces nor sockets."""
+    if os.geteuid() != 0:
+        return None
+    return await stack.enter_async_context(KernelMemoryWatch())
+
+
+async def _open_examiner(
+    config: Config, sandboxes: SandboxMaker, environment: Environment, stack: AsyncExitStack
+) -> Examiner:
+    if config.examine:
+        return await stack.enter_async_context(Examiner(sandboxes, environment))
+    return Examiner(sandboxes, environment, why_not_yet="SANDBOXD_EXAMINE is off")
+
+
+async def _serve_metrics(
+    config: Config, figures: Figures, server: ApiServer, stack: AsyncExitStack
+) -> MetricsServer | None:
+    """Served from before the API starts until after it stops, to say that it does not serve."""
+    if not config.metrics_port:
+        return None
+    metrics = MetricsServer(figures, port=config.metrics_port, is_serving=lambda: server.is_serving)
+    try:
+        return await stack.enter_async_context(metrics)
+    except PortInUse as error:
+        raise StartRefused(str(error)) from error
+
+
+def _open_journal(config: Config, store: HistoryStore, stack: AsyncExitStack) -> KeptJournal:
+    history = History(store, per_session=config.history_per_session, in_all=config.history_in_all)
+    stack.push_async_callback(history.aclose)
+    audit = stack.enter_context(AuditLog(settings.audit_settings(config)))
+    strangers = StrangersLog(stack.enter_context(AuditLog(settings.strangers_log_settings(config))))
+    stack.callback(strangers.flush)
+    journal = KeptJournal(audit, history, Statistics(), strangers, _open_traces(config, stack))
+    stack.callback(journal.flush)
+    return journal
+
+
+def _record_start(journal: KeptJournal, stack: AsyncExitStack) -> None:
+    """In both logs, so that neither is ever empty; the stop only where known callers are."""
+    started = {"action": "daemon.started", "who": DAEMON, "version": __version__}
+    for audit in (journal.audit, journal.strangers.audit):
+        audit.append(lambda: started)
+    stack.callback(journal.audit.append, lambda: {"action": "daemon.stopping", "who": DAEMON})
+
+
+def _open_traces(config: Config, stack: AsyncExitStack) -> Traces | None:
+    if not config.traces:
+        return None
+    try:
+        from sandboxd.observability.traces import Traces
+    except ImportError as error:
+        raise StartRefused(
+            "SANDBOXD_TRACES is on, but OpenTelemetry is not installed; install sandboxd with the "
+            "extra `otel`: pip install 'sandboxd[daemon,otel]'"
+        ) from error
+    traces = Traces(worker_id=config.worker_id)
+    stack.callback(traces.close)
+    return traces
+
+
+def _command_checker(config: Config) -> CommandChecker:
+    if config.command_policy_file is None:
+        return CommandChecker(OPEN if config.command_policy == OPEN.name else STRICT)
+    try:
+        return CommandChecker(load(config.command_policy_file))
+    except InvalidPolicy as error:
+        raise StartRefused(f"{config.command_policy_file}: {error}") from error
+
+
+def _kept(records: Sequence[SessionRecord]) -> Sequence[KeptFiles]:
+    """The files of sessions, and project files that still have to be moved to them."""
+    unmoved = [KeptFiles(project_id=record.unmoved_project_id) for record in records]
+    return [*map(kept_files_of, records), *unmoved]
+
+
+def _shared_exec_state(config: Config, policy: CommandPolicy, quotas: Quotas) -> SharedExecState:
+    (config.state_dir / "execs").mkdir(mode=0o700, exist_ok=True)
+    return SharedExecState(
+        settings.exec_settings(config),
+        Labels.load(config.state_dir),
+        ExecRecords(config.state_dir / "execs"),
+        SpoolBudget(config.total_spool_bytes),
+        policy,
+        quotas,
+    )
+
+
+async def _check_runtime(config: Config, engine: Engine) -> None:
+    """Refuse a runtime that the engine does not have now, not at the first session."""
+    if config.container_runtime is None:
+        return
+    try:
+        runtimes = (await engine.info()).runtimes
+    except SandboxdError:
+        return  # when the engine is back, it refuses the runtime itself
+    if config.container_runtime not in runtimes:
+        raise StartRefused(
+            f"the engine has no runtime {config.container_runtime}, only {', '.join(runtimes)}; "
+            "register it there, or set another SANDBOXD_CONTAINER_RUNTIME"
+        )
+
+
+async def _open_disks(config: Config) -> tuple[Disks | None, str]:
+    """Disks for workspaces and how they were proved, or None and why not."""
+    if config.workspace_backend == "memory":
+        return None, "the settings say so"
+    disks = Disks(settings.disk_settings(config))
+    try:
+        return disks, await disks.prove()
+    except ProofWithoutSpace:
+        log.error("workspaces.not_proved", why="the host's disk is full")
+        return disks, (
+            f"a disk of {config.workspace_bytes >> 20} MiB each, not proved at the last start "
+            "because the host's disk was full"
+        )
+    except DisksUnusable as error:
+        if config.workspace_backend == "disk":
+            raise StartRefused(
+                f"workspaces cannot have disks of their own here: {error}; set "
+                "SANDBOXD_WORKSPACE_BACKEND=memory to keep them in memory"
+            ) from error
+        log.warning("workspaces.in_memory", why=str(error))
+        return None, str(error)
+
+
+def _open_keyring(config: Config) -> Keyring:
+    try:
+        return Keyring(config)
+    except KeysUnusable as error:
+        raise StartRefused(str(error)) from error
+
+
+def _reloads(keyring: Keyring) -> Reloads:
+    reloads = Reloads()
+    reloads.add("tokens", partial(asyncio.to_thread, keyring.reload_tokens))
+    reloads.add("certificates", partial(asyncio.to_thread, keyring.reload_certificates))
+    return reloads
+
+
+async def _open_registry(path: Path) -> SqliteRegistry:
+    try:
+        return await SqliteRegistry.open(path)
+    except RegistryTooNew as error:
+        raise StartRefused(
+            f"the registry {path} was written by a newer release of sandboxd ({error}); start that "
+            "release, or set SANDBOXD_STATE_DIR to another directory"
+        ) from error
+    except RegistryUnusable as error:
+        raise StartRefused(
+            f"the registry {path} cannot be used ({error}); if no other program has it open, move "
+            "it away to restore the sessions from registry.copies"
+        ) from error
+
+
+def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:
+    """With the directories that they name; StartRefused if there is no Python for the guest."""
+    if not (config.runtime_dir / "bin" / "python3.11").exists():
+        raise StartRefused(
+            f"there is no guest runtime in {config.runtime_dir}; build it with "
+            "./scripts/build_images, or set SANDBOXD_GUEST_RUNTIME"
+        )
+    made = settings.sandbox_settings(config, instance, install_guest(config.state_dir))
+    made.links_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    return made

@@ -1,0 +1,153 @@
+"""The settings of each part of the daemon, made from its configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandboxd.access import UserLimits
+from sandboxd.audit import AuditSettings
+from sandboxd.audit.files import strangers_directory
+from sandboxd.config import Config
+from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from sandboxd.execs.session_execs import ExecSettings
+from sandboxd.isolation import seccomp
+from sandboxd.pool.pool import PoolSettings
+from sandboxd.protections.report import ProtectionSettings
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.sessions.session import SessionSettings
+from sandboxd.spool import SpoolSettings
+from sandboxd.workspaces.disks import DiskSettings
+from sandboxd.workspaces.layout import Layout
+
+
+def audit_settings(config: Config) -> AuditSettings:
+    return AuditSettings(
+        directory=config.audit_dir,
+        file_bytes=config.audit_file_mb << 20,
+        total_bytes=config.audit_total_mb << 20,
+        max_files=config.audit_max_files,
+        max_age_seconds=config.audit_days * 86400,
+    )
+
+
+def strangers_log_settings(config: Config) -> AuditSettings:
+    """The log of strangers' calls, which has its own budget."""
+    return AuditSettings(
+        directory=strangers_directory(config.audit_dir),
+        file_bytes=1 << 20,
+        total_bytes=16 << 20,
+        max_files=config.audit_max_files,
+        max_age_seconds=config.audit_days * 86400,
+    )
+
+
+def disk_settings(config: Config) -> DiskSettings:
+    return DiskSettings(
+        directory=config.state_dir / "disks",
+        mounts=config.run_dir / "mounts",
+        size_bytes=config.workspace_bytes,
+        max_files=config.max_total_files,
+        reserve_bytes=config.disk_reserve_mb << 20,
+        layout=Layout(config.workspace_layout),
+    )
+
+
+def sandbox_settings(config: Config, instance: str, guest_dir: Path) -> SandboxSettings:
+    return SandboxSettings(
+        instance=instance,
+        runtime=config.container_runtime,
+        network_mode=config.docker_network_mode,
+        runtime_dir=config.runtime_dir.resolve(),
+        guest_dir=guest_dir,
+        links_dir=config.run_dir / "links",
+        projects_dir=config.state_dir / "projects",
+        workspace_dir=config.workspace_dir,
+        layout=Layout(config.workspace_layout),
+        user=config.sandbox_user,
+        seccomp=seccomp.profile(),
+        grace_seconds=config.grace_seconds,
+        unknown_seconds=config.unknown_disk_hours * 3600,
+    )
+
+
+def default_environment(config: Config) -> Environment:
+    return Environment(
+        name=DEFAULT_ENVIRONMENT,
+        image=config.container_image,
+        memory_bytes=config.memory_limit_bytes,
+        cpu_quota_us=config.cpu_quota_us,
+        max_processes=config.max_processes,
+        max_open_files=config.max_open_files,
+        max_file_bytes=config.max_file_bytes,
+        workspace_bytes=config.workspace_bytes,
+        workspace_files=config.max_total_files,
+        write_bytes_per_second=config.workspace_write_mb << 20,
+        project_bytes=config.max_project_mb << 20,
+        project_files=config.max_project_files,
+    )
+
+
+def pool_settings(config: Config) -> PoolSettings:
+    return PoolSettings(
+        target=config.pool_size,
+        minimum=config.min_pool_size,
+        maximum=config.max_pool_size,
+        idle_seconds=config.pool_idle_seconds,
+        concurrency=config.start_concurrency,
+        max_queue=config.open_queue,
+        wait_seconds=config.open_wait_seconds,
+        health_seconds=config.health_interval_seconds,
+    )
+
+
+def exec_settings(config: Config) -> ExecSettings:
+    return ExecSettings(
+        spools=SpoolSettings(directory=config.state_dir / "spool", max_bytes=config.spool_bytes),
+        session_spool_bytes=config.session_spool_bytes,
+        max_running=config.max_running_execs,
+        memory_seconds=config.exec_memory_minutes * 60,
+    )
+
+
+def session_settings(config: Config) -> SessionSettings:
+    return SessionSettings(
+        idle_seconds=config.session_timeout_minutes * 60,
+        memory_seconds=config.session_memory_hours * 3600,
+        max_remembered=config.max_ended_sessions,
+        outlive_the_daemon=config.keep_sessions,
+        workspace_dir=config.workspace_dir,
+        layout=Layout(config.workspace_layout),
+    )
+
+
+def protection_settings(
+    config: Config, host: Host, settings: SandboxSettings, disks_detail: str
+) -> ProtectionSettings:
+    """What the report on protections compares with the host."""
+    return ProtectionSettings(
+        cgroups=host.cgroups,
+        has_disks=host.disks is not None,
+        disks_detail=disks_detail,
+        workspace_bytes=config.workspace_bytes,
+        workspace_files=config.max_total_files,
+        reserve_bytes=config.disk_reserve_mb << 20,
+        seccomp_digest=seccomp.digest(settings.seccomp),
+        uid_start=config.sandbox_uid_start,
+        uid_count=config.sandbox_uid_count,
+        user=config.sandbox_user,
+        runtime=config.container_runtime,
+        max_sandboxes=config.max_pool_size,
+        max_open_files=config.max_open_files,
+    )
+
+
+def user_limits(config: Config) -> UserLimits:
+    return UserLimits(
+        sessions=config.max_user_sessions,
+        running_execs=config.max_user_running_execs,
+        running_execs_in_all=config.max_running_execs_in_all,
+        spool_bytes=config.max_user_spool_bytes,
+        calls_per_second=config.user_calls_per_second,
+        calls_burst=config.user_calls_burst,
+    )

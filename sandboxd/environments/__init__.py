@@ -1,0 +1,1 @@
+"""Environments: the image and the limits that a session gets."""

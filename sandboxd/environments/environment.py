@@ -1,0 +1,50 @@
+"""An environment: what the sandbox of a session is made from, and what it may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandboxd.isolation.cgroups import CommandLimits
+from sandboxd.workspaces.disks import DiskSize
+
+DEFAULT_ENVIRONMENT = "default"
+"""Name of the environment of sessions that ask for no other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The image and the limits of a session. Everything else is the same for all sessions."""
+
+    name: str
+    image: str
+    memory_bytes: int
+    """Memory of all commands together, without the guest's."""
+    cpu_quota_us: int
+    """CPU microseconds per 100 ms for all commands together; 0 means no limit."""
+    max_processes: int
+    """Processes and threads of all commands together."""
+    max_open_files: int
+    """Open files of one process."""
+    max_file_bytes: int
+    """Size of a single file, in the workspace or elsewhere."""
+    workspace_bytes: int
+    workspace_files: int
+    write_bytes_per_second: int
+    """Speed of writes to the workspace's disk; 0 means no limit."""
+    project_bytes: int
+    project_files: int
+    tmp_bytes: int = 16 << 20
+    """Size of /tmp, and of each volume that the image declares."""
+    tmp_files: int = 4096
+
+    @property
+    def command_limits(self) -> CommandLimits:
+        return CommandLimits(
+            memory_bytes=self.memory_bytes,
+            processes=self.max_processes,
+            cpu_quota_us=self.cpu_quota_us,
+        )
+
+    @property
+    def disk_size(self) -> DiskSize:
+        return DiskSize(size_bytes=self.workspace_bytes, max_files=self.workspace_files)

@@ -1,0 +1,1 @@
+"""Commands of a session: their requests, output, limits and endings."""

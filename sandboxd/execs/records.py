@@ -1,0 +1,145 @@
+"""Records of execs that outlive the daemon: labels kept by guests, and files about ended execs."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from sandboxd.execs.ending import ExitStatus, Reason
+from sandboxd.execs.exec import ExecDetails
+from sandboxd.guest.frames import MAX_LABEL
+from sandboxd.isolation.meter import Usage
+
+log = structlog.get_logger()
+
+_FIELDS = ExecDetails._fields
+_SEAL_CHARACTERS = 32
+_SUFFIX = ".end"
+_MAX_FILE = 64 * 1024
+
+
+class Labels:
+    """Seals details of execs, so that the guest that keeps them cannot change them."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    @classmethod
+    def load(cls, state_dir: Path) -> Labels:
+        """Use the secret of this state directory; create it at the first use."""
+        path = state_dir / "labels.secret"
+        if not path.exists():
+            fresh = path.with_suffix(".new")
+            fresh.touch(mode=0o600)
+            fresh.write_bytes(secrets.token_bytes(32))
+            fresh.rename(path)
+        return cls(path.read_bytes())
+
+    def seal(self, details: ExecDetails, sandbox_id: str) -> str:
+        text = json.dumps(details, separators=(",", ":"))
+        if len(text) + _SEAL_CHARACTERS > MAX_LABEL:
+            return self.seal(_shortened(details), sandbox_id)
+        return self._seal(text, sandbox_id) + text
+
+    def open(self, label: bytes, sandbox_id: str) -> ExecDetails | None:
+        """The details, if a daemon of this state directory sealed them for this sandbox."""
+        text = label.decode(errors="replace")
+        seal, text = text[:_SEAL_CHARACTERS], text[_SEAL_CHARACTERS:]
+        if not hmac.compare_digest(seal.encode(), self._seal(text, sandbox_id).encode()):
+            return None
+        try:
+            # Earlier releases knew fewer fields, the first ones.
+            return ExecDetails(**dict(zip(_FIELDS, json.loads(text), strict=False)))
+        except (ValueError, TypeError):
+            return None  # sealed by a release with other fields
+
+    def _seal(self, text: str, sandbox_id: str) -> str:
+        message = f"{sandbox_id} {text}".encode(errors="surrogatepass")
+        return hmac.digest(self._secret, message, "sha256").hex()[:_SEAL_CHARACTERS]
+
+
+def _shortened(details: ExecDetails) -> ExecDetails:
+    return details._replace(command=details.command[: len(details.command) // 2])
+
+
+def key_prefix(key: str) -> str:
+    """The part of a key that all execs of a session have."""
+    return f"{key.partition('-')[0]}-"
+
+
+class ExecRecords:
+    """Files about ended execs, one for each."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._found: dict[str, list[Path]] | None = None
+        """Files that the sweep left, by prefix: one look at the directory serves all sessions."""
+
+    def save(self, key: str, details: ExecDetails, status: ExitStatus) -> None:
+        record = {
+            "facts": details._asdict(),
+            "status": {
+                **status._asdict(),
+                "reason": status.reason.name,
+                "usage": status.usage._asdict() if status.usage else None,
+            },
+        }
+        path = self._path(key)
+        unfinished = path.with_name(path.name + ".part")
+        try:
+            unfinished.write_text(json.dumps(record))
+            unfinished.rename(path)
+        except OSError as error:
+            # Readers find it until the daemon restarts.
+            log.warning("exec.not_recorded", error=str(error))
+
+    def load(self, prefix: str) -> Iterator[tuple[str, ExecDetails, ExitStatus]]:
+        """All records whose key has this prefix; behind a sweep, those that it found."""
+        if self._found is None:
+            paths = list(self._directory.glob(f"{prefix}*{_SUFFIX}"))
+        else:
+            paths = [path for path in self._found.pop(prefix, ()) if path.suffix == _SUFFIX]
+        for path in sorted(paths):
+            try:
+                with path.open() as file:
+                    record = json.loads(file.read(_MAX_FILE))
+                yield (
+                    path.name.removesuffix(_SUFFIX),
+                    ExecDetails(**record["facts"]),
+                    _status(record),
+                )
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("exec.record_unreadable", error=str(error))
+
+    def delete(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
+
+    def sweep(self, prefixes: tuple[str, ...]) -> None:
+        """Delete all records whose key has none of these prefixes."""
+        self._found = {prefix: [] for prefix in prefixes}
+        for path in self._directory.glob(f"*{_SUFFIX}*"):
+            if (found := self._found.get(key_prefix(path.name))) is not None:
+                found.append(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def delete_all(self, prefix: str) -> None:
+        """Delete all records whose key has this prefix."""
+        for path in self._directory.glob(f"{prefix}*{_SUFFIX}*"):
+            path.unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._directory / f"{key}{_SUFFIX}"
+
+
+def _status(record: dict[str, Any]) -> ExitStatus:
+    fields = dict(record["status"])
+    usage = fields.pop("usage")
+    reason = Reason[fields.pop("reason")]
+    return ExitStatus(**fields, reason=reason, usage=Usage(**usage) if usage else None)

@@ -1,0 +1,430 @@
+"""The execs of one session: running, waiting for a shell, or recently ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
+
+import structlog
+
+from sandboxd.access import Quotas
+from sandboxd.errors import ExecConflict, ExecLimitReached, ExecNotFound, SandboxLost
+from sandboxd.execs.ending import ExitStatus, Reason
+from sandboxd.execs.exec import Exec, ExecDetails, KillCounts, State
+from sandboxd.execs.policy import Clearance, CommandPolicy
+from sandboxd.execs.records import ExecRecords, Labels, key_prefix
+from sandboxd.execs.spec import ExecSpec
+from sandboxd.guest.frames import STREAMS, ExecState, Stream
+from sandboxd.sandboxes.sandbox import Sandbox
+from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
+from sandboxd.spool import sweep as sweep_spools
+
+log = structlog.get_logger()
+
+Place: TypeAlias = tuple[float, str]
+"""Place in a listing: start time and exec id."""
+
+PERSIST_SECONDS = 1.0
+"""How long a guest keeps an ended exec, in case the daemon dies meanwhile."""
+MAX_UNPERSISTED = 128
+MAX_WRITES_AT_ONCE = 16
+"""Execs written to disk in one turn of the loop, at some hundred microseconds each."""
+PAUSE_SECONDS = 0.02
+"""Pause between such turns."""
+MAX_UNWRITTEN_BYTES = 4096
+"""Output that stays in memory after the end, if the daemon chose the id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecSettings:
+    """How execs are kept, for all sessions of a daemon."""
+
+    spools: SpoolSettings
+    session_spool_bytes: int
+    max_running: int
+    """Commands at once in one session."""
+    memory_seconds: float
+    """How long an ended exec can still be read."""
+    max_ended: int = 512
+    """Ended execs of one session. There may be a few more until the next clean-up, which does not
+    delay commands."""
+
+
+class SharedExecState:
+    """State that the execs of all sessions share."""
+
+    def __init__(
+        self,
+        settings: ExecSettings,
+        labels: Labels,
+        records: ExecRecords,
+        budget: SpoolBudget,
+        policy: CommandPolicy,
+        quotas: Quotas,
+    ) -> None:
+        self.settings = settings
+        self.labels = labels
+        self.records = records
+        self.budget = budget
+        self.policy = policy
+        self.quotas = quotas
+        self.kill_counts = KillCounts()
+        self._user_budgets: WeakValueDictionary[str, SpoolBudget] = WeakValueDictionary()
+        """Budgets of users who have a session."""
+
+    def budget_of(self, user_id: str) -> SpoolBudget:
+        """The budget that the sessions of a user share."""
+        limit = self.quotas.limits.spool_bytes
+        if not limit:
+            return self.budget
+        budget = self._user_budgets.get(user_id) or SpoolBudget(limit, self.budget)
+        self._user_budgets[user_id] = budget
+        return budget
+
+    def sweep(self, prefixes: tuple[str, ...]) -> None:
+        """Delete everything on disk whose key has none of these prefixes."""
+        keys = {path.stem for path in self.settings.spools.directory.glob("*")}
+        kept = frozenset(prefixes)
+        sweep_spools(self.settings.spools, [key for key in keys if key_prefix(key) in kept])
+        self.records.sweep(prefixes)
+
+    def delete(self, prefix: str) -> None:
+        """Delete everything on disk whose key has this prefix."""
+        for path in self.settings.spools.directory.glob(f"{prefix}*"):
+            path.unlink(missing_ok=True)
+        self.records.delete_all(prefix)
+
+
+class _Queued(NamedTuple):
+    execution: Exec
+    request: bytes
+
+
+class SessionExecs:
+    """Starts the execs of one session, and keeps them for a while after their end."""
+
+    def __init__(
+        self, shared: SharedExecState, name: str, *, user_id: str, on_ended: Callable[[Exec], None]
+    ) -> None:
+        self._shared = shared
+        self._name = name
+        """Prefix of the keys of everything on disk."""
+        self._user_id = user_id
+        self._notify_session = on_ended
+        self._budget = SpoolBudget(shared.settings.session_spool_bytes, shared.budget_of(user_id))
+        self.running: dict[str, Exec] = {}
+        """Running and queued execs."""
+        self._ended: OrderedDict[str, tuple[Exec, float]] = OrderedDict()
+        """Ended execs with the time of their end, oldest first."""
+        self._queues: dict[str, deque[_Queued]] = {}
+        """For each named shell the exec that runs, then those that wait."""
+        self._unpersisted: deque[Exec] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self.running)
+
+    def __iter__(self) -> Iterator[Exec]:
+        """Newest first."""
+        found = [*(execution for execution, _ in self._ended.values()), *self.running.values()]
+        return iter(sorted(found, key=_place, reverse=True))
+
+    @property
+    def decision(self) -> str:
+        """Why commands that were started may run, for the audit log."""
+        return self._shared.policy.decision
+
+    # --- start ---
+
+    async def clear(self, spec: ExecSpec) -> Clearance:
+        """Check a command that takes long to check; CommandNotAllowed if the policy refuses it."""
+        return await self._shared.policy.clear(spec, self._user_id)
+
+    def start(
+        self, spec: ExecSpec, sandbox: Sandbox, clearance: Clearance | None = None
+    ) -> tuple[Exec, bool]:
+        """Start a command once; False if an exec of this id and content is there already.
+
+        CommandNotAllowed if the policy refuses it, CheckTakesLong if it needs a clearance.
+        """
+        self._shared.policy.check(spec, clearance)
+        if spec.is_kept and (existing := self._get(spec.exec_id)) is not None:
+            if existing.details.digest != spec.digest:
+                raise ExecConflict(spec.exec_id)
+            return existing, False
+        settings = self._shared.settings
+        if len(self.running) >= settings.max_running:
+            raise ExecLimitReached(
+                f"This session already runs {len(self.running)} commands; wait for one to end.",
+                retry_after_seconds=1.0,
+            )
+        self._shared.quotas.check_exec(self._user_id)
+        details = ExecDetails.from_spec(spec)
+        # Before anything is created or queued: a request may be too large once encoded.
+        request = spec.encode(self._shared.labels.seal(details, sandbox.id) if spec.is_kept else "")
+        execution = self._make(details, sandbox, spec)
+        self.running[execution.id] = execution
+        self._shared.quotas.add_exec(self._user_id)
+        try:
+            if spec.shell_name:
+                self._enqueue(execution, request)
+            else:
+                execution.start(request)
+        except BaseException:
+            self._leave(execution)
+            raise
+        return execution, True
+
+    def _make(self, details: ExecDetails, sandbox: Sandbox, spec: ExecSpec | None = None) -> Exec:
+        spool = None
+        if spec is None or spec.is_kept:
+            key = self._key(details.exec_id)
+            # An earlier daemon may have kept output.
+            reopened = (
+                None if spec else Spool.reopen(self._shared.settings.spools, key, self._budget)
+            )
+            spool = reopened or Spool(self._shared.settings.spools, key, self._budget)
+        return Exec(
+            details,
+            sandbox,
+            on_ended=self._on_ended,
+            kill_counts=self._shared.kill_counts,
+            spool=spool,
+            excerpt_bytes=spec.capture_bytes or 0 if spec else 0,
+        )
+
+    def _enqueue(self, execution: Exec, request: bytes) -> None:
+        name = execution.details.shell_name
+        if name not in self._queues:
+            execution.start(request)
+        self._queues.setdefault(name, deque()).append(_Queued(execution, request))
+
+    def _next_of_shell(self, ended: Exec) -> None:
+        queue = self._queues.get(ended.details.shell_name)
+        if queue is None:
+            return
+        was_first = queue[0].execution is ended
+        remaining = deque(queued for queued in queue if queued.execution is not ended)
+        self._queues[ended.details.shell_name] = remaining
+        if not remaining:
+            del self._queues[ended.details.shell_name]
+        elif was_first:
+            following = remaining[0]
+            try:
+                following.execution.start(following.request)
+            except SandboxLost as error:
+                following.execution.on_lost(error.why)
+
+    # --- find ---
+
+    def find(self, exec_id: str) -> Exec:
+        if (execution := self._get(exec_id)) is None:
+            raise ExecNotFound(exec_id)
+        return execution
+
+    def page(
+        self, *, state: State | None, size: int, after: Place | None
+    ) -> tuple[Sequence[Exec], Place | None]:
+        """A page of execs after a place, newest first, and the place of its last one if more
+        follow.
+
+        Places and not ids: by the next page an exec may be forgotten, or in another state.
+        """
+        found = [
+            execution
+            for execution in self
+            if state in (None, execution.state) and (after is None or _place(execution) < after)
+        ]
+        page = found[:size]
+        return page, _place(page[-1]) if len(found) > size else None
+
+    def _get(self, exec_id: str) -> Exec | None:
+        if exec_id in self.running:
+            return self.running[exec_id]
+        ended = self._ended.get(exec_id)
+        return ended[0] if ended else None
+
+    # --- ends ---
+
+    def _leave(self, execution: Exec) -> None:
+        if self.running.pop(execution.id, None) is not None:
+            self._shared.quotas.remove_exec(self._user_id)
+
+    def _on_ended(self, execution: Exec) -> None:
+        self._leave(execution)
+        self._notify_session(execution)
+        if execution.is_kept:
+            self._ended[execution.id] = (execution, time.monotonic())
+            self._unpersisted.append(execution)
+            self._persist_soon()
+        if execution.details.shell_name:
+            self._next_of_shell(execution)
+
+    def _persist_soon(self) -> None:
+        if len(self._unpersisted) >= MAX_UNPERSISTED:
+            self._persist_some()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(PERSIST_SECONDS, self._persist_some)
+
+    def _persist_some(self) -> None:
+        """Write some ended execs to disk, and leave the rest for a later turn of the loop."""
+        self._cancel_timer()
+        written = 0
+        while self._unpersisted and written < MAX_WRITES_AT_ONCE:
+            written += self._persist_one(self._unpersisted.popleft())
+        self._forget_beyond(self._shared.settings.max_ended)
+        if self._unpersisted:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(PAUSE_SECONDS, self._persist_some)
+
+    def persist(self) -> None:
+        """Write all ended execs to disk."""
+        self._cancel_timer()
+        while self._unpersisted:
+            self._persist_one(self._unpersisted.popleft())
+        self._forget_beyond(self._shared.settings.max_ended)
+
+    def _persist_one(self, execution: Exec) -> bool:
+        """Keep an ended exec here instead of in the guest; return whether that took a write.
+
+        Nobody can ask after a restart for an id that the daemon chose, so it needs no record.
+        """
+        if execution.exit is None or self._get(execution.id) is not execution:
+            return False
+        output = execution.kept_output
+        output.drop_recent()
+        length = sum(execution.length(stream) for stream in STREAMS)
+        is_written = execution.details.is_chosen or length > MAX_UNWRITTEN_BYTES
+        if is_written:
+            output.spool.persist()
+            output.spool.close()
+        if execution.details.is_chosen:
+            self._shared.records.save(self._key(execution.id), execution.details, execution.exit)
+        execution.forget_in_guest()
+        return is_written
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def end_all(self, reason: Reason) -> None:
+        for execution in tuple(self.running.values()):
+            execution.end(reason)
+
+    def forget_old(self) -> None:
+        horizon = time.monotonic() - self._shared.settings.memory_seconds
+        while self._ended:
+            exec_id, (_, ended_at) = next(iter(self._ended.items()))
+            if ended_at > horizon:
+                return
+            self._forget(exec_id)
+
+    def _forget_beyond(self, count: int) -> None:
+        if len(self._ended) <= count:
+            return
+        # Not those that someone reads: they are forgotten after the reader has left.
+        idle = [
+            key for key, (execution, _) in self._ended.items() if not execution.output.is_followed
+        ]
+        for exec_id in idle[: max(0, len(self._ended) - count)]:
+            self._forget(exec_id)
+
+    def _forget(self, exec_id: str) -> None:
+        execution, _ = self._ended.pop(exec_id)
+        execution.kept_output.spool.delete()
+        if execution.details.is_chosen:
+            self._shared.records.delete(self._key(exec_id))
+        execution.forget_in_guest()
+
+    def close(self) -> None:
+        """Leave running commands to the next daemon, with everything on disk: this one ends."""
+        for execution in self.running.values():
+            execution.hand_over()
+        self.persist()
+
+    def delete(self) -> None:
+        """Forget all ended execs, also on disk."""
+        self._cancel_timer()
+        self._unpersisted.clear()
+        for exec_id in tuple(self._ended):
+            self._forget(exec_id)
+
+    # --- after a restart ---
+
+    def adopt(self, sandbox: Sandbox, states: Mapping[int, ExecState]) -> None:
+        """Continue the execs that an earlier daemon started in this sandbox."""
+        for key, details, status in self._shared.records.load(self._key("")):
+            if key == self._key(details.exec_id):
+                self._restore(details, status, sandbox)
+        for number, state in states.items():
+            found = self._shared.labels.open(state.label, sandbox.id) if state.label else None
+            # A guest may present a label twice, or one that it should have forgotten.
+            if found is None or self._get(found.exec_id) is not None:
+                self._disown(number, state, sandbox)
+            else:
+                self._resume(number, state, found, sandbox)
+
+    def _restore(self, details: ExecDetails, status: ExitStatus, sandbox: Sandbox) -> None:
+        execution = self._make(details, sandbox)
+        execution.restore(status)
+        self._ended[details.exec_id] = (execution, time.monotonic())
+
+    def _resume(
+        self, number: int, state: ExecState, details: ExecDetails, sandbox: Sandbox
+    ) -> None:
+        execution = self._make(details, sandbox)
+        spool = execution.kept_output.spool
+        self.running[details.exec_id] = execution
+        self._shared.quotas.add_exec(self._user_id)
+        if details.shell_name:
+            queue = self._queues.setdefault(details.shell_name, deque())
+            queue.append(_Queued(execution, request=b""))  # already started
+        execution.adopt(number, state, {stream: spool.durable(stream) for stream in STREAMS})
+
+    def _disown(self, number: int, state: ExecState, sandbox: Sandbox) -> None:
+        """End a command that nobody can ask about: its caller is gone, or it is on disk already."""
+        details = _UNKNOWN._replace(exec_id=f"disowned-{number}", started_at=time.time())
+        execution = Exec(
+            details,
+            sandbox,
+            on_ended=Exec.forget_in_guest,
+            kill_counts=self._shared.kill_counts,
+            spool=None,
+        )
+        have = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
+        execution.adopt(number, state, have)
+        if state.exited is None:
+            execution.end(Reason.CANCELLED)
+
+    def _key(self, exec_id: str) -> str:
+        return f"{self._name}-{exec_id}"
+
+
+def _place(execution: Exec) -> Place:
+    return execution.details.started_at, execution.id
+
+
+_UNKNOWN = ExecDetails(
+    exec_id="",
+    digest="",
+    command="",
+    timeout_seconds=1.0,
+    no_output_seconds=None,
+    survives_disconnect=False,
+    has_stdin=False,
+    has_terminal=False,
+    shell_name="",
+    started_at=0.0,
+)
+
+
+def key_prefixes(names: Sequence[str]) -> tuple[str, ...]:
+    """The key prefixes of everything that these sessions keep on disk."""
+    return tuple(f"{name}-" for name in names)

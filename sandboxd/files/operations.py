@@ -1,0 +1,183 @@
+"""Operations on files: each is given to a worker where its path is, and its failure is reported."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from itertools import dropwhile
+from typing import TypeAlias, TypeVar
+
+import structlog
+
+from sandboxd.errors import FileBusy, FileWorkInterrupted, ProtectedPath
+from sandboxd.files.error_mapping import error_of
+from sandboxd.files.paths import FilePath
+from sandboxd.files.project_area import ProjectArea
+from sandboxd.files.requests import FileSettings
+from sandboxd.files.worker import FileWorker, WorkerFailed
+from sandboxd.guest.files.codec import Failure
+from sandboxd.guest.frames import Purpose
+from sandboxd.link import GuestLink
+from sandboxd.link.workers import TooManyWorkers, Worker, WorkerGone, WorkerLimit, Workers
+from sandboxd.workspaces import layout
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+OverWork: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Limits the processor time of the workers in its block."""
+CLEAN_UP_SECONDS = 1.0
+"""Time for a worker that writes and is given up to remove what it has begun."""
+
+
+class FileOperations:
+    """The operations of one sandbox."""
+
+    def __init__(
+        self,
+        link: GuestLink,
+        settings: FileSettings,
+        project: ProjectArea | None,
+        over_work: OverWork,
+    ) -> None:
+        self._over_work = over_work
+        self._settings = settings
+        self._project = project
+        limit = WorkerLimit(settings.max_workers, wait_seconds=settings.wait_seconds)
+        self._watches = WorkerLimit(settings.max_watches, wait_seconds=settings.wait_seconds)
+        self._workers = Workers(link, Purpose.FILES, limit, idle_seconds=settings.idle_seconds)
+
+    async def aclose(self) -> None:
+        """Wait for workers that were given up; CLEAN_UP_SECONDS at most."""
+        await self._workers.aclose()
+
+    @asynccontextmanager
+    async def reading(
+        self, operation: str, path: FilePath, **fields: object
+    ) -> AsyncIterator[FileWorker]:
+        """A worker in the sandbox that changes nothing."""
+        request = {**self._request(operation, path, path), **fields}
+        with self._reported(operation, path), self._over_work():
+            async with self._workers.in_guest() as worker:
+                file_worker = FileWorker(worker)
+                await file_worker.request(request)
+                yield file_worker
+
+    @asynccontextmanager
+    async def watching(self, path: FilePath, **fields: object) -> AsyncIterator[FileWorker]:
+        """A worker in the sandbox that watches; there are fewer of those, because they last."""
+        with self._reported("watch", path):
+            async with (
+                self._watches.acquired(),
+                self.reading("watch", path, **fields) as worker,
+            ):
+                yield worker
+
+    async def change(
+        self,
+        operation: str,
+        path: FilePath,
+        work: Callable[[FileWorker], Awaitable[T]],
+        **fields: object,
+    ) -> T:
+        """Do `work` with a worker that may write: in the sandbox, or in the project area if the
+        path names it. A link does not lead there: commands make links, and what a worker in the
+        sandbox says about them is not believed."""
+        below = self._below_project(path)
+        with self._reported(operation, path):
+            if below is None:
+                return await self._write(operation, path, path, work, fields)
+            return await self._write(operation, path, below, work, fields, in_project=True)
+
+    async def move(
+        self,
+        path: FilePath,
+        new_path: FilePath,
+        work: Callable[[FileWorker], Awaitable[T]],
+        *,
+        replace: bool,
+    ) -> T:
+        old, new = self._below_project(path), self._below_project(new_path)
+        if (old is None) != (new is None):
+            reason = f"cannot be moved between {layout.PROJECT_FILES} and the rest"
+            raise ProtectedPath(str(path), reason)
+        in_project = old is not None
+        fields = {"new_path": _text(new or new_path), "replace": replace}
+        with self._reported("move", path, new_path):
+            return await self._write(
+                "move", new_path, old or path, work, fields, in_project=in_project
+            )
+
+    async def _write(
+        self,
+        operation: str,
+        shown: FilePath,
+        path: FilePath,
+        work: Callable[[FileWorker], Awaitable[T]],
+        fields: Mapping[str, object],
+        *,
+        in_project: bool = False,
+    ) -> T:
+        request = {**self._request(operation, shown, path, in_project=in_project), **fields}
+        with self._over_work():
+            async with self._writer(in_project=in_project) as worker:
+                file_worker = FileWorker(worker)
+                await file_worker.request(request)
+                return await work(file_worker)
+
+    def _writer(self, *, in_project: bool) -> AbstractAsyncContextManager[Worker]:
+        if not in_project:
+            return self._workers.in_guest(clean_up_seconds=CLEAN_UP_SECONDS)
+        assert self._project is not None
+        return self._workers.started(self._project.start, clean_up_seconds=CLEAN_UP_SECONDS)
+
+    @contextmanager
+    def _reported(
+        self, operation: str, path: FilePath, new_path: FilePath | None = None
+    ) -> Iterator[None]:
+        """Raise what happened to a worker as the errors that callers know."""
+        try:
+            yield
+        except TooManyWorkers as error:
+            raise FileBusy(error.limit) from error
+        except WorkerGone as error:
+            log.info("file_worker.gone", operation=operation, why=str(error))
+            raise FileWorkInterrupted from error
+        except WorkerFailed as error:
+            is_new = error.failed.failure == Failure.EXISTS and new_path is not None
+            raise error_of(
+                error.failed, str(new_path if is_new else path), self._settings
+            ) from error
+
+    def _request(
+        self, operation: str, shown: FilePath, path: FilePath, *, in_project: bool = False
+    ) -> dict[str, object]:
+        request: dict[str, object] = {
+            "operation": operation,
+            "path": _text(path),
+            "shown": _text(shown),
+        }
+        if not in_project:
+            request["protected"] = layout.NAMES
+            if self._project is not None:
+                request["project"] = layout.PROJECT_FILES
+        return request
+
+    def _below_project(self, path: FilePath) -> FilePath | None:
+        """The path from the project area on; None if the path does not name the project area."""
+        parts = path.parts
+        if self._settings.layout == layout.Layout.SHARED:
+            parts = tuple(dropwhile(layout.AGENT_WORKSPACE.encode().__eq__, parts))
+        if self._project is None or parts[:1] != (layout.PROJECT_FILES.encode(),):
+            return None
+        return FilePath(parts[1:])
+
+
+def _text(path: FilePath) -> str:
+    return path.raw.decode(errors="surrogateescape")

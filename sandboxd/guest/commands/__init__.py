@@ -1,0 +1,1 @@
+"""Commands inside the sandbox: shells, processes, terminals, standard input."""

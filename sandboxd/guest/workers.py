@@ -1,0 +1,243 @@
+"""Worker processes: each serves the daemon over a socket of its own, for one purpose.
+
+They are forked from PID 1, so that they start at once and commands see as little of them as of it.
+But a command has the same uid and can stop or kill them; then only that worker's request fails.
+
+Requests come in bunches. So for a while after one, a process waits for the next: forking it and
+closing what it inherited takes longer than most requests do.
+"""
+
+import array
+import gc
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .commands import processes
+from .files.worker import serve_workspace
+from .frames import Purpose
+
+MAX_WORKERS = 24
+"""Far more than a daemon uses at once; those that it gave up are killed."""
+MEMORY_BYTES = 128 << 20
+BUNCH_SECONDS = 2.0
+"""How long after a request another is expected."""
+_TAKEN = b"!"
+_RIGHTS_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
+
+_SERVE: dict[int, Callable[[socket.socket, str], None]] = {
+    Purpose.FILES: serve_workspace,
+}
+"""What a worker does, by purpose, given its socket and the path of the workspace."""
+
+
+class _Job(NamedTuple):
+    number: int
+    """The worker's number, chosen by the daemon."""
+    purpose: int
+    descriptor: int
+    """The worker's socket."""
+    workspace: str
+
+
+class _Waiting(NamedTuple):
+    """A worker that has no job yet."""
+
+    pid: int
+    ours: socket.socket
+    workspace: str
+
+    def give(self, job: _Job) -> bool:
+        """Hand it a job; False if it is gone."""
+        rights = array.array("i", [job.descriptor])
+        try:
+            # A command may have stopped it while it waited.
+            os.kill(self.pid, signal.SIGCONT)
+            data = [bytes([job.purpose])]
+            self.ours.sendmsg(data, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except OSError:
+            return False
+        return True
+
+    def has_taken(self) -> bool:
+        """Whether it received its job; one that was being killed meanwhile did not."""
+        try:
+            return self.ours.recv(1) == _TAKEN
+        except OSError:
+            return False
+
+
+class Workers:
+    """Those that live now, and the one that waits."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        """The daemon's number for each pid."""
+        self._waiting: _Waiting | None = None
+        self._given: dict[int, tuple[_Waiting, _Job]] = {}
+        """Workers that had waited, by pid, each with its job: if one ends without having taken the
+        job, another gets it."""
+        self._bunch_ends_at = 0.0
+
+    @property
+    def pids(self) -> set[int]:
+        waiting = {self._waiting.pid} if self._waiting else set()
+        return waiting | self._numbers.keys()
+
+    @property
+    def is_one_wanted(self) -> bool:
+        """Whether a worker should be prepared: not while others work, who need the processor."""
+        is_idle = self._waiting is None and not self._numbers
+        return is_idle and time.monotonic() < self._bunch_ends_at
+
+    @property
+    def give_up_at(self) -> float:
+        """When the waiting worker is no longer expected to get a job."""
+        return self._bunch_ends_at if self._waiting else float("inf")
+
+    def start(self, number: int, purpose: int, descriptor: int, workspace: str) -> None:
+        """Start a worker. If that is impossible, or the purpose is unknown, the daemon sees its
+        socket closed."""
+        if purpose not in _SERVE:
+            os.close(descriptor)
+            return
+        self._bunch_ends_at = time.monotonic() + BUNCH_SECONDS
+        job = _Job(number, purpose, descriptor, workspace)
+        if not self._give(job):
+            self._fork(job)
+
+    def _fork(self, job: _Job) -> None:
+        try:
+            if len(self._numbers) < MAX_WORKERS:
+                pid = os.fork()
+                if pid == 0:
+                    _work(job)
+                self._numbers[pid] = job.number
+        except OSError:
+            pass  # no process is left for it
+        finally:
+            os.close(job.descriptor)
+
+    def _give(self, job: _Job) -> bool:
+        """Whether a worker waited and was given the job."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return False
+        if waiting.workspace != job.workspace or not waiting.give(job):
+            waiting.ours.close()
+            processes.kill(waiting.pid)
+            return False
+        self._numbers[waiting.pid] = job.number
+        self._given[waiting.pid] = (waiting, job)
+        return True
+
+    def prepare(self, workspace: str) -> None:
+        """Fork a worker that waits for a job."""
+        ours, its = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _wait(its.fileno(), workspace)
+        except OSError:
+            ours.close()
+            self._bunch_ends_at = 0.0  # no process is left for it
+            return
+        finally:
+            its.close()
+        self._waiting = _Waiting(pid, ours, workspace)
+
+    def give_up(self) -> None:
+        """Kill the waiting worker."""
+        if self._waiting is not None:
+            self._waiting.ours.close()
+            processes.kill(self._waiting.pid)
+            self._waiting = None
+
+    def end(self, number: int) -> None:
+        """Kill a worker that the daemon no longer needs, unless it has ended."""
+        for pid, its_number in self._numbers.items():
+            if its_number == number:
+                self._end(pid)
+
+    def end_all(self) -> None:
+        """Kill all workers: the daemon that they worked for is gone."""
+        self._bunch_ends_at = 0.0
+        self.give_up()
+        for pid in self._numbers:
+            self._end(pid)
+
+    def _end(self, pid: int) -> None:
+        if pid in self._given:
+            waited, job = self._given.pop(pid)
+            waited.ours.close()
+            os.close(job.descriptor)
+        processes.kill(pid)
+
+    def forget(self, pid: int) -> None:
+        """Note that this process has ended, whether or not it was a worker."""
+        number = self._numbers.pop(pid, None)
+        if number is not None and pid in self._given:
+            waited, job = self._given.pop(pid)
+            if waited.has_taken():
+                os.close(job.descriptor)
+            else:
+                self._fork(job)
+            waited.ours.close()
+        elif self._waiting is not None and self._waiting.pid == pid:
+            self._waiting.ours.close()
+            self._waiting = None
+
+
+def _work(job: _Job) -> None:
+    """Do a job in the new process; never returns."""
+    try:
+        gc.disable()
+        _close_all_but(job.descriptor)
+        _confine()
+        _serve(job.purpose, job.descriptor, job.workspace)
+    finally:
+        os._exit(0)
+
+
+def _wait(descriptor: int, workspace: str) -> None:
+    """Wait for a job in the new process and do it; never returns."""
+    try:
+        gc.disable()
+        _close_all_but(descriptor)
+        _confine()
+        with socket.socket(fileno=descriptor) as its:
+            its.setblocking(True)
+            purpose, rights, _, _ = its.recvmsg(1, _RIGHTS_SPACE)
+            if rights:
+                its.send(_TAKEN)
+        for _, _, data in rights:
+            _serve(purpose[0], array.array("i", data)[0], workspace)
+    finally:
+        os._exit(0)
+
+
+def _serve(purpose: int, descriptor: int, workspace: str) -> None:
+    os.set_inheritable(descriptor, False)
+    with socket.socket(fileno=descriptor) as connection:
+        connection.setblocking(True)
+        _SERVE[purpose](connection, workspace)
+
+
+def _close_all_but(descriptor: int) -> None:
+    """Above all the link, and the pipes of commands, which would otherwise never end."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, limit)
+
+
+def _confine() -> None:
+    os.setsid()
+    for number in (signal.SIGCHLD, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))

@@ -1,0 +1,1 @@
+"""Records of sessions and commands: journal, history, statistics, metrics and traces."""

@@ -1,0 +1,1 @@
+"""Warm sandboxes, ready before a session needs one."""

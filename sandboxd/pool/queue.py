@@ -1,0 +1,68 @@
+"""The queue of openers that wait for a sandbox."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+Waiter = TypeVar("Waiter")
+
+
+class OpenQueue(Generic[Waiter]):
+    """Users take turns; the openers of one user are served in the order they came."""
+
+    def __init__(self) -> None:
+        self._by_user: dict[str, deque[Waiter]] = {}
+        """Openers by user, the user who is next first; no user has an empty queue."""
+
+    def __len__(self) -> int:
+        return sum(len(waiting) for waiting in self._by_user.values())
+
+    def __iter__(self) -> Iterator[Waiter]:
+        for waiting in self._by_user.values():
+            yield from waiting
+
+    def join(self, user_id: str, waiter: Waiter) -> None:
+        self._by_user.setdefault(user_id, deque()).append(waiter)
+
+    def go_first(self, user_id: str, waiter: Waiter) -> None:
+        """Join before all others."""
+        waiting = self._by_user.pop(user_id, deque())
+        waiting.appendleft(waiter)
+        self._by_user = {user_id: waiting, **self._by_user}
+
+    @property
+    def next(self) -> Waiter | None:
+        """The opener whose turn it is."""
+        return next(iter(self), None)
+
+    def pop(self) -> Waiter:
+        """Take out the opener whose turn it is; its user is then served last."""
+        user_id = next(iter(self._by_user))
+        waiting = self._by_user.pop(user_id)
+        waiter = waiting.popleft()
+        if waiting:
+            self._by_user[user_id] = waiting
+        return waiter
+
+    def leave(self, user_id: str, waiter: Waiter) -> None:
+        """Take out an opener that gave up, if it is still there."""
+        waiting = self._by_user.get(user_id)
+        if waiting is not None and waiter in waiting:
+            waiting.remove(waiter)
+            if not waiting:
+                del self._by_user[user_id]
+
+    def evict_for(self, user_id: str) -> Waiter | None:
+        """Take out the newest opener of the user with the most, so that one of `user_id` can join.
+
+        None if `user_id` would then have more than that user.
+        """
+        if not self._by_user:
+            return None
+        greediest = max(self._by_user, key=lambda user: len(self._by_user[user]))
+        waiting = self._by_user[greediest]
+        if len(waiting) <= len(self._by_user.get(user_id, ())) + 1:
+            return None
+        return waiting.pop()  # it has at least two

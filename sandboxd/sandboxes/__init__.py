@@ -1,0 +1,1 @@
+"""Sandboxes: containers with a guest that answers, and how they are made and destroyed."""

@@ -1,0 +1,410 @@
+"""Makes, adopts and destroys sandboxes, and sweeps the containers that no sandbox holds."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import secrets
+import shutil
+from collections import defaultdict
+from collections.abc import (
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from sandboxd.engine.contract import ContainerId, Engine, ImageId
+from sandboxd.environments.environment import Environment
+from sandboxd.errors import DiskSpaceLow, EngineFailed, ImageNotFound, SandboxdError
+from sandboxd.guest.frames import ExecState
+from sandboxd.isolation import terminals
+from sandboxd.isolation.cgroups import CommandGroup
+from sandboxd.isolation.meter import WorkspaceGauge
+from sandboxd.isolation.quota import Quota
+from sandboxd.link import GuestListener, LinkClosed, patient_timeout, peer_pid
+from sandboxd.sandboxes import container, open_files
+from sandboxd.sandboxes.container import Image, SandboxParts
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.kept_files import Claim, KeptFiles, KeptFilesStore
+from sandboxd.sandboxes.sandbox import Sandbox
+from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.tasks import run_to_end
+from sandboxd.workspaces.disks import AttachedDisk, DiskDamaged
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+ADOPT_SECONDS = 10.0
+"""How long the greeting of an earlier daemon's guest may take; it dials again after that."""
+ADOPTIONS_AT_ONCE = 16
+"""Guests that are greeted at the same time; those that have not dialled yet do not count."""
+REMOVALS_AT_ONCE = 8
+"""Containers that the engine removes at the same time: more make each slower, and none earlier."""
+GONE_SECONDS = 5.0
+"""How long to wait for the last process of a removed sandbox to end."""
+_ACCOUNT_FILES = ("/etc/passwd", "/etc/group")
+
+
+class Adopted(NamedTuple):
+    """A sandbox that outlived its daemon, with the execs that its guest has."""
+
+    sandbox: Sandbox
+    states: Mapping[int, ExecState]
+
+
+class SandboxMaker:
+    """Makes sandboxes and destroys them. A make that fails half-way is cleaned up."""
+
+    def __init__(self, engine: Engine, settings: SandboxSettings, host: Host) -> None:
+        self._engine = engine
+        self.settings = settings
+        self._host = host
+        self.kept_files = KeptFilesStore(
+            settings.projects_dir,
+            host.uids,
+            host.disks,
+            wait_seconds=settings.start_seconds,
+            unknown_seconds=settings.unknown_seconds,
+        )
+        self._images: dict[str, Image] = {}
+        """Images by the name of their environment, pinned at the first start so that a retag does
+        not change what sessions get, until the engine no longer has them."""
+        self._image_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._held: dict[ContainerId, str] = {}
+        """Containers of sandboxes, with the sandbox's id; the sweep leaves them alone."""
+        self._making: set[str] = set()
+        """Names of containers that are being made, or only read from."""
+        self._awaited: set[str] = set()
+        """Ids of sandboxes of an earlier daemon that may still be adopted; the sweep leaves them
+        alone."""
+        self._adoptions = asyncio.Semaphore(ADOPTIONS_AT_ONCE)
+        self._removals = asyncio.Semaphore(REMOVALS_AT_ONCE)
+        self._lingering: list[tuple[Sandbox, bool]] = []
+        """Destroyed sandboxes whose last process may still run, and whether to keep their files."""
+        self.left_behind = asyncio.Event()
+        """Set while there is work for the sweep that should not wait for its interval."""
+
+    def image_id(self, environment: Environment) -> ImageId | None:
+        """The image that sandboxes of an environment get; None before the first of them."""
+        image = self._images.get(environment.name)
+        return image.id if image else None
+
+    async def make(self, environment: Environment, kept: KeptFiles | None = None) -> Sandbox:
+        """Start a sandbox and wait until its guest takes commands.
+
+        With new files, or with those that an earlier sandbox left, which stay if this fails.
+        """
+        sandbox_id = secrets.token_hex(8)
+        with self._being_made(self._name(sandbox_id)):
+            await open_files.check_room()
+            image = await self._find_image(environment)
+            try:
+                return await self._start(sandbox_id, environment, image, kept)
+            except ImageNotFound as error:
+                # The next start takes the image that has the name by then.
+                self._images.pop(environment.name, None)
+                raise ImageNotFound(environment.image) from error
+            except DiskDamaged:
+                raise
+            except (OSError, LinkClosed) as error:  # a TimeoutError is an OSError
+                raise _start_error(error) from error
+
+    @contextmanager
+    def _being_made(self, name: str) -> Iterator[None]:
+        """Keep the sweep away from a container that belongs to no sandbox yet."""
+        self._making.add(name)
+        try:
+            yield
+        finally:
+            self._making.discard(name)
+
+    async def _start(
+        self, sandbox_id: str, environment: Environment, image: Image, kept: KeptFiles | None
+    ) -> Sandbox:
+        claim = await self.kept_files.claim(sandbox_id, environment.disk_size, kept)
+        sandbox: Sandbox | None = None
+        try:
+            async with self.kept_files.attached(claim.files) as disk:
+                with GuestListener(self._link_dir(sandbox_id), claim.uid) as listener:
+                    container_id = await self._create(environment, image, claim, disk)
+                    sandbox = Sandbox(environment, claim, container_id)
+                    self._held[container_id] = sandbox_id
+                    async with patient_timeout(self.settings.start_seconds):
+                        await self._engine.start(container_id)
+                        await self._connect(sandbox, listener)
+            return sandbox
+        except BaseException:
+            # Shielded: a cancel must not stop the clean-up of what it interrupted.
+            await asyncio.shield(self._clean_up(claim, sandbox, keep=kept is not None))
+            raise
+
+    async def _create(
+        self, environment: Environment, image: Image, claim: Claim, disk: AttachedDisk | None
+    ) -> ContainerId:
+        link_dir = self._link_dir(claim.sandbox_id)
+        parts = SandboxParts(
+            sandbox_id=claim.sandbox_id,
+            uid=claim.uid,
+            link_dir=link_dir,
+            etc_files=self._write_etc(link_dir, image, claim.uid),
+            project_dir=self.kept_files.project_dir(claim.files),
+            disk=disk,
+        )
+        spec = container.spec(self.settings, environment, image, parts, limits_cpu=self._limits_cpu)
+        return await run_to_end(self._engine.create(spec), undo=self._engine.remove)
+
+    async def _clean_up(self, claim: Claim, sandbox: Sandbox | None, *, keep: bool) -> None:
+        """Remove what a failed start has left."""
+        if sandbox is not None:
+            await self.destroy(sandbox, keep=keep)
+        else:
+            shutil.rmtree(self._link_dir(claim.sandbox_id), ignore_errors=True)
+            await self.kept_files.hand_back(claim, keep=keep)
+
+    async def _find_image(self, environment: Environment) -> Image:
+        async with self._image_locks[environment.name]:
+            if (known := self._images.get(environment.name)) is not None:
+                return known
+            image_id = await self._engine.image_id(environment.image)
+            passwd, group = [await self._read(image_id, path) for path in _ACCOUNT_FILES]
+            volumes = await self._engine.volumes(image_id)
+            image = Image(id=image_id, passwd=passwd, group=group, volumes=volumes)
+            self._images[environment.name] = image
+            return image
+
+    async def _read(self, image: ImageId, path: str) -> str:
+        name = self._name(secrets.token_hex(8))
+        with self._being_made(name):
+            # To the end: it makes a container, and removes it afterwards.
+            data = await run_to_end(
+                self._engine.read_file(image, path, name=name, labels=self._labels)
+            )
+        return data.decode(errors="replace")
+
+    def _name(self, sandbox_id: str) -> str:
+        return container.name(self.settings.instance, sandbox_id)
+
+    def _link_dir(self, sandbox_id: str) -> Path:
+        return self.settings.links_dir / sandbox_id
+
+    @property
+    def _labels(self) -> Mapping[str, str]:
+        return container.labels(self.settings.instance)
+
+    async def _connect(self, sandbox: Sandbox, listener: GuestListener) -> Mapping[int, ExecState]:
+        """Accept the one connection that comes from the container's first process, and greet it."""
+        loop = asyncio.get_running_loop()
+        expected = 0
+        while True:
+            peer = await listener.accept()
+            try:
+                if not expected:
+                    found = await self._engine.inspect(sandbox.container_id)
+                    expected = found.pid if found else 0
+                if expected and peer_pid(peer) == expected:
+                    sandbox.process = self._host.pin(expected)
+                    await loop.connect_accepted_socket(lambda: sandbox.link, peer)
+                    break
+            except BaseException:
+                peer.close()
+                raise
+            peer.close()
+        return await sandbox.link.greet(lambda: self._set_up(sandbox, expected))
+
+    # --- sandboxes of an earlier daemon ---
+
+    async def find_running(self) -> Mapping[str, ContainerId]:
+        """The running containers of this daemon, and of one before it, by their sandbox's id."""
+        prefix = self._name("")
+        found = await self._engine.list_containers(self._labels)
+        return {
+            listed.name.removeprefix(prefix): listed.id for listed in found if listed.is_running
+        }
+
+    def expect(self, claim: Claim) -> None:
+        """Reserve uid and files of an earlier daemon's sandbox until it is adopted or given up."""
+        self.kept_files.restore(claim)
+        self._awaited.add(claim.sandbox_id)
+
+    async def adopt(
+        self, environment: Environment, claim: Claim, container_id: ContainerId
+    ) -> Adopted:
+        """Take over an expected sandbox once its guest dials; LinkClosed if that breaks off.
+
+        What fails because the host or the engine is busy is repeated: the guest dials again.
+        """
+        with GuestListener(self._link_dir(claim.sandbox_id), claim.uid) as listener:
+            while True:
+                await listener.dialled()
+                async with self._adoptions:
+                    try:
+                        return await self._adopt(environment, claim, container_id, listener)
+                    except (OSError, SandboxdError) as error:  # a TimeoutError is an OSError
+                        log.warning(
+                            "sandbox.not_adopted_yet",
+                            sandbox_id=claim.sandbox_id,
+                            error=repr(error),
+                        )
+
+    async def _adopt(
+        self,
+        environment: Environment,
+        claim: Claim,
+        container_id: ContainerId,
+        listener: GuestListener,
+    ) -> Adopted:
+        sandbox = Sandbox(environment, claim, container_id)
+        try:
+            async with patient_timeout(ADOPT_SECONDS):
+                states = await self._connect(sandbox, listener)
+        except BaseException:
+            sandbox.leave_running()
+            raise
+        self._held[container_id] = sandbox.id
+        self._awaited.discard(sandbox.id)
+        return Adopted(sandbox, states)
+
+    async def give_up(
+        self, environment: Environment, claim: Claim, container_id: ContainerId | None
+    ) -> None:
+        """Remove what is left of an expected sandbox, but keep its files."""
+        sandbox = Sandbox(environment, claim, container_id or ContainerId(""))
+        is_removed = container_id is None or await self._remove(sandbox)
+        self._awaited.discard(sandbox.id)
+        await self._hand_back(sandbox, keep=True, is_removed=is_removed)
+
+    def stop_expecting(self) -> None:
+        """Leave the sandboxes that are still expected to the sweep."""
+        self._awaited.clear()
+
+    async def _set_up(self, sandbox: Sandbox, pid: int) -> Mapping[str, object]:
+        """Set the limits of commands, before there is one; returns the guest's settings."""
+        environment, cgroups = sandbox.environment, self._host.cgroups
+        group: CommandGroup | None = None
+        if cgroups is not None:
+            # In a thread: the kernel may take 20 ms for a move.
+            group = await asyncio.to_thread(cgroups.open, pid, environment.command_limits)
+            has_quota = environment.cpu_quota_us > 0 and cgroups.separates
+            quota = Quota(group, environment.cpu_quota_us) if has_quota else None
+            sandbox.measure(group, self._gauge(pid), quota)
+            await asyncio.to_thread(group.admit)
+            if cgroups.separates:
+                self._limit_terminals(pid)
+            if self._host.kernel_memory is not None:
+                self._host.kernel_memory.add(pid, sandbox, group)
+        return {
+            **container.guest_settings(self.settings, has_disk=sandbox.disk is not None),
+            "asks_to_place": group is not None and group.asks,
+            "is_first_victim": cgroups is not None and not cgroups.separates,
+        }
+
+    @property
+    def _limits_cpu(self) -> bool:
+        """Whether only the container as a whole can have a quota of processor time."""
+        return self._host.cgroups is None or not self._host.cgroups.separates
+
+    def _write_etc(self, directory: Path, image: Image, uid: int) -> Collection[str]:
+        files = container.etc_files(self.settings, image, uid)
+        for file, text in files.items():
+            (directory / file).write_text(text)
+        return files.keys()
+
+    def _limit_terminals(self, pid: int) -> None:
+        try:
+            terminals.limit(pid)
+        except OSError as error:  # a kernel before 5.2, or a runtime with another /dev
+            log.warning("sandbox.terminals_unlimited", error=str(error))
+
+    def _gauge(self, pid: int) -> WorkspaceGauge | None:
+        try:
+            return WorkspaceGauge(pid=pid, workspace_dir=self.settings.workspace_dir)
+        except PermissionError:  # only root may look into a sandbox
+            return None
+
+    # --- ends ---
+
+    async def destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
+        """Remove the container, and its files unless they are to be kept.
+
+        A container that the engine does not remove now is left to the sweep.
+        """
+        sandbox.cut_off("the sandbox was destroyed")
+        if sandbox.meter is not None:
+            sandbox.meter.close()  # it holds the workspace's filesystem
+        is_removed = await self._remove(sandbox)
+        self._held.pop(sandbox.container_id, None)
+        await self._hand_back(sandbox, keep, is_removed)
+
+    async def _remove(self, sandbox: Sandbox) -> bool:
+        try:
+            async with self._removals:
+                await self._engine.remove(sandbox.container_id)
+        except SandboxdError as error:
+            log.warning("sandbox.left_behind", sandbox_id=sandbox.id, error=str(error))
+            self.left_behind.set()
+            return False
+        return True
+
+    async def _hand_back(self, sandbox: Sandbox, keep: bool, is_removed: bool) -> None:
+        """Free its uid and its files once it has no process left: the next user of the uid would be
+        mistaken for it, or share its limits."""
+        if sandbox.process is not None:
+            is_removed = await sandbox.process.gone(GONE_SECONDS)
+        if not is_removed:
+            self._lingering.append((sandbox, keep))
+            return
+        sandbox.close()
+        shutil.rmtree(self._link_dir(sandbox.id), ignore_errors=True)
+        await self.kept_files.hand_back(sandbox.claim, keep=keep)
+
+    async def sweep(self) -> int:
+        """Remove containers of this daemon that no sandbox has; returns how many."""
+        self.left_behind.clear()
+        found = await self._engine.list_containers(self._labels)
+        spared = self._making | {self._name(sandbox_id) for sandbox_id in self._awaited}
+        orphans = [
+            listed.id
+            for listed in found
+            if listed.id not in self._held and listed.name not in spared
+        ]
+        await self._remove_orphans(orphans)
+        lingering, self._lingering = self._lingering, []
+        for sandbox, keep in lingering:
+            await self._hand_back(sandbox, keep, is_removed=True)
+        self._sweep_links()
+        return len(orphans)
+
+    async def _remove_orphans(self, orphans: Sequence[ContainerId]) -> None:
+        """Remove all that can be removed; then the first error is raised."""
+
+        async def remove(container_id: ContainerId) -> None:
+            async with self._removals:
+                await self._engine.remove(container_id)
+
+        results = await asyncio.gather(*map(remove, orphans), return_exceptions=True)
+        for error in filter(None, results):
+            raise error
+
+    def _sweep_links(self) -> None:
+        """Remove link directories that a killed daemon left."""
+        lingering = {sandbox.id for sandbox, _ in self._lingering}
+        used = {*self._held.values(), *self._awaited, *lingering}
+        for directory in self.settings.links_dir.glob("*"):
+            if directory.name not in used and self._name(directory.name) not in self._making:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _start_error(error: OSError | LinkClosed) -> SandboxdError:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return DiskSpaceLow()
+    return EngineFailed(
+        "A sandbox was started but its guest did not answer; see the daemon's log.",
+        retry_after_seconds=2.0,
+    )

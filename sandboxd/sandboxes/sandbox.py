@@ -1,0 +1,117 @@
+"""A sandbox: a container with a guest that answers, used by one session and then destroyed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from sandboxd.engine.contract import ContainerId
+from sandboxd.environments.environment import Environment
+from sandboxd.isolation.cgroups import CommandGroup
+from sandboxd.isolation.host_process import Pinned
+from sandboxd.isolation.meter import Meter, WorkspaceGauge
+from sandboxd.isolation.quota import Quota
+from sandboxd.link import GuestLink
+from sandboxd.sandboxes.kept_files import Claim, KeptFiles
+from sandboxd.workspaces.disks import Disk
+
+log = structlog.get_logger()
+
+
+class Sandbox:
+    """A running sandbox. It is lost at the first sign that its guest is gone or lies."""
+
+    def __init__(self, environment: Environment, claim: Claim, container_id: ContainerId) -> None:
+        self.environment = environment
+        self.claim = claim
+        self.container_id = container_id
+        self.link = GuestLink(on_closed=self._on_link_closed, on_place=self._on_place)
+        self.process: Pinned | None = None
+        self.meter: Meter | None = None
+        self._group: CommandGroup | None = None
+        self._placing: asyncio.Task[None] | None = None
+        self._lost_callbacks: list[Callable[[str], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Sandbox {self.id} {'lost' if self.is_lost else 'ready'}>"
+
+    @property
+    def id(self) -> str:
+        return self.claim.sandbox_id
+
+    @property
+    def uid(self) -> int:
+        return self.claim.uid
+
+    @property
+    def kept_files(self) -> KeptFiles:
+        return self.claim.files
+
+    @property
+    def disk(self) -> Disk | None:
+        return self.kept_files.disk
+
+    @property
+    def is_lost(self) -> bool:
+        return not self.link.is_open
+
+    @property
+    def lost_because(self) -> str | None:
+        return self.link.closed_because
+
+    def when_lost(self, callback: Callable[[str], None]) -> None:
+        """Call back once, with the reason, when the guest is gone, or at once if it is."""
+        if self.link.closed_because is not None:
+            callback(self.link.closed_because)
+        else:
+            self._lost_callbacks.append(callback)
+
+    def measure(
+        self, group: CommandGroup, workspace: WorkspaceGauge | None, quota: Quota | None
+    ) -> None:
+        """Start to count use, and to move shells into the group when the guest asks for it."""
+        self._group = group
+        self.meter = Meter(group, workspace, quota)
+
+    def cut_off(self, why: str) -> bool:
+        """Stop trusting this sandbox: kill its first process and close the link.
+
+        Returns whether the process was killed.
+        """
+        if self.meter is not None:
+            self.meter.lift_quota()
+        is_killed = self.process is not None and self.process.kill()
+        self.link.close(why)
+        return is_killed
+
+    def leave_running(self) -> None:
+        """Disconnect and leave it running, for the next daemon."""
+        self.link.detach()
+        self.close()
+
+    def close(self) -> None:
+        """Close the files that the daemon holds open for it."""
+        if self.meter is not None:
+            self.meter.close()
+        if self.process is not None:
+            self.process.close()
+
+    def _on_place(self) -> None:
+        self._placing = asyncio.get_running_loop().create_task(self._place())
+
+    async def _place(self) -> None:
+        """Move new shells into the commands' cgroup; a sandbox where that fails is cut off."""
+        try:
+            if self._group is not None:
+                await asyncio.to_thread(self._group.admit)
+            self.link.placed()
+        except Exception as error:
+            log.error("sandbox.not_placed", sandbox_id=self.id, exc_info=error)
+            self.cut_off("its commands could not be given their limits")
+
+    def _on_link_closed(self, why: str) -> None:
+        callbacks, self._lost_callbacks = self._lost_callbacks, []
+        for callback in callbacks:
+            callback(why)

@@ -1,0 +1,151 @@
+"""Domain objects to messages of AdminService."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandboxd.audit import AuditLog
+from sandboxd.engine.contract import EngineInfo
+from sandboxd.execs.exec import KillCounts
+from sandboxd.histogram import Histogram
+from sandboxd.observability.statistics import Statistics
+from sandboxd.pool.pool import PoolFigures
+from sandboxd.protections.report import Protection, State
+from sandboxd.registry.contract import ExecutionFigures
+from sandboxd.service import wire
+from sandboxd_proto.v1 import admin_service_pb2 as pb
+
+PERCENTILES = (0.5, 0.95, 0.99)
+_STATES = {
+    State.IN_FORCE: pb.PROTECTION_STATE_IN_FORCE,
+    State.WEAKER: pb.PROTECTION_STATE_WEAKER,
+    State.MISSING: pb.PROTECTION_STATE_MISSING,
+}
+
+
+def protections(found: Sequence[Protection]) -> Sequence[pb.Protection]:
+    return [
+        pb.Protection(
+            name=protection.name,
+            state=_STATES[protection.state],
+            detail=protection.detail,
+            proof=protection.proof,
+        )
+        for protection in found
+    ]
+
+
+def kill_counts(counts: KillCounts) -> pb.KillCounts:
+    return pb.KillCounts(
+        by_guest=counts.by_guest, by_host=counts.by_host, by_engine=counts.by_engine
+    )
+
+
+def engine_status(
+    info: EngineInfo | None, *, runtime: str | None, image_id: str
+) -> pb.EngineStatus:
+    """The engine as it describes itself; None if it does not answer."""
+    if info is None:
+        return pb.EngineStatus(reachable=False)
+    return pb.EngineStatus(
+        reachable=True,
+        name=info.name,
+        version=info.version,
+        api_version=info.api_version,
+        runtime=runtime or info.default_runtime,
+        image_id=image_id,
+    )
+
+
+def pool_status(figures: PoolFigures) -> pb.PoolStatus:
+    return pb.PoolStatus(
+        warm=figures.warm,
+        starting=figures.starting,
+        in_use=figures.in_use,
+        target=figures.target,
+        max=figures.maximum,
+        hits=figures.hits,
+        misses=figures.misses,
+        failed_starts=figures.failed_starts,
+        last_error=figures.last_error,
+        environment=figures.environment,
+        min=figures.minimum,
+        hit_rate=figures.hit_rate,
+        waiting=figures.waiting,
+        max_queue=figures.max_queue,
+        oldest_wait=wire.duration(figures.oldest_wait_seconds),
+        waits=_duration_figures(figures.waits),
+        gave_up=figures.gave_up,
+        refused=figures.refused,
+        concurrency=figures.concurrency,
+        starts=_duration_figures(figures.starts),
+    )
+
+
+def session_statistics(statistics: Statistics) -> pb.SessionStatistics:
+    return pb.SessionStatistics(
+        opens=statistics.opens,
+        ends=statistics.session_ends,
+        reuse_rate=statistics.reuse_rate,
+        open_times=_duration_figures(statistics.open_seconds),
+    )
+
+
+def exec_statistics(statistics: Statistics) -> pb.ExecStatistics:
+    return pb.ExecStatistics(
+        ends=statistics.exec_ends,
+        total=statistics.execs,
+        succeeded=statistics.execs_succeeded,
+        success_rate=statistics.success_rate,
+        durations=_duration_figures(statistics.exec_seconds),
+        cpu_time=wire.duration(statistics.exec_cpu_seconds),
+        output_bytes=statistics.output_bytes,
+        input_bytes=statistics.input_bytes,
+        dropped_bytes=statistics.dropped_bytes,
+    )
+
+
+def retry_statistics(statistics: Statistics) -> pb.RetryStatistics:
+    return pb.RetryStatistics(
+        attempts=statistics.retries,
+        succeeded=statistics.retries_succeeded,
+        success_rate=statistics.retry_success_rate,
+    )
+
+
+def audit_statistics(audit: AuditLog) -> pb.AuditStatistics:
+    return pb.AuditStatistics(
+        head_sequence=audit.head.sequence, head_hash=audit.head.hash, lost_entries=audit.gaps
+    )
+
+
+def history_statistics(figures: ExecutionFigures) -> pb.HistoryStatistics:
+    p50, p95, p99 = (wire.duration(figures.quantiles[part]) for part in PERCENTILES)
+    first = figures.first_started_at
+    return pb.HistoryStatistics(
+        since=wire.timestamp(first) if first is not None else None,
+        ends=figures.ends,
+        total=figures.total,
+        succeeded=figures.succeeded,
+        success_rate=figures.success_rate,
+        durations=pb.DurationFigures(
+            count=figures.total,
+            mean=wire.duration(figures.mean_seconds),
+            p50=p50,
+            p95=p95,
+            p99=p99,
+            max=wire.duration(figures.longest_seconds),
+        ),
+    )
+
+
+def _duration_figures(histogram: Histogram) -> pb.DurationFigures:
+    p50, p95, p99 = (wire.duration(histogram.quantile(part)) for part in PERCENTILES)
+    return pb.DurationFigures(
+        count=histogram.count,
+        mean=wire.duration(histogram.mean_seconds),
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        max=wire.duration(histogram.longest_seconds),
+    )

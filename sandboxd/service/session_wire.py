@@ -1,0 +1,135 @@
+"""Messages of SessionService to domain objects and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from sandboxd.config import Config
+from sandboxd.environments.environment import Environment
+from sandboxd.errors import InvalidRequest
+from sandboxd.execs.spec import check_env
+from sandboxd.isolation.meter import LiveUsage
+from sandboxd.registry.contract import SessionState
+from sandboxd.service import wire
+from sandboxd.sessions.session import Outcome, Session, SessionFilter
+from sandboxd_proto.v1 import session_pb2
+from sandboxd_proto.v1 import session_service_pb2 as pb
+
+MAX_NAME = 256
+MAX_IDLE_SECONDS = 7 * 24 * 3600.0
+MAX_METADATA = 32
+MAX_PAGE_WITH_USAGE = 200
+"""Sessions with usage in a page: for each, files of the kernel are read."""
+
+_STATES = {
+    SessionState.ACTIVE: session_pb2.SESSION_STATE_ACTIVE,
+    SessionState.EXPIRED: session_pb2.SESSION_STATE_EXPIRED,
+    SessionState.LOST: session_pb2.SESSION_STATE_LOST,
+    SessionState.CLOSED: session_pb2.SESSION_STATE_CLOSED,
+}
+_STATES_BY_NUMBER = {number: state for state, number in _STATES.items()}
+OUTCOMES = {
+    Outcome.CREATED: pb.OPEN_OUTCOME_CREATED,
+    Outcome.ATTACHED: pb.OPEN_OUTCOME_ATTACHED,
+    Outcome.RECREATED: pb.OPEN_OUTCOME_RECREATED,
+}
+
+
+# --- requests ---
+
+
+def name(field: str, value: str) -> str:
+    """A user or thread id."""
+    if not value:
+        raise wire.missing(field)
+    if len(value) > MAX_NAME:
+        raise InvalidRequest(field, f"must have at most {MAX_NAME} characters")
+    if not value.isprintable():
+        raise InvalidRequest(field, "must not contain control characters")
+    return value
+
+
+def metadata(values: Mapping[str, str]) -> dict[str, str]:
+    if len(values) > MAX_METADATA:
+        raise InvalidRequest("metadata", f"must have at most {MAX_METADATA} labels")
+    for key, value in values.items():
+        if not 1 <= len(key) <= 64 or len(value) > 256:
+            raise InvalidRequest(
+                "metadata", "a key must have 1 to 64 characters, a value at most 256"
+            )
+    return dict(values)
+
+
+def session_env(values: Mapping[str, str]) -> dict[str, str]:
+    check_env(values)
+    return dict(values)
+
+
+def idle_seconds(request: pb.OpenSessionRequest) -> float | None:
+    return wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS)
+
+
+def session_filter(request: pb.ListSessionsRequest) -> SessionFilter:
+    wire.check_enum("state", request.state, session_pb2.SessionState.DESCRIPTOR, noun="state")
+    return SessionFilter(
+        user_id=request.user_id or None,
+        thread_id=request.thread_id or None,
+        state=_STATES_BY_NUMBER.get(request.state),
+        metadata=dict(request.metadata),
+    )
+
+
+def page_size(request: pb.ListSessionsRequest) -> int:
+    limit = MAX_PAGE_WITH_USAGE if request.with_usage else wire.MAX_PAGE
+    return wire.page_size(request.page_size, limit=limit)
+
+
+# --- responses ---
+
+
+def describe(session: Session, config: Config, *, with_usage: bool = False) -> session_pb2.Session:
+    record = session.record
+    usage = session.usage() if with_usage else None
+    expires = time.time() + session.seconds_left if session.is_active else record.changed_at
+    return session_pb2.Session(
+        session_id=record.session_id,
+        user_id=record.user_id,
+        thread_id=record.thread_id,
+        state=_STATES[record.state],
+        incarnation=record.incarnation,
+        workspace_dir=config.workspace_dir,
+        limits=_limits(session.environment, config) if session.environment else None,
+        create_time=wire.timestamp(record.created_at),
+        expire_time=wire.timestamp(expires),
+        idle_timeout=wire.duration(record.idle_seconds),
+        metadata=record.metadata,
+        running_execs=len(session.execs),
+        end_reason=record.end_reason,
+        usage=_usage(usage) if usage is not None else None,
+    )
+
+
+def _limits(environment: Environment, config: Config) -> session_pb2.SessionLimits:
+    return session_pb2.SessionLimits(
+        memory_bytes=environment.memory_bytes,
+        max_processes=environment.max_processes,
+        cpu_millis=environment.cpu_quota_us // 100,
+        workspace_bytes=environment.workspace_bytes,
+        workspace_files=environment.workspace_files,
+        max_running_execs=config.max_running_execs,
+        default_exec_timeout=wire.duration(config.default_exec_seconds),
+        max_exec_timeout=wire.duration(config.max_exec_seconds),
+        max_run_output_bytes=config.max_run_output_bytes,
+        max_file_bytes=environment.max_file_bytes,
+    )
+
+
+def _usage(usage: LiveUsage) -> session_pb2.SessionUsage:
+    return session_pb2.SessionUsage(
+        memory_bytes=usage.memory_bytes,
+        cpu_time=wire.duration(usage.cpu_seconds),
+        processes=usage.processes,
+        workspace_bytes=usage.workspace_bytes,
+        workspace_files=usage.workspace_files,
+    )

@@ -1,0 +1,1 @@
+"""What surrounds every gRPC call: server, guard, authorisation, status mapping."""

@@ -1,0 +1,99 @@
+"""Authenticates callers by token or certificate, and checks what they may call."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from structlog.contextvars import bind_contextvars
+
+from sandboxd.access import HOST, UNKNOWN, Access, Caller, RateLimit, Scope, act_as
+from sandboxd.errors import CallNotPermitted, Unauthenticated
+from sandboxd.service.transport.rules import OVERSEE
+from sandboxd.service.wire import Context
+
+SCHEME = "bearer"
+
+
+class Entrance:
+    """Serves each call as its caller. Without access rules every caller is the host."""
+
+    def __init__(
+        self,
+        access: Access | None = None,
+        *,
+        trusts_socket: bool = True,
+        rate: RateLimit | None = None,
+    ) -> None:
+        self._access = access
+        self._trusts_socket = trusts_socket
+        self._rate = rate
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether a caller may turn out to be unknown."""
+        return self._access is not None
+
+    def identify(self, context: Context) -> Caller:
+        """Serve the rest of the call as its caller; Unauthenticated if that is unknown."""
+        if self._access is None:
+            return HOST
+        try:
+            caller = self._find(self._access, context)
+        except Unauthenticated:
+            act_as(UNKNOWN)
+            raise
+        act_as(caller)  # before any check: the audit log names the caller of a refused call
+        if caller is not HOST:
+            bind_contextvars(caller=caller.name)  # for every log line of the call
+        return caller
+
+    def check(self, caller: Caller, method: str, allowed: Set[Scope]) -> None:
+        """Refuse a call that its caller may not make, or not yet."""
+        if self._access is None:
+            return
+        if caller.scope not in allowed:
+            raise CallNotPermitted(
+                f"The scope {caller.scope.value} may not call {method}; use a token with "
+                f"the scope {' or '.join(sorted(allowed))}."
+            )
+        if allowed is OVERSEE and caller.user_id is not None:
+            raise CallNotPermitted(
+                f"{method} is about all users, and this token belongs to one; use a token with "
+                f"the scope {' or '.join(sorted(allowed))}."
+            )
+        if self._rate is not None:
+            self._rate.take(caller)
+
+    def _find(self, access: Access, context: Context) -> Caller:
+        if self._trusts_socket and context.peer().startswith("unix:"):
+            return HOST
+        if (token := _bearer(context)) is not None:
+            if (caller := access.find_by_token(token)) is None:
+                raise Unauthenticated(
+                    "This daemon does not know the token; check that it is complete, or request a "
+                    "new one."
+                )
+            return caller
+        if (name := _certificate_name(context)) is not None:
+            if (caller := access.find_by_certificate(name)) is None:
+                raise Unauthenticated(
+                    "The certificate is valid, but this daemon does not know its name; send "
+                    "`authorization: Bearer <token>` as request metadata, or have the name added."
+                )
+            return caller
+        raise Unauthenticated(
+            "Authentication required: send `authorization: Bearer <token>` as request metadata."
+        )
+
+
+def _bearer(context: Context) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            scheme, _, token = str(value).partition(" ")
+            return token.strip() if scheme.lower() == SCHEME else ""
+    return None
+
+
+def _certificate_name(context: Context) -> str | None:
+    names = context.auth_context().get("x509_common_name", ())
+    return next((name.decode(errors="replace") for name in names), None)

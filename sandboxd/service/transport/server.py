@@ -1,0 +1,170 @@
+"""The gRPC server: listeners, limits, health, reflection."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from grpc import aio
+
+from sandboxd.access import CallPlaces, Quotas, RateLimit
+from sandboxd.config import Config
+from sandboxd.observability.journal import KeptJournal
+from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.exec_service import ExecServicer
+from sandboxd.service.file_service import FileServicer
+from sandboxd.service.session_service import SessionServicer
+from sandboxd.service.transport.entrance import Entrance
+from sandboxd.service.transport.guard import CallGuard
+from sandboxd.service.transport.health import SERVICE as HEALTH_SERVICE
+from sandboxd.service.transport.health import Health
+from sandboxd.service.transport.keyring import Keyring
+from sandboxd.service.transport.reflection import reflection_handlers
+from sandboxd_proto.v1 import (
+    admin_service_pb2,
+    exec_service_pb2,
+    file_service_pb2,
+    session_service_pb2,
+)
+
+MAX_REQUEST_BYTES = 9 << 20
+"""The largest request, which is EditText with two texts of 4 MiB."""
+MAX_RESPONSE_BYTES = 16 << 20
+HANDSHAKE_SECONDS = 10
+"""How long a connection may take for TLS and the first frame of HTTP/2."""
+IDLE_SECONDS = 600
+"""How long a connection stays open without a call. Clients connect again for their next one."""
+STOP_SECONDS = 1.0
+"""How long calls may take to return once their commands have ended."""
+_SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
+_EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
+_FILES = file_service_pb2.DESCRIPTOR.services_by_name["FileService"]
+_ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
+SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _FILES, _ADMIN))
+
+
+class AddressInUse(Exception):
+    """A listener could not be opened; the text says which and what to do."""
+
+
+class ApiServer:
+    """Serves the API until it is stopped. Its handlers can also be called without a server."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        sessions: SessionServicer,
+        execs: ExecServicer,
+        files: FileServicer,
+        admin: AdminServicer,
+        journal: KeptJournal,
+        keyring: Keyring,
+        quotas: Quotas,
+    ) -> None:
+        self._config = config
+        self._keyring = keyring
+        guard = CallGuard(
+            places=CallPlaces(total=config.max_calls, per_user=config.max_user_calls),
+            entrance=_entrance(config, keyring, quotas),
+            idle_seconds=config.upload_idle_seconds,
+            journal=journal,
+            statistics=journal.statistics,
+            traces=journal.traces,
+        )
+        self.handlers = (
+            # Tried in this order; the busiest service comes first.
+            guard.handler(_EXECS, execs),
+            guard.handler(_SESSIONS, sessions),
+            guard.handler(_FILES, files),
+            guard.handler(_ADMIN, admin),
+        )
+        self._guard = guard
+        self.port = 0
+        self.is_serving = False
+
+    async def start(self) -> None:
+        """Open the listeners and answer calls."""
+        self._server = aio.server(options=_options(self._config))
+        self._health = Health(SERVICES)
+        self._server.add_generic_rpc_handlers((*self.handlers, self._health.handler))
+        if self._config.reflection:
+            names = (*SERVICES, HEALTH_SERVICE)
+            self._server.add_generic_rpc_handlers(tuple(reflection_handlers(names, self._guard)))
+        socket_path = self._config.api_socket
+        self._listen_unix(socket_path)
+        if self._config.host:
+            self._listen_tcp()
+        await self._server.start()
+        self.is_serving = True
+
+    def _listen_unix(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # left by an earlier daemon: we hold the instance lock
+        before = os.umask(0o117)  # created as 0660; a later chmod would leave a gap
+        try:
+            self._server.add_insecure_port(f"unix:{path}")
+        finally:
+            os.umask(before)
+
+    def _listen_tcp(self) -> None:
+        host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
+        address = f"{host}:{self._config.port}"
+        try:
+            self.port = self._add_port(address)
+        except RuntimeError as error:
+            raise AddressInUse(
+                f"{address} is in use by another program; set PORT to a free port, or HOST to "
+                "nothing for the unix socket only"
+            ) from error
+
+    def _add_port(self, address: str) -> int:
+        certificates = self._keyring.certificates
+        if certificates is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, certificates.credentials)
+
+    async def announce_stop(self) -> None:
+        """Report through the health service that the daemon stops."""
+        self.is_serving = False
+        self._health.announce_stop()
+
+    async def stop(self) -> None:
+        """Let calls return, cancel the rest, close the listeners."""
+        await self._server.stop(STOP_SECONDS)
+        self._config.api_socket.unlink(missing_ok=True)
+
+
+def _entrance(config: Config, keyring: Keyring, quotas: Quotas) -> Entrance:
+    limits = quotas.limits
+    return Entrance(
+        keyring.access,
+        trusts_socket=config.socket_auth != "token",
+        rate=RateLimit(calls_per_second=limits.calls_per_second, burst=limits.calls_burst),
+    )
+
+
+def _options(config: Config) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+        ("grpc.max_send_message_length", MAX_RESPONSE_BYTES),
+        # What is left to strangers: connections of each listener, streams of each connection, time.
+        ("grpc.max_allowed_incoming_connections", config.max_connections),
+        ("grpc.max_concurrent_streams", 2 * config.max_calls),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+        ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+        # Or a second daemon would silently share the port.
+        ("grpc.so_reuseport", 0),
+        # The core drops calls at random once a thousand wait; our own limit answers them.
+        ("grpc.server.max_pending_requests", 4 * config.max_calls),
+        ("grpc.server.max_pending_requests_hard_limit", 8 * config.max_calls),
+        # No pings to measure the bandwidth: they come with every short call. The window of a client
+        # is fixed instead.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 4 << 20),
+        # Detects clients that vanished without closing their connection.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]

@@ -1,0 +1,1 @@
+"""Sessions: a thread's hold on a sandbox, from open to end."""

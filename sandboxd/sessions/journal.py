@@ -1,0 +1,43 @@
+"""The contract of a journal, which records sessions and their commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandboxd.errors import SandboxdError
+from sandboxd.execs.exec import Exec
+from sandboxd.execs.spec import ExecSpec
+from sandboxd.registry.contract import SessionRecord
+
+
+class Journal:
+    """Is called when something happens to sessions and their commands. This one records nothing."""
+
+    def on_opened(self, record: SessionRecord, outcome: str, seconds: float) -> None:
+        """A session was opened."""
+
+    def on_reset(self, record: SessionRecord) -> None:
+        """A session was given a fresh sandbox."""
+
+    def on_session_ended(self, record: SessionRecord) -> None:
+        """A session is no longer active."""
+
+    def on_started(
+        self, record: SessionRecord, execution: Exec, spec: ExecSpec, decision: str
+    ) -> None:
+        """A command was started; `decision` is why it was allowed."""
+
+    def on_ended(self, record: SessionRecord, execution: Exec) -> None:
+        """A command has ended."""
+
+    def on_file_moved(
+        self, record: SessionRecord, action: str, path: str, *, bytes_in: int, bytes_out: int
+    ) -> None:
+        """A file was written, read or deleted; `action` is a word such as `file.written`."""
+
+    def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
+        """A call was refused; `asked` has the names in its request."""
+
+    def on_stranger_refused(self, error: SandboxdError, method: str, peer: str) -> None:
+        """A call of an unknown caller was refused, before its request was read."""

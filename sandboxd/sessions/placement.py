@@ -1,0 +1,131 @@
+"""Sessions on sandboxes: records, project files and what follows when a sandbox is lost."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import structlog
+
+from sandboxd.environments.environment import Environment
+from sandboxd.errors import SandboxLost
+from sandboxd.files import FileSettings, WorkspaceFiles
+from sandboxd.registry.contract import SessionRecord
+from sandboxd.sandboxes.kept_files import KeptFiles
+from sandboxd.sandboxes.maker import Adopted
+from sandboxd.sandboxes.sandbox import Sandbox
+from sandboxd.sessions.ends import SessionEnds
+from sandboxd.sessions.expiry import SessionExpiry
+from sandboxd.sessions.session import Session, SessionSettings, kept_files_of
+from sandboxd.sessions.shared import SharedSessionState
+
+log = structlog.get_logger()
+
+
+class Placement:
+    """Puts sessions on sandboxes."""
+
+    def __init__(
+        self, shared: SharedSessionState, ends: SessionEnds, expiry: SessionExpiry
+    ) -> None:
+        self._pools = shared.pools
+        self._kept_files = shared.kept_files
+        self._registry = shared.registry
+        self._settings = shared.settings
+        self._exec_state = shared.exec_state
+        self._journal = shared.journal
+        self._sessions = shared.sessions
+        self._tasks = shared.tasks
+        self._ends = ends
+        self._expiry = expiry
+
+    # --- new sandboxes ---
+
+    async def assign(
+        self, record: SessionRecord, sandbox: Sandbox, kept: KeptFiles
+    ) -> SessionRecord:
+        """Save that a session is on this sandbox, then move its earlier project files there.
+
+        In this order, so that a daemon that starts after a crash finishes the move.
+        """
+        owned = sandbox.kept_files
+        is_moving = kept.project_id not in ("", owned.project_id)
+        record = replace(
+            record,
+            disk_id=owned.disk.id if owned.disk else "",
+            uid=sandbox.uid,
+            sandbox_id=sandbox.id,
+            project_id=owned.project_id,
+            unmoved_project_id=kept.project_id if is_moving else "",
+        )
+        self._kept_files.mark_used(owned)
+        await self._registry.save(record)
+        if not is_moving:
+            return record
+        await self._kept_files.move_project_files(kept, owned)
+        self._kept_files.discard(KeptFiles(project_id=kept.project_id))
+        moved = replace(record, unmoved_project_id="")
+        self._tasks.spawn(self._registry.save(moved), "session-save")
+        return moved
+
+    def install(self, record: SessionRecord, sandbox: Sandbox) -> Session:
+        """Make the session known, on this sandbox; SandboxLost if that is lost by now."""
+        session = self._session(record)
+        self._place(session, sandbox)
+        self._sessions.put(session)
+        sandbox.when_lost(lambda why: self._ends.on_sandbox_lost(session, sandbox, why))
+        if not session.is_active:
+            raise SandboxLost(session.record.end_reason)
+        self._expiry.wake()
+        return session
+
+    # --- sessions of an earlier daemon ---
+
+    async def restore(self, record: SessionRecord) -> None:
+        """Make a session of an earlier daemon known."""
+        if record.unmoved_project_id:
+            record = await self._finish_move(record)
+        self._sessions.put(self._session(record))
+
+    async def _finish_move(self, record: SessionRecord) -> SessionRecord:
+        unmoved = KeptFiles(project_id=record.unmoved_project_id)
+        try:
+            await self._kept_files.move_project_files(unmoved, kept_files_of(record))
+        except OSError as error:
+            log.error("project_files.not_moved", session_id=record.session_id, error=str(error))
+            return record
+        self._kept_files.discard(unmoved)
+        moved = replace(record, unmoved_project_id="")
+        await self._registry.save(moved)
+        return moved
+
+    def adopt(self, session: Session, adopted: Adopted) -> None:
+        """Continue a session of an earlier daemon on its sandbox."""
+        sandbox = adopted.sandbox
+        session.touch()
+        self._place(session, sandbox)
+        session.execs.adopt(sandbox, adopted.states)
+        sandbox.when_lost(lambda why: self._ends.on_sandbox_lost(session, sandbox, why))
+        log.info("session.adopted", session_id=session.id, execs=len(session.execs))
+
+    def _place(self, session: Session, sandbox: Sandbox) -> None:
+        project_dir = self._kept_files.project_dir(sandbox.kept_files)
+        settings = _file_settings(sandbox.environment, self._settings)
+        over_work = sandbox.meter.over_work if sandbox.meter is not None else nullcontext
+        session.place(sandbox, WorkspaceFiles(sandbox.link, settings, project_dir, over_work))
+
+    def _session(self, record: SessionRecord) -> Session:
+        environment = self._pools.environment(record.environment)
+        return Session(record, environment, self._exec_state, self._journal)
+
+
+def _file_settings(environment: Environment, settings: SessionSettings) -> FileSettings:
+    return FileSettings(
+        workspace_dir=settings.workspace_dir,
+        layout=settings.layout,
+        max_file_bytes=environment.max_file_bytes,
+        workspace_bytes=environment.workspace_bytes,
+        workspace_files=environment.workspace_files,
+        project_bytes=environment.project_bytes,
+        project_files=environment.project_files,
+    )

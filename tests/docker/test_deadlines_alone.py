@@ -1,0 +1,54 @@
+"""Deadlines of commands while the daemon is stopped or dead."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import aiodocker
+import pytest
+
+from sandboxd_proto.v1 import exec_pb2
+from tests.docker.commands import host_processes, start, wait
+from tests.docker.test_daemon_restarts import gone, new_session, restarting_daemon, there
+from tests.docker.test_lifecycle import eventually
+
+TIMEOUT = 2
+"""Seconds; more than it takes to stop the daemon."""
+TIMED_OUT = exec_pb2.EXIT_REASON_TIMED_OUT
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=lambda which: which.name)
+async def test_a_deadline_holds_without_the_daemon(
+    docker: aiodocker.Docker, how: signal.Signals
+) -> None:
+    """The processes of a command are gone before a daemon serves again, and its end is told as
+    what it was."""
+    word = f"43210.{how.value}5"
+    async with restarting_daemon(docker) as daemon:
+        session_id = await new_session(daemon)
+        async with daemon.api() as api:
+            began = time.monotonic()
+            await start(
+                api,
+                session_id,
+                f"echo on; setsid sleep {word} & sleep {word}",
+                exec_id="late",
+                timeout=TIMEOUT,
+            )
+            await eventually(lambda: there(word))
+        assert daemon.process is not None
+        daemon.process.send_signal(how)
+        await eventually(lambda: gone(word))
+        print(f"deadline without a daemon: kept {time.monotonic() - began - TIMEOUT:.1f} s late")
+        if how == signal.SIGKILL:
+            await daemon.signal(how)
+            await daemon.start()
+        else:
+            daemon.process.send_signal(signal.SIGCONT)
+        async with daemon.api() as api:
+            ended = await wait(api, session_id, "late")
+
+    assert (ended.exit.reason, ended.exit.signal) == (TIMED_OUT, signal.SIGKILL)
+    assert ended.stdout_bytes == len("on\n")
+    assert host_processes(word) == []

@@ -1,0 +1,89 @@
+"""The command policy of a real daemon, and what it keeps from running."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from contextlib import suppress
+
+import grpc
+import pytest
+
+from sandboxd.policy import STRICT, check
+from sandboxd_proto.v1 import session_service_pb2
+from tests.docker.commands import run
+from tests.docker.daemon_process import Api, running_daemon
+from tests.unit.policy_cases import RUNS_RM_WITH_GAWK
+
+FLOODERS = 100
+COMMANDS = 40
+HOSTILE = "&>case x in a" * 245
+PAUSE_SECONDS = 0.05
+
+
+class Flood:
+    """Commands that are refused, as many at once as there are flooders, no two the same."""
+
+    def __init__(self, api: Api, session_id: str) -> None:
+        self._api = api
+        self._session_id = session_id
+        self._numbers = itertools.count()
+        self.answers: Counter[grpc.StatusCode] = Counter()
+
+    async def __aenter__(self) -> Flood:
+        self._tasks = [asyncio.create_task(self._send()) for _ in range(FLOODERS)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def _send(self) -> None:
+        while True:
+            try:
+                await run(self._api, self._session_id, f"{next(self._numbers)}{HOSTILE}")
+            except grpc.aio.AioRpcError as error:
+                self.answers[error.code()] += 1
+                if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _open(api: Api, user: str) -> str:
+    request = session_service_pb2.OpenSessionRequest(user_id=user, thread_id="flood")
+    return (await api.sessions.OpenSession(request)).session.session_id
+
+
+async def test_flood_of_refused_commands_does_not_delay_others() -> None:
+    """While one user's hostile texts are checked, another user's commands go on: few checks are
+    made for each of them, and not all that wait."""
+    async with (
+        running_daemon(SANDBOXD_COMMAND_POLICY="strict") as daemon,
+        daemon.api() as theirs,
+        daemon.api() as ours,
+    ):
+        hostile, harmless = await _open(theirs, "eve"), await _open(ours, "ada")
+        async with Flood(theirs, hostile) as flood:
+            while not flood.answers[grpc.StatusCode.PERMISSION_DENIED]:
+                await asyncio.sleep(PAUSE_SECONDS)
+            flood.answers.clear()
+            for _ in range(COMMANDS):
+                assert (await run(ours, harmless, "true")).exit.code == 0
+            checked = flood.answers[grpc.StatusCode.PERMISSION_DENIED]
+    print(f"policy flood: {checked} hostile texts checked beside {COMMANDS} commands of another")
+
+    assert checked <= 2 * COMMANDS
+
+
+@pytest.mark.parametrize("command", [case[0] for case in RUNS_RM_WITH_GAWK])
+async def test_refused_program_of_gawk_would_have_run_rm(
+    command: str, api: Api, session_id: str
+) -> None:
+    """The cases are real: in a sandbox without the policy, the program comes to `rm`."""
+    assert not check(command, STRICT).allowed
+    await run(api, session_id, "echo line > x")
+    with suppress(grpc.aio.AioRpcError):
+        await run(api, session_id, command.replace("awk", "gawk", 1))
+
+    assert (await run(api, session_id, "test -e x")).exit.code == 1

@@ -1,0 +1,68 @@
+"""Which tests run on one worker, which run alone, and which come first."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--alone",
+        choices=["only", "without"],
+        help="run only the tests that need the machine to themselves, or all others",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker has no terminal, although readline told it the size of one when it was started."""
+    if hasattr(config, "workerinput"):
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _select(config, items)
+    # The long ones first, or the end of the run would be one of them with idle workers beside it.
+    items.sort(key=_longest, reverse=True)
+    for item in items:
+        if _shares(item) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Groups that the scheduler does not see would only show in the time that tests take."""
+    if not getattr(session.config.option, "loadgroup", False):
+        return
+    for item in session.items:
+        if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+            raise pytest.UsageError("this pytest-xdist ignores xdist_group with this pytest")
+
+
+def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (asked := config.getoption("--alone")) is None:
+        return
+    alone = [item for item in items if item.get_closest_marker("alone")]
+    others = [item for item in items if not item.get_closest_marker("alone")]
+    items[:], left_out = (alone, others) if asked == "only" else (others, alone)
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _longest(item: pytest.Item) -> float:
+    """How long it may take, if longer than others."""
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker else 0.0
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether it uses something that others of its file use as well, such as a machine. What lasts
+    for the session is there once on every worker."""
+    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return any(
+        definition.baseid.startswith("tests/") and definition.scope == "module"
+        for definitions in fixtures.values()
+        for definition in definitions
+    )

@@ -11,6 +11,7 @@
     │   ├── SessionNotFound
     │   ├── ExecNotFound
     │   ├── ImageNotFound
+    │   ├── EnvironmentNotFound
     │   └── FileNotFound
     ├── AlreadyExists
     │   ├── ExecConflict
@@ -29,7 +30,11 @@
     │   ├── FileNotPermitted
     │   ├── FileTooLarge
     │   ├── WorkspaceFull
-    │   └── TextNotFound
+    │   ├── TextNotFound
+    │   ├── EnvironmentUnavailable
+    │   ├── EnvironmentMismatch
+    │   ├── EnvironmentBuildFailed
+    │   └── EnvironmentInUse
     ├── NotPermitted                a rule of the operator forbids it
     │   ├── CallNotPermitted
     │   └── CommandNotAllowed
@@ -40,12 +45,14 @@
     │   ├── DiskSpaceLow
     │   ├── OpenFilesExhausted
     │   ├── TooManyRequests
-    │   └── FileBusy
+    │   ├── FileBusy
+    │   └── EnvironmentBuildsBusy
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
     │   ├── EngineFailed
     │   ├── StateNotSaved
     │   ├── SessionReturning
+    │   ├── EnvironmentNotReady
     │   └── Draining
     └── Lost                        what was in progress is gone
         ├── SandboxLost             the sandbox died or misbehaved and was destroyed
@@ -61,6 +68,7 @@ do next; it names no host path and no container.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 MAX_MESSAGE = 1000
@@ -157,6 +165,19 @@ class ImageNotFound(NotFound):
             f"The sandbox image {image!r} is not on this host; build it with "
             "`./scripts/build_images` or set CONTAINER_IMAGE.",
             image=image,
+        )
+
+
+class EnvironmentNotFound(NotFound):
+    reason = "ENVIRONMENT_NOT_FOUND"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        listed = ", ".join(known)
+        super().__init__(
+            f"This daemon has no environment {quoted(name)}; it has {listed}. An operator adds one "
+            "in the configuration.",
+            environment=name,
+            environments=listed,
         )
 
 
@@ -360,6 +381,46 @@ class TextNotFound(WrongState):
         )
 
 
+class EnvironmentUnavailable(WrongState):
+    """This host cannot build the environment."""
+
+    reason = "ENVIRONMENT_UNAVAILABLE"
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"This host cannot build the environment {name}: {why}", environment=name)
+
+
+class EnvironmentMismatch(WrongState):
+    """The session is open with another environment, other packages or another policy."""
+
+    reason = "ENVIRONMENT_MISMATCH"
+
+    def __init__(self, field: str, *, asked: str, current: str) -> None:
+        super().__init__(
+            f"The session is open with {field} {quoted(current)}, not {quoted(asked)}; close it "
+            f"first, or omit {field} to attach to it as it is.",
+            field=field,
+            asked=asked,
+            current=current,
+        )
+
+
+class EnvironmentBuildFailed(WrongState):
+    """A build ended without a result."""
+
+    reason = "ENVIRONMENT_BUILD_FAILED"
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"The build of {name} failed: {why}", environment=name)
+
+
+class EnvironmentInUse(WrongState):
+    reason = "ENVIRONMENT_IN_USE"
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"The environment {name} cannot be deleted: {why}.", environment=name)
+
+
 class NotPermitted(SandboxdError):
     """Category: a rule of the operator forbids it."""
 
@@ -463,6 +524,19 @@ class FileBusy(Exhausted):
         )
 
 
+class EnvironmentBuildsBusy(Exhausted):
+    """Too many builds run or wait."""
+
+    reason = "ENVIRONMENT_BUILDS_BUSY"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"{limit} builds run or wait already; try again when one of them has ended.",
+            retry_after_seconds=15.0,
+            limit=str(limit),
+        )
+
+
 class Unavailable(SandboxdError):
     """Category: the daemon cannot serve this now, regardless of the caller."""
 
@@ -496,6 +570,24 @@ class SessionReturning(Unavailable):
             "try again in a few seconds.",
             retry_after_seconds=2.0,
             sessionId=session_id,
+        )
+
+
+class EnvironmentNotReady(Unavailable):
+    """The environment or its packages are still being built."""
+
+    reason = "ENVIRONMENT_NOT_READY"
+
+    def __init__(
+        self, name: str, *, step: str, fraction: float, retry_after_seconds: float = 5.0
+    ) -> None:
+        super().__init__(
+            f"The environment {name} is being built: {step}, {fraction:.0%} done. Try again in a "
+            "few seconds, or set `build_wait` to wait for it.",
+            retry_after_seconds=retry_after_seconds,
+            environment=name,
+            step=step,
+            fraction=f"{fraction:.3f}",
         )
 
 

@@ -14,6 +14,12 @@
     │   ├── SessionClosedError
     │   ├── SessionRecreatedError       the session is on another sandbox than expected
     │   └── SandboxLostError
+    ├── SandboxEnvironmentError
+    │   ├── EnvironmentNotFoundError
+    │   ├── EnvironmentUnavailableError this host cannot build it
+    │   ├── EnvironmentMismatchError    the session is open with another one
+    │   ├── EnvironmentBuildFailedError
+    │   └── EnvironmentInUseError
     ├── CommandError
     │   ├── CommandNotStartableError
     │   ├── ExecNotFoundError
@@ -43,7 +49,8 @@
     │   ├── DiskSpaceLowError
     │   ├── SessionLimitReachedError
     │   ├── OpenFilesExhaustedError
-    │   └── FileBusyError
+    │   ├── FileBusyError
+    │   └── EnvironmentBuildsBusyError
     ├── UnavailableError                nothing is wrong with the request
     │   ├── EngineUnreachableError
     │   ├── EngineFailedError
@@ -51,6 +58,7 @@
     │   ├── ImageNotFoundError
     │   ├── StateNotSavedError
     │   ├── SessionReturningError
+    │   ├── EnvironmentNotReadyError    it is being built
     │   └── LocalModeError              no daemon can run in this process
     ├── ConnectionLostError             also a ConnectionError: the daemon does not answer
     ├── CallTimeoutError                also a TimeoutError: no answer in time
@@ -85,6 +93,13 @@ __all__ = [
     "DrainingError",
     "EngineFailedError",
     "EngineUnreachableError",
+    "EnvironmentBuildFailedError",
+    "EnvironmentBuildsBusyError",
+    "EnvironmentInUseError",
+    "EnvironmentMismatchError",
+    "EnvironmentNotFoundError",
+    "EnvironmentNotReadyError",
+    "EnvironmentUnavailableError",
     "ExecConflictError",
     "ExecEndedError",
     "ExecLimitReachedError",
@@ -115,6 +130,7 @@ __all__ = [
     "PoolExhaustedError",
     "ProtectedPathError",
     "RequestTooLargeError",
+    "SandboxEnvironmentError",
     "SandboxError",
     "SandboxLostError",
     "SessionClosedError",
@@ -225,6 +241,40 @@ class SandboxLostError(SessionError):
     """The sandbox died or misbehaved and was destroyed; open the session again."""
 
     reason = "SANDBOX_LOST"
+
+
+class SandboxEnvironmentError(SandboxError):
+    """Category: errors about an environment."""
+
+
+class EnvironmentNotFoundError(SandboxEnvironmentError):
+    """The daemon has no environment of this name; the message lists those that it has."""
+
+    reason = "ENVIRONMENT_NOT_FOUND"
+
+
+class EnvironmentUnavailableError(SandboxEnvironmentError):
+    """The daemon's host cannot build the environment; the message says why and what would help."""
+
+    reason = "ENVIRONMENT_UNAVAILABLE"
+
+
+class EnvironmentMismatchError(SandboxEnvironmentError):
+    """The session is open with another environment, other packages or another command policy."""
+
+    reason = "ENVIRONMENT_MISMATCH"
+
+
+class EnvironmentBuildFailedError(SandboxEnvironmentError):
+    """The build of the environment or of its packages failed; the message says why."""
+
+    reason = "ENVIRONMENT_BUILD_FAILED"
+
+
+class EnvironmentInUseError(SandboxEnvironmentError):
+    """The environment cannot be deleted: it is the default, or has open sessions."""
+
+    reason = "ENVIRONMENT_IN_USE"
 
 
 class CommandError(SandboxError):
@@ -406,6 +456,12 @@ class FileBusyError(ExhaustedError):
     reason = "FILE_BUSY"
 
 
+class EnvironmentBuildsBusyError(ExhaustedError):
+    """Too many builds of environments run or wait."""
+
+    reason = "ENVIRONMENT_BUILDS_BUSY"
+
+
 class UnavailableError(SandboxError):
     """Category: the daemon cannot serve this now, for any caller."""
 
@@ -444,6 +500,12 @@ class SessionReturningError(UnavailableError):
     """The daemon was restarted and has not reconnected to the session's sandbox yet."""
 
     reason = "SESSION_RETURNING"
+
+
+class EnvironmentNotReadyError(UnavailableError):
+    """The environment or its packages are still being built."""
+
+    reason = "ENVIRONMENT_NOT_READY"
 
 
 class LocalModeError(UnavailableError):

@@ -116,6 +116,24 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The daemon has too few file descriptors left. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     SESSION_RETURNING: _ErrorReason.ValueType  # 52
     """The daemon was restarted and has not reconnected to the session's sandbox yet. UNAVAILABLE, with google.rpc.RetryInfo."""
+    ENVIRONMENT_NOT_FOUND: _ErrorReason.ValueType  # 60
+    """The daemon's configuration has no environment of this name. NOT_FOUND; the known ones are in the metadata."""
+    ENVIRONMENT_NOT_READY: _ErrorReason.ValueType  # 61
+    """The environment or its packages are still being built. UNAVAILABLE, with google.rpc.RetryInfo; step and fraction done are in the
+    metadata.
+    """
+    ENVIRONMENT_UNAVAILABLE: _ErrorReason.ValueType  # 62
+    """This host cannot build the environment; the message says why and what would help. FAILED_PRECONDITION."""
+    ENVIRONMENT_MISMATCH: _ErrorReason.ValueType  # 63
+    """The session is open with another environment, other packages or another command policy. FAILED_PRECONDITION; close it first, or
+    omit the field.
+    """
+    ENVIRONMENT_BUILD_FAILED: _ErrorReason.ValueType  # 64
+    """The build of the environment or of its packages failed; the message says why. FAILED_PRECONDITION."""
+    ENVIRONMENT_IN_USE: _ErrorReason.ValueType  # 65
+    """The environment cannot be deleted: it is the default, or has open sessions. FAILED_PRECONDITION."""
+    ENVIRONMENT_BUILDS_BUSY: _ErrorReason.ValueType  # 66
+    """Too many builds run or wait. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -217,4 +235,22 @@ OPEN_FILES_EXHAUSTED: ErrorReason.ValueType  # 51
 """The daemon has too few file descriptors left. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 SESSION_RETURNING: ErrorReason.ValueType  # 52
 """The daemon was restarted and has not reconnected to the session's sandbox yet. UNAVAILABLE, with google.rpc.RetryInfo."""
+ENVIRONMENT_NOT_FOUND: ErrorReason.ValueType  # 60
+"""The daemon's configuration has no environment of this name. NOT_FOUND; the known ones are in the metadata."""
+ENVIRONMENT_NOT_READY: ErrorReason.ValueType  # 61
+"""The environment or its packages are still being built. UNAVAILABLE, with google.rpc.RetryInfo; step and fraction done are in the
+metadata.
+"""
+ENVIRONMENT_UNAVAILABLE: ErrorReason.ValueType  # 62
+"""This host cannot build the environment; the message says why and what would help. FAILED_PRECONDITION."""
+ENVIRONMENT_MISMATCH: ErrorReason.ValueType  # 63
+"""The session is open with another environment, other packages or another command policy. FAILED_PRECONDITION; close it first, or
+omit the field.
+"""
+ENVIRONMENT_BUILD_FAILED: ErrorReason.ValueType  # 64
+"""The build of the environment or of its packages failed; the message says why. FAILED_PRECONDITION."""
+ENVIRONMENT_IN_USE: ErrorReason.ValueType  # 65
+"""The environment cannot be deleted: it is the default, or has open sessions. FAILED_PRECONDITION."""
+ENVIRONMENT_BUILDS_BUSY: ErrorReason.ValueType  # 66
+"""Too many builds run or wait. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

@@ -93,6 +93,9 @@ class Session(google.protobuf.message.Message):
     RUNNING_EXECS_FIELD_NUMBER: builtins.int
     END_REASON_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_CONFIG_FIELD_NUMBER: builtins.int
+    COMMAND_POLICY_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Output only. Names the session in every other call, for example `ses_4f0c...`."""
     user_id: builtins.str
@@ -111,6 +114,10 @@ class Session(google.protobuf.message.Message):
     """Output only. Number of commands that are running."""
     end_reason: builtins.str
     """Output only. Why the session ended, as a sentence; empty while it is active."""
+    environment: builtins.str
+    """Output only. Name of the environment that the session was opened in."""
+    command_policy: builtins.str
+    """Output only. Name of the command policy that its commands are checked with."""
     @property
     def limits(self) -> global___SessionLimits:
         """Output only. Limits on what commands may use."""
@@ -137,6 +144,10 @@ class Session(google.protobuf.message.Message):
         session that is not active, and where the host cannot measure it.
         """
 
+    @property
+    def environment_config(self) -> global___EnvironmentConfig:
+        """Output only. What the session adds to its environment."""
+
     def __init__(
         self,
         *,
@@ -154,11 +165,60 @@ class Session(google.protobuf.message.Message):
         running_execs: builtins.int = ...,
         end_reason: builtins.str = ...,
         usage: global___SessionUsage | None = ...,
+        environment: builtins.str = ...,
+        environment_config: global___EnvironmentConfig | None = ...,
+        command_policy: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "limits", b"limits", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "end_reason", b"end_reason", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "environment_config", b"environment_config", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "limits", b"limits", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["command_policy", b"command_policy", "create_time", b"create_time", "end_reason", b"end_reason", "environment", b"environment", "environment_config", b"environment_config", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
 
 global___Session = Session
+
+@typing.final
+class EnvironmentConfig(google.protobuf.message.Message):
+    """What a session adds to its environment. It holds for the life of the session, including after a reset."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class EnvVarsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    PACKAGES_FIELD_NUMBER: builtins.int
+    ENV_VARS_FIELD_NUMBER: builtins.int
+    @property
+    def packages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Optional. Packages to attach, for example `pandas` or `plotly>=5`; at most 50, each of at most 200 characters. They are built once,
+        shared with other sessions that ask for the same, and read-only.
+        """
+
+    @property
+    def env_vars(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Optional. Environment variables of every command. They override those of the environment; `OpenSessionRequest.env` and
+        `ExecRequest.env` override them.
+        """
+
+    def __init__(
+        self,
+        *,
+        packages: collections.abc.Iterable[builtins.str] | None = ...,
+        env_vars: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env_vars", b"env_vars", "packages", b"packages"]) -> None: ...
+
+global___EnvironmentConfig = EnvironmentConfig
 
 @typing.final
 class SessionUsage(google.protobuf.message.Message):

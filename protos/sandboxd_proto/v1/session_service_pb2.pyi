@@ -92,10 +92,23 @@ class OpenSessionRequest(google.protobuf.message.Message):
     IDLE_TIMEOUT_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
     ENV_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_CONFIG_FIELD_NUMBER: builtins.int
+    COMMAND_POLICY_FIELD_NUMBER: builtins.int
+    BUILD_WAIT_FIELD_NUMBER: builtins.int
     user_id: builtins.str
     """Required. User that the session belongs to; 1 to 256 characters, no control characters."""
     thread_id: builtins.str
     """Required. Conversation that the session belongs to; 1 to 256 characters, no control characters."""
+    environment: builtins.str
+    """Optional. Name of the environment, as ListEnvironments returns it; empty means the environment of the open session, or `default` for
+    a new one. A session that is open in another environment is refused with ENVIRONMENT_MISMATCH.
+    """
+    command_policy: builtins.str
+    """Optional. Name of the command policy: `strict`, `open`, or one that the daemon's configuration defines; empty means the policy of the
+    open session, or that of the environment for a new one. The caller's token must allow it. A session that is open with another policy
+    is refused with ENVIRONMENT_MISMATCH.
+    """
     @property
     def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Optional. Idle time after which the session expires; absent means the daemon's default (30
@@ -114,6 +127,18 @@ class OpenSessionRequest(google.protobuf.message.Message):
         merged into the earlier ones and apply to commands that start afterwards.
         """
 
+    @property
+    def environment_config(self) -> sandboxd_proto.v1.session_pb2.EnvironmentConfig:
+        """Optional. What the session adds to its environment; absent means what the open session has, or nothing for a new one. A session that is
+        open with another configuration is refused with ENVIRONMENT_MISMATCH.
+        """
+
+    @property
+    def build_wait(self) -> google.protobuf.duration_pb2.Duration:
+        """Optional. How long to wait for the build of an environment or of its packages that are not ready; absent means not at all, and
+        the call fails with ENVIRONMENT_NOT_READY while the build goes on. At most 1 hour.
+        """
+
     def __init__(
         self,
         *,
@@ -122,9 +147,13 @@ class OpenSessionRequest(google.protobuf.message.Message):
         idle_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         env: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        environment: builtins.str = ...,
+        environment_config: sandboxd_proto.v1.session_pb2.EnvironmentConfig | None = ...,
+        command_policy: builtins.str = ...,
+        build_wait: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["env", b"env", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["build_wait", b"build_wait", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["build_wait", b"build_wait", "command_policy", b"command_policy", "env", b"env", "environment", b"environment", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
 
 global___OpenSessionRequest = OpenSessionRequest
 

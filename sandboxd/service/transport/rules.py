@@ -12,6 +12,7 @@ from sandboxd.access import Scope
 LOOK: Set[Scope] = frozenset({Scope.USER, Scope.READ_ONLY, Scope.ADMIN})
 USE: Set[Scope] = frozenset({Scope.USER, Scope.ADMIN})
 OVERSEE: Set[Scope] = frozenset({Scope.READ_ONLY, Scope.ADMIN})
+MANAGE: Set[Scope] = frozenset({Scope.ADMIN})
 
 RULES: Mapping[str, Set[Scope]] = {
     "sandboxd.v1.SessionService.OpenSession": USE,
@@ -48,6 +49,11 @@ RULES: Mapping[str, Set[Scope]] = {
     "sandboxd.v1.FileService.WatchFiles": USE,
     "sandboxd.v1.FileService.UploadTar": USE,
     "sandboxd.v1.FileService.DownloadTar": USE,
+    "sandboxd.v1.EnvironmentService.ListEnvironments": LOOK,
+    "sandboxd.v1.EnvironmentService.GetEnvironment": LOOK,
+    "sandboxd.v1.EnvironmentService.BuildEnvironment": MANAGE,
+    "sandboxd.v1.EnvironmentService.DeleteEnvironment": MANAGE,
+    "sandboxd.v1.EnvironmentService.EnsurePackages": USE,
     "sandboxd.v1.AdminService.GetStatus": OVERSEE,
     "sandboxd.v1.AdminService.GetStatistics": OVERSEE,
 }

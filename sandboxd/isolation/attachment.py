@@ -19,20 +19,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 # Numbers of the system calls, the same on every architecture.
-_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE = 1
 _FROM_DESCRIPTOR, _TO_DESCRIPTOR = 0x04, 0x40
 _READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
 _MS_REC, _MS_PRIVATE, _MS_SLAVE = 1 << 14, 1 << 18, 1 << 19
 _CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
-_NO_MAGIC_LINKS, _NO_LINKS = 2, 4
+_STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # struct mount_attr: what is set, what is cleared, propagation, user namespace.
 _ATTRIBUTES = struct.pack("=QQQQ", _READ_ONLY | _NO_SUID | _NO_DEVICES, 0, _MS_PRIVATE, 0)
-# struct open_how: flags, mode, how to resolve.
-_HOW = struct.pack(
-    "=QQQ", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, _NO_LINKS | _NO_MAGIC_LINKS
-)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -151,12 +147,29 @@ def _detached(open_files: ExitStack, source: Path) -> int:
 
 def _move(tree: int, target: bytes) -> None:
     with _doing(f"mount on {os.fsdecode(target)}"):
-        place = _checked(_libc.syscall(_OPENAT2, _AT_FDCWD, target, _HOW, len(_HOW)))
+        place = _opened(target)
         try:
             flags = _FROM_DESCRIPTOR | _TO_DESCRIPTOR
             _checked(_libc.syscall(_MOVE_MOUNT, tree, b"", place, b"", flags))
         finally:
             os.close(place)
+
+
+def _opened(target: bytes) -> int:
+    """The directory at an absolute path in which no component is a link.
+
+    Step by step: systemd's RestrictSUIDSGID= forbids openat2, which would do it in one call.
+    """
+    current = os.open(b"/", _STEP)
+    for name in target.split(b"/"):
+        if name in (b"", b"."):
+            continue
+        try:
+            following = os.open(name, _STEP, dir_fd=current)
+        finally:
+            os.close(current)
+        current = following
+    return current
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:

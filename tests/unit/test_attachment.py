@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import ELOOP, ENOENT, ENOTDIR, ESRCH
+from errno import ENOENT, ENOTDIR, ESRCH
 from pathlib import Path
 
 import pytest
@@ -111,7 +111,7 @@ def test_a_target_behind_a_link_is_refused(places: tuple[Path, Path]) -> None:
         for path in (str(link), f"{link}/", magic):
             with pytest.raises(AttachFailed) as caught:
                 process.attach([Attachment(source, path)])
-            assert caught.value.errno in (ELOOP, ENOTDIR), path
+            assert caught.value.errno == ENOTDIR, path
         assert seen(process, target) == []
 
 

@@ -34,10 +34,15 @@
     │   ├── EnvironmentUnavailable
     │   ├── EnvironmentMismatch
     │   ├── EnvironmentBuildFailed
+    │   ├── PackagesNotResolved
+    │   ├── PackagesUnsafe
+    │   ├── PackagesTooLarge
+    │   ├── PackagesBuildFailed
     │   └── EnvironmentInUse
     ├── NotPermitted                a rule of the operator forbids it
     │   ├── CallNotPermitted
-    │   └── CommandNotAllowed
+    │   ├── CommandNotAllowed
+    │   └── PackagesNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
@@ -46,13 +51,16 @@
     │   ├── OpenFilesExhausted
     │   ├── TooManyRequests
     │   ├── FileBusy
-    │   └── EnvironmentBuildsBusy
+    │   ├── EnvironmentBuildsBusy
+    │   └── PackageCacheFull
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
     │   ├── EngineFailed
     │   ├── StateNotSaved
     │   ├── SessionReturning
     │   ├── EnvironmentNotReady
+    │   ├── PackagesNotReady
+    │   ├── PackageIndexUnreachable
     │   └── Draining
     └── Lost                        what was in progress is gone
         ├── SandboxLost             the sandbox died or misbehaved and was destroyed
@@ -421,6 +429,52 @@ class EnvironmentInUse(WrongState):
         super().__init__(f"The environment {name} cannot be deleted: {why}.", environment=name)
 
 
+class PackagesNotResolved(WrongState):
+    """No versions of the packages fit together, or one has no wheel for the environment."""
+
+    reason = "PACKAGES_NOT_RESOLVED"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"The packages cannot be had together as wheels for this environment: {why}"
+        )
+
+
+class PackagesUnsafe(WrongState):
+    """A package contains what no package needs, such as a path that leads out of it."""
+
+    reason = "PACKAGES_UNSAFE"
+
+    def __init__(self, package: str, problem: str) -> None:
+        super().__init__(
+            f"The package {package} was refused: {problem}. Use another version, or another "
+            "package.",
+            package=package,
+        )
+
+
+class PackagesTooLarge(WrongState):
+    """The packages, with what they depend on, are larger than a set may be."""
+
+    reason = "PACKAGES_TOO_LARGE"
+
+    def __init__(self, what: str, limit: str) -> None:
+        super().__init__(
+            f"The packages with what they depend on have more than the {limit} that a set may "
+            f"have ({what}); ask for fewer packages.",
+            limit=limit,
+        )
+
+
+class PackagesBuildFailed(WrongState):
+    """A set of packages could not be built, for another reason."""
+
+    reason = "PACKAGES_BUILD_FAILED"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The packages could not be installed: {why}")
+
+
 class NotPermitted(SandboxdError):
     """Category: a rule of the operator forbids it."""
 
@@ -443,6 +497,12 @@ class CommandNotAllowed(NotPermitted):
             rule=rule,
             command=command,
         )
+
+
+class PackagesNotAllowed(NotPermitted):
+    """The operator does not allow a package to sessions."""
+
+    reason = "PACKAGES_NOT_ALLOWED"
 
 
 class Exhausted(SandboxdError):
@@ -537,6 +597,21 @@ class EnvironmentBuildsBusy(Exhausted):
         )
 
 
+class PackageCacheFull(Exhausted):
+    """Open sessions use all the space that is there for packages."""
+
+    reason = "PACKAGE_CACHE_FULL"
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"Packages of open sessions fill the {limit_bytes >> 20} MiB that are there for all "
+            "packages; try again when sessions have ended. An operator can raise "
+            "SANDBOXD_PACKAGES_TOTAL_MB.",
+            retry_after_seconds=30.0,
+            limitBytes=str(limit_bytes),
+        )
+
+
 class Unavailable(SandboxdError):
     """Category: the daemon cannot serve this now, regardless of the caller."""
 
@@ -588,6 +663,37 @@ class EnvironmentNotReady(Unavailable):
             environment=name,
             step=step,
             fraction=f"{fraction:.3f}",
+        )
+
+
+class PackagesNotReady(Unavailable):
+    """A set of packages is still being built."""
+
+    reason = "PACKAGES_NOT_READY"
+
+    def __init__(
+        self, packages: str, *, step: str, fraction: float, retry_after_seconds: float
+    ) -> None:
+        super().__init__(
+            f"The packages {quoted(packages)} are being prepared: {step}, {fraction:.0%} done. Try "
+            "again in a few seconds, or set `build_wait` to wait for them.",
+            retry_after_seconds=retry_after_seconds,
+            packages=packages,
+            step=step,
+            fraction=f"{fraction:.3f}",
+        )
+
+
+class PackageIndexUnreachable(Unavailable):
+    """The package index does not answer."""
+
+    reason = "PACKAGE_INDEX_UNREACHABLE"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"The package index cannot be reached ({why}); try again later. An operator sets it "
+            "with SANDBOXD_PACKAGES_INDEX.",
+            retry_after_seconds=10.0,
         )
 
 

@@ -19,7 +19,11 @@
     │   ├── EnvironmentUnavailableError this host cannot build it
     │   ├── EnvironmentMismatchError    the session is open with another one
     │   ├── EnvironmentBuildFailedError
-    │   └── EnvironmentInUseError
+    │   ├── EnvironmentInUseError
+    │   ├── PackagesNotResolvedError    no wheels of them fit together
+    │   ├── PackagesUnsafeError
+    │   ├── PackagesTooLargeError
+    │   └── PackagesBuildFailedError
     ├── CommandError
     │   ├── CommandNotStartableError
     │   ├── ExecNotFoundError
@@ -50,7 +54,8 @@
     │   ├── SessionLimitReachedError
     │   ├── OpenFilesExhaustedError
     │   ├── FileBusyError
-    │   └── EnvironmentBuildsBusyError
+    │   ├── EnvironmentBuildsBusyError
+    │   └── PackageCacheFullError
     ├── UnavailableError                nothing is wrong with the request
     │   ├── EngineUnreachableError
     │   ├── EngineFailedError
@@ -59,12 +64,15 @@
     │   ├── StateNotSavedError
     │   ├── SessionReturningError
     │   ├── EnvironmentNotReadyError    it is being built
+    │   ├── PackagesNotReadyError       they are being built
+    │   ├── PackageIndexUnreachableError
     │   └── LocalModeError              no daemon can run in this process
     ├── ConnectionLostError             also a ConnectionError: the daemon does not answer
     ├── CallTimeoutError                also a TimeoutError: no answer in time
     ├── NotAuthorizedError              also a PermissionError
     │   ├── UnauthenticatedError
-    │   └── NotPermittedError
+    │   ├── NotPermittedError
+    │   └── PackagesNotAllowedError
     ├── NotSupportedError               this daemon does not support the call
     └── InternalError                   a bug in sandboxd
 
@@ -126,6 +134,14 @@ __all__ = [
     "NotSupportedError",
     "OpenFilesExhaustedError",
     "OutsideWorkspaceError",
+    "PackageCacheFullError",
+    "PackageIndexUnreachableError",
+    "PackagesBuildFailedError",
+    "PackagesNotAllowedError",
+    "PackagesNotReadyError",
+    "PackagesNotResolvedError",
+    "PackagesTooLargeError",
+    "PackagesUnsafeError",
     "PolicyError",
     "PoolExhaustedError",
     "ProtectedPathError",
@@ -275,6 +291,30 @@ class EnvironmentInUseError(SandboxEnvironmentError):
     """The environment cannot be deleted: it is the default, or has open sessions."""
 
     reason = "ENVIRONMENT_IN_USE"
+
+
+class PackagesNotResolvedError(SandboxEnvironmentError):
+    """No versions of the packages fit together, or one has no wheel for the environment."""
+
+    reason = "PACKAGES_NOT_RESOLVED"
+
+
+class PackagesUnsafeError(SandboxEnvironmentError):
+    """A package contains what no package needs, such as a path that leads out of it."""
+
+    reason = "PACKAGES_UNSAFE"
+
+
+class PackagesTooLargeError(SandboxEnvironmentError):
+    """The packages, with what they depend on, are larger than a set may be."""
+
+    reason = "PACKAGES_TOO_LARGE"
+
+
+class PackagesBuildFailedError(SandboxEnvironmentError):
+    """The packages could not be installed; the message says why."""
+
+    reason = "PACKAGES_BUILD_FAILED"
 
 
 class CommandError(SandboxError):
@@ -462,6 +502,12 @@ class EnvironmentBuildsBusyError(ExhaustedError):
     reason = "ENVIRONMENT_BUILDS_BUSY"
 
 
+class PackageCacheFullError(ExhaustedError):
+    """Packages of open sessions fill the space that is there for packages."""
+
+    reason = "PACKAGE_CACHE_FULL"
+
+
 class UnavailableError(SandboxError):
     """Category: the daemon cannot serve this now, for any caller."""
 
@@ -508,6 +554,18 @@ class EnvironmentNotReadyError(UnavailableError):
     reason = "ENVIRONMENT_NOT_READY"
 
 
+class PackagesNotReadyError(UnavailableError):
+    """The packages are still being built; `build_wait` waits for them."""
+
+    reason = "PACKAGES_NOT_READY"
+
+
+class PackageIndexUnreachableError(UnavailableError):
+    """The package index does not answer."""
+
+    reason = "PACKAGE_INDEX_UNREACHABLE"
+
+
 class LocalModeError(UnavailableError):
     """No daemon can run in this process; the message says why and what to do."""
 
@@ -534,6 +592,12 @@ class NotPermittedError(NotAuthorizedError):
     """The token does not allow this call, or not for this user's sessions."""
 
     reason = "NOT_PERMITTED"
+
+
+class PackagesNotAllowedError(NotAuthorizedError):
+    """The operator does not allow a package to sessions; the message names it."""
+
+    reason = "PACKAGES_NOT_ALLOWED"
 
 
 class NotSupportedError(SandboxError):

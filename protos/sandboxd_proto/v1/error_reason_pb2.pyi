@@ -134,6 +134,22 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The environment cannot be deleted: it is the default, or has open sessions. FAILED_PRECONDITION."""
     ENVIRONMENT_BUILDS_BUSY: _ErrorReason.ValueType  # 66
     """Too many builds run or wait. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    PACKAGES_NOT_READY: _ErrorReason.ValueType  # 80
+    """A set of packages is still being built. UNAVAILABLE, with google.rpc.RetryInfo; step and fraction done are in the metadata."""
+    PACKAGES_NOT_ALLOWED: _ErrorReason.ValueType  # 81
+    """The operator does not allow a package to sessions. PERMISSION_DENIED; its name is in the metadata."""
+    PACKAGES_NOT_RESOLVED: _ErrorReason.ValueType  # 82
+    """No versions of the packages fit together, or one has no wheel for the environment. FAILED_PRECONDITION."""
+    PACKAGES_UNSAFE: _ErrorReason.ValueType  # 83
+    """A package contains what no package needs, such as a path that leads out of it. FAILED_PRECONDITION; its name is in the metadata."""
+    PACKAGES_TOO_LARGE: _ErrorReason.ValueType  # 84
+    """The packages, with what they depend on, are larger than a set may be. FAILED_PRECONDITION; the limit is in the metadata."""
+    PACKAGES_BUILD_FAILED: _ErrorReason.ValueType  # 85
+    """The packages could not be installed, for example within the time that is allowed; the message says why. FAILED_PRECONDITION."""
+    PACKAGE_INDEX_UNREACHABLE: _ErrorReason.ValueType  # 86
+    """The package index does not answer. UNAVAILABLE, with google.rpc.RetryInfo."""
+    PACKAGE_CACHE_FULL: _ErrorReason.ValueType  # 87
+    """Packages of open sessions fill the space that is there for packages. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -253,4 +269,20 @@ ENVIRONMENT_IN_USE: ErrorReason.ValueType  # 65
 """The environment cannot be deleted: it is the default, or has open sessions. FAILED_PRECONDITION."""
 ENVIRONMENT_BUILDS_BUSY: ErrorReason.ValueType  # 66
 """Too many builds run or wait. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+PACKAGES_NOT_READY: ErrorReason.ValueType  # 80
+"""A set of packages is still being built. UNAVAILABLE, with google.rpc.RetryInfo; step and fraction done are in the metadata."""
+PACKAGES_NOT_ALLOWED: ErrorReason.ValueType  # 81
+"""The operator does not allow a package to sessions. PERMISSION_DENIED; its name is in the metadata."""
+PACKAGES_NOT_RESOLVED: ErrorReason.ValueType  # 82
+"""No versions of the packages fit together, or one has no wheel for the environment. FAILED_PRECONDITION."""
+PACKAGES_UNSAFE: ErrorReason.ValueType  # 83
+"""A package contains what no package needs, such as a path that leads out of it. FAILED_PRECONDITION; its name is in the metadata."""
+PACKAGES_TOO_LARGE: ErrorReason.ValueType  # 84
+"""The packages, with what they depend on, are larger than a set may be. FAILED_PRECONDITION; the limit is in the metadata."""
+PACKAGES_BUILD_FAILED: ErrorReason.ValueType  # 85
+"""The packages could not be installed, for example within the time that is allowed; the message says why. FAILED_PRECONDITION."""
+PACKAGE_INDEX_UNREACHABLE: ErrorReason.ValueType  # 86
+"""The package index does not answer. UNAVAILABLE, with google.rpc.RetryInfo."""
+PACKAGE_CACHE_FULL: ErrorReason.ValueType  # 87
+"""Packages of open sessions fill the space that is there for packages. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 global___ErrorReason = ErrorReason

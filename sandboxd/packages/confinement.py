@@ -1,0 +1,165 @@
+"""Confines the process that resolves, fetches and unpacks packages.
+
+It parses what strangers have uploaded, so it gets a view of the host with little in it: the
+system's libraries and certificates, a Python, and one directory to write to. It has a uid that
+nothing else has, no privileges, and limits. It keeps the host's network only where it fetches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_MOUNT_SETATTR = 442
+"""Number of the system call, the same on every architecture."""
+_AT_FDCWD = -100
+_READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 5, 1 << 12, 1 << 14, 1 << 18
+_CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
+_SET_PDEATHSIG, _SET_NO_NEW_PRIVS = 1, 38
+
+SYSTEM = ("/usr", "/etc", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
+"""What programs of the host need: directories, or links to them."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+NICENESS = 10
+MAX_PROCESSES = 128
+MAX_OPEN_FILES = 1024
+
+
+class Bind(NamedTuple):
+    """A file or directory of the host that is visible inside."""
+
+    source: str
+    target: str
+    is_writable: bool = False
+
+
+class View(NamedTuple):
+    """What a confined process sees of the host, and who it is."""
+
+    root: str
+    """Empty directory to build the view on."""
+    uid: int
+    binds: Sequence[Bind]
+    files: Sequence[str]
+    """Files that have to be visible under their own paths, such as certificates."""
+    has_network: bool
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, Any]) -> View:
+        return cls(**{**fields, "binds": [Bind(*bind) for bind in fields["binds"]]})
+
+
+class ProcessLimits(NamedTuple):
+    memory_bytes: int
+    cpu_seconds: int
+    file_bytes: int
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def end_with_parent(parent: int) -> None:
+    """Be killed when the thread that started this process ends; that may have happened already."""
+    _checked(_libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    if os.getppid() != parent:
+        raise OSError("the daemon has ended")
+
+
+def set_limits(limits: ProcessLimits) -> None:
+    os.nice(NICENESS)
+    os.umask(0o022)
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, limits.cpu_seconds),
+        (resource.RLIMIT_DATA, limits.memory_bytes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
+    ):
+        _set_limit(kind, value)
+
+
+def enter(view: View) -> None:
+    """Leave the host's view, and become the user of this build; only root can."""
+    _checked(_libc.unshare(_CLONE_NEWNS | (0 if view.has_network else _CLONE_NEWNET)))
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    _mount("none", view.root, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=1m,nr_inodes=1k,mode=0755")
+    for directory in SYSTEM:
+        _show_system(directory, view.root)
+    for device in DEVICES:
+        _bind(Bind(device, device), view.root, _READ_ONLY | _NO_SUID)
+    for bind in view.binds:
+        _bind(bind, view.root)
+    for file in ("/etc/resolv.conf", *view.files):
+        _show_file(file, view.root)
+    _mount(None, view.root, None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
+    os.chroot(view.root)
+    os.chdir("/")
+    _set_limit(resource.RLIMIT_NPROC, MAX_PROCESSES)  # of this uid, which nobody else has
+    os.setgroups([])
+    os.setresgid(view.uid, view.uid, view.uid)
+    os.setresuid(view.uid, view.uid, view.uid)
+
+
+def give_up_privileges() -> None:
+    """From here on no program that this process starts gets more rights than it has."""
+    _checked(_libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def _set_limit(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (lowest, lowest))
+
+
+def _show_system(directory: str, root: str) -> None:
+    source = Path(directory)
+    if source.is_symlink():
+        os.symlink(os.readlink(source), f"{root}{directory}")
+    elif source.is_dir():
+        _bind(Bind(directory, directory), root)
+
+
+def _show_file(file: str, root: str) -> None:
+    """Show a file that may be a link to somewhere that is not visible."""
+    real = os.path.realpath(file)
+    if os.path.exists(real):
+        for path in {file, real}:
+            if not os.path.lexists(f"{root}{path}"):
+                _bind(Bind(real, path), root)
+
+
+def _bind(bind: Bind, root: str, attributes: int = _READ_ONLY | _NO_SUID | _NO_DEVICES) -> None:
+    target = f"{root}{bind.target}"
+    if os.path.isdir(bind.source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+    _mount(bind.source, target, None, _MS_BIND)
+    if bind.is_writable:
+        attributes &= ~_READ_ONLY
+    packed = struct.pack("=QQQQ", attributes, 0, 0, 0)
+    path = os.fsencode(target)
+    _checked(_libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, path, 0, packed, len(packed)))
+
+
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
+) -> None:
+    texts = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
+    data = None if options is None else options.encode()
+    _checked(_libc.mount(*texts, ctypes.c_ulong(flags), data))
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,39 @@
+"""The confined process of a build: `python -m sandboxd.packages.worker`.
+
+It reads one job as JSON, confines itself, and then either becomes uv or fetches wheels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+# Everything that fetching needs is imported before the view of the host is gone.
+import encodings.idna  # noqa: F401  # isort: skip
+import ssl  # noqa: F401  # isort: skip
+import stringprep  # noqa: F401  # isort: skip
+
+from sandboxd.packages import confinement, fetch
+from sandboxd.packages.confinement import ProcessLimits, View
+
+MAX_JOB_BYTES = 4 << 20
+
+
+def main() -> None:
+    job: dict[str, Any] = json.loads(sys.stdin.buffer.read(MAX_JOB_BYTES))
+    confinement.set_limits(ProcessLimits(**job["limits"]))
+    if job["view"] is not None:
+        confinement.enter(View.decode(job["view"]))
+    confinement.give_up_privileges()
+    # After the change of user, which would undo it.
+    confinement.end_with_parent(job["parent"])
+    if "fetch" in job:
+        sys.exit(fetch.run(job["fetch"]))
+    argv: list[str] = job["argv"]
+    os.execve(argv[0], argv, job["environment"])
+
+
+if __name__ == "__main__":
+    main()

@@ -111,14 +111,21 @@ def etc_files(settings: SandboxSettings, image: Image, uid: int) -> Mapping[str,
     }
 
 
-def guest_settings(settings: SandboxSettings, *, has_disk: bool) -> Mapping[str, object]:
-    """What the guest is told about its workspace and the environment of commands."""
+def guest_settings(
+    settings: SandboxSettings, environment: Environment, *, has_disk: bool
+) -> Mapping[str, object]:
+    """What the guest gets to know about its workspace and the variables of commands."""
     home = settings.workspace_dir
     return {
         "workspace": home,
         "start_dir": settings.start_dir,
         **_missing_layout(settings.layout, has_disk=has_disk),
-        "env": {"HOME": home, "USER": settings.user, "LOGNAME": settings.user},
+        "env": {
+            **environment.env_vars,
+            "HOME": home,
+            "USER": settings.user,
+            "LOGNAME": settings.user,
+        },
         "grace_seconds": settings.grace_seconds,
     }
 

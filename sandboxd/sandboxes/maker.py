@@ -300,7 +300,9 @@ class SandboxMaker:
             if self._host.kernel_memory is not None:
                 self._host.kernel_memory.add(pid, sandbox, group)
         return {
-            **container.guest_settings(self.settings, has_disk=sandbox.disk is not None),
+            **container.guest_settings(
+                self.settings, environment, has_disk=sandbox.disk is not None
+            ),
             "asks_to_place": group is not None and group.asks,
             "is_first_victim": cgroups is not None and not cgroups.separates,
         }

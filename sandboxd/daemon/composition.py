@@ -29,7 +29,7 @@ from sandboxd.errors import SandboxdError
 from sandboxd.execs.policy import CommandPolicy
 from sandboxd.execs.records import ExecRecords, Labels
 from sandboxd.execs.session_execs import SharedExecState
-from sandboxd.isolation import cgroups
+from sandboxd.isolation import attachment, cgroups
 from sandboxd.isolation.kernel_memory import KernelMemoryWatch
 from sandboxd.isolation.uids import UidRange
 from sandboxd.observability.history import History
@@ -124,6 +124,7 @@ async def running(
             cgroups=cgroups.detect(is_root=os.geteuid() == 0),
             disks=disks,
             kernel_memory=await _open_kernel_memory_watch(stack),
+            attaching=await asyncio.to_thread(attachment.find_possibility, config.state_dir),
         )
         sandbox_settings = _sandbox_settings(config, instance)
         sandboxes = maker(engine, sandbox_settings, host)

@@ -129,6 +129,7 @@ def protection_settings(
         cgroups=host.cgroups,
         has_disks=host.disks is not None,
         disks_detail=disks_detail,
+        attaching=host.attaching,
         workspace_bytes=config.workspace_bytes,
         workspace_files=config.max_total_files,
         reserve_bytes=config.disk_reserve_mb << 20,

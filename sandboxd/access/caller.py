@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandboxd.errors import CallNotPermitted
+from sandboxd.errors import CallNotPermitted, quoted
+
+ANY_POLICY = "*"
+"""Stands for all command policies."""
 
 
 class Scope(StrEnum):
@@ -26,6 +30,9 @@ class Caller:
     scope: Scope
     user_id: str | None = None
     """User whose sessions the caller sees; None for the sessions of all users."""
+    policies: Set[str] = frozenset()
+    """Command policies that the caller may ask for; ANY_POLICY stands for all. An admin may ask for
+    all in any case."""
 
     def sees(self, user_id: str) -> bool:
         return self.user_id is None or self.user_id == user_id
@@ -36,6 +43,20 @@ class Caller:
             raise CallNotPermitted(
                 f"This token belongs to user {self.user_id!r} and opens sessions of that user "
                 "only; send that user_id, or use a token of the other user."
+            )
+
+    def may_ask_for_policy(self, name: str) -> bool:
+        return (
+            self.scope is Scope.ADMIN or name in self.policies or ANY_POLICY in self.policies
+        )
+
+    def check_asks_for_policy(self, name: str) -> None:
+        """CallNotPermitted unless the caller may open sessions with this command policy."""
+        if not self.may_ask_for_policy(name):
+            allowed = ", ".join(sorted(self.policies)) or "none"
+            raise CallNotPermitted(
+                f"This token may not ask for the command policy {quoted(name)} (it may ask for: "
+                f"{allowed}); omit command_policy, or use a token whose line allows it."
             )
 
 

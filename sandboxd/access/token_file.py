@@ -6,9 +6,11 @@
     ci       user:ada   sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
     ops      admin      cert:ops.example.org
     grafana  read-only  sha256:...
+    build    user:bob   sha256:...  policies=strict,open
 
 A scope may name one user: `user:ada`, `read-only:ada`. Special characters in the name of a user or
-of a certificate are percent-encoded: `user:ada%20lovelace`.
+of a certificate are percent-encoded: `user:ada%20lovelace`. `policies=` lists the command policies
+that the caller may ask for; `policies=*` allows all of them.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from sandboxd.access.caller import HOST, UNKNOWN, Caller, Scope
+from sandboxd.access.caller import ANY_POLICY, HOST, UNKNOWN, Caller, Scope
 
 PREFIX = "sbx_"
 """Prefix of every token, so that scanners notice a leaked one."""
@@ -32,6 +34,8 @@ NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 RESERVED_NAMES = frozenset({HOST.name, UNKNOWN.name, "daemon"})
 """Names in the audit log for callers on the socket, unknown callers, and the daemon itself."""
 NAME_RULE = "a name has 1 to 64 letters, digits or . _ @ -"
+POLICIES = "policies="
+_POLICY = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _SHA256 = re.compile("[0-9a-f]{64}")
 KeyKind = Literal["sha256", "cert"]
 
@@ -61,7 +65,8 @@ def line(caller: Caller, key: str, *, kind: KeyKind = "sha256") -> str:
     scope = caller.scope.value
     if caller.user_id is not None:
         scope += f":{_plain(caller.user_id)}"
-    return f"{caller.name} {scope} {kind}:{_plain(key)}"
+    policies = f" {POLICIES}{','.join(sorted(caller.policies))}" if caller.policies else ""
+    return f"{caller.name} {scope} {kind}:{_plain(key)}{policies}"
 
 
 class Access:
@@ -127,17 +132,29 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _entry(words: list[str]) -> _Entry:
-    if len(words) != 3:
+    if len(words) not in (3, 4):
         raise ValueError("write a name, a scope and a key; `sandboxd token create` makes a line")
-    name, scope, key = words
+    name, scope, key = words[:3]
+    policies = _policies(words[3]) if len(words) == 4 else frozenset()
     if name in RESERVED_NAMES:
         raise ValueError(f"{name} is reserved for the audit log; choose another name")
     if not NAME.fullmatch(name):
         raise ValueError(NAME_RULE)
-    return _Entry(_caller(name, scope), *_key(key))
+    return _Entry(_caller(name, scope, policies), *_key(key))
 
 
-def _caller(name: str, scope: str) -> Caller:
+def _policies(word: str) -> Set[str]:
+    names = word.removeprefix(POLICIES).split(",")
+    if not word.startswith(POLICIES) or not all(map(_is_policy, names)):
+        raise ValueError(f"write the policies as {POLICIES}strict,open or {POLICIES}*")
+    return frozenset(names)
+
+
+def _is_policy(name: str) -> bool:
+    return name == ANY_POLICY or _POLICY.fullmatch(name) is not None
+
+
+def _caller(name: str, scope: str, policies: Set[str]) -> Caller:
     kind, separator, user_id = scope.partition(":")
     user = unquote(user_id) if separator else None
     is_known = kind in set(Scope)
@@ -148,7 +165,11 @@ def _caller(name: str, scope: str) -> Caller:
         )
     if kind == Scope.ADMIN and user is not None:
         raise ValueError("an admin has no user; write user:ID or admin")
-    return Caller(name=name, scope=Scope(kind), user_id=user)
+    if policies and kind != Scope.USER:
+        raise ValueError(
+            "only a line with the scope user:ID has policies; an admin may ask for all of them"
+        )
+    return Caller(name=name, scope=Scope(kind), user_id=user, policies=policies)
 
 
 def _key(text: str) -> tuple[KeyKind, str]:

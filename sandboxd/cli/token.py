@@ -49,9 +49,21 @@ def check(file: Path | None) -> None:
 @click.option(
     "--name", metavar="NAME", help="Name of its owner, for the logs. [default: from its scope]"
 )
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="POLICY",
+    help="Command policy that it may ask for; repeat for several, `*` for all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def create(
-    user_id: str | None, is_admin: bool, is_read_only: bool, name: str | None, as_json: bool
+    user_id: str | None,
+    is_admin: bool,
+    is_read_only: bool,
+    name: str | None,
+    policies: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Create a token and print it once, with the line for the token file that has its hash.
 
@@ -62,7 +74,12 @@ def create(
     fresh = new_token()
     scope = Scope.ADMIN if is_admin else Scope.READ_ONLY if is_read_only else Scope.USER
     hashed = hash_of(fresh)
-    caller = Caller(name=name or f"{scope.value}-{hashed[:8]}", scope=scope, user_id=user_id)
+    caller = Caller(
+        name=name or f"{scope.value}-{hashed[:8]}",
+        scope=scope,
+        user_id=user_id,
+        policies=frozenset(policies),
+    )
     entry = line(caller, hashed)
     if not NAME.fullmatch(caller.name):
         raise click.UsageError(f"--name: {NAME_RULE}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sandboxd.isolation.cgroups import CommandLimits
 from sandboxd.workspaces.disks import DiskSize
@@ -36,6 +37,12 @@ class Environment:
     tmp_bytes: int = 16 << 20
     """Size of /tmp, and of each volume that the image declares."""
     tmp_files: int = 4096
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every command, unless the session or the command sets them."""
+    command_policy: str = ""
+    """Name of the command policy of its sessions; empty means the daemon's."""
+    min_warm: int = 0
+    """Warm sandboxes that are always kept."""
 
     @property
     def command_limits(self) -> CommandLimits:

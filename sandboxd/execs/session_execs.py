@@ -16,7 +16,7 @@ from sandboxd.access import Quotas
 from sandboxd.errors import ExecConflict, ExecLimitReached, ExecNotFound, SandboxLost
 from sandboxd.execs.ending import ExitStatus, Reason
 from sandboxd.execs.exec import Exec, ExecDetails, KillCounts, State
-from sandboxd.execs.policy import Clearance, CommandPolicy
+from sandboxd.execs.policy import Clearance, CommandPolicies
 from sandboxd.execs.records import ExecRecords, Labels, key_prefix
 from sandboxd.execs.spec import ExecSpec
 from sandboxd.guest.frames import STREAMS, ExecState, Stream
@@ -64,14 +64,14 @@ class SharedExecState:
         labels: Labels,
         records: ExecRecords,
         budget: SpoolBudget,
-        policy: CommandPolicy,
+        policies: CommandPolicies,
         quotas: Quotas,
     ) -> None:
         self.settings = settings
         self.labels = labels
         self.records = records
         self.budget = budget
-        self.policy = policy
+        self.policies = policies
         self.quotas = quotas
         self.kill_counts = KillCounts()
         self._user_budgets: WeakValueDictionary[str, SpoolBudget] = WeakValueDictionary()
@@ -109,9 +109,17 @@ class SessionExecs:
     """Starts the execs of one session, and keeps them for a while after their end."""
 
     def __init__(
-        self, shared: SharedExecState, name: str, *, user_id: str, on_ended: Callable[[Exec], None]
+        self,
+        shared: SharedExecState,
+        name: str,
+        *,
+        user_id: str,
+        on_ended: Callable[[Exec], None],
+        policy: str = "",
     ) -> None:
+        """With the name of the command policy; empty means the default."""
         self._shared = shared
+        self.policy = shared.policies.get(policy)
         self._name = name
         """Prefix of the keys of everything on disk."""
         self._user_id = user_id
@@ -137,13 +145,13 @@ class SessionExecs:
     @property
     def decision(self) -> str:
         """Why commands that were started may run, for the audit log."""
-        return self._shared.policy.decision
+        return self.policy.decision
 
     # --- start ---
 
     async def clear(self, spec: ExecSpec) -> Clearance:
         """Check a command that takes long to check; CommandNotAllowed if the policy refuses it."""
-        return await self._shared.policy.clear(spec, self._user_id)
+        return await self.policy.clear(spec, self._user_id)
 
     def start(
         self, spec: ExecSpec, sandbox: Sandbox, clearance: Clearance | None = None
@@ -152,7 +160,7 @@ class SessionExecs:
 
         CommandNotAllowed if the policy refuses it, CheckTakesLong if it needs a clearance.
         """
-        self._shared.policy.check(spec, clearance)
+        self.policy.check(spec, clearance)
         if spec.is_kept and (existing := self._get(spec.exec_id)) is not None:
             if existing.details.digest != spec.digest:
                 raise ExecConflict(spec.exec_id)

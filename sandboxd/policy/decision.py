@@ -23,6 +23,8 @@ class Rule(enum.StrEnum):
     """It runs commands that cannot be seen: a script, input, a program in another language."""
     UNPARSABLE = "unparsable"
     TOO_COMPLEX = "too-complex"
+    UNDEFINED_POLICY = "undefined-policy"
+    """The configuration no longer has the policy of the session."""
 
 
 @dataclass(frozen=True, slots=True)

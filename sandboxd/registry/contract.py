@@ -45,6 +45,12 @@ class SessionRecord:
     """Directory that its project files are still to be moved from, after a crash during a move."""
     environment: str = "default"
     """Name of its environment; that of all sessions of releases which had only one."""
+    packages: Sequence[str] = ()
+    """Packages that it added to its environment, as they were requested, sorted."""
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it added to its environment; `env` overrides them."""
+    command_policy: str = ""
+    """Name of the command policy that was requested; empty means that of its environment."""
 
 
 class ExecutionRecord(NamedTuple):

@@ -65,7 +65,9 @@ def _read(path: Path) -> SessionRecord | None:
     try:
         with path.open() as file:
             fields = json.loads(file.read(_MAX_FILE))
-        return SessionRecord(**{**fields, "state": SessionState(fields["state"])})
+        fields["state"] = SessionState(fields["state"])
+        fields["packages"] = tuple(fields.get("packages", ()))
+        return SessionRecord(**fields)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from sandboxd.engine.contract import BindMount, ContainerSpec, ImageId, TmpfsMount
 from sandboxd.environments.environment import Environment
 from sandboxd.isolation import accounts
+from sandboxd.isolation.attachment import Attachment
 from sandboxd.isolation.visibility import READONLY_PATHS, masked_paths
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.workspaces.disks import AttachedDisk
@@ -52,6 +53,8 @@ class SandboxParts:
     project_dir: Path
     disk: AttachedDisk | None
     """Absent where workspaces are in memory."""
+    bound: Sequence[Attachment] = ()
+    """Directories to bind, where the host cannot attach them."""
 
 
 def name(instance: str, sandbox_id: str) -> str:
@@ -111,14 +114,21 @@ def etc_files(settings: SandboxSettings, image: Image, uid: int) -> Mapping[str,
     }
 
 
-def guest_settings(settings: SandboxSettings, *, has_disk: bool) -> Mapping[str, object]:
-    """What the guest is told about its workspace and the environment of commands."""
+def guest_settings(
+    settings: SandboxSettings, environment: Environment, *, has_disk: bool
+) -> Mapping[str, object]:
+    """What the guest gets to know about its workspace and the variables of commands."""
     home = settings.workspace_dir
     return {
         "workspace": home,
         "start_dir": settings.start_dir,
         **_missing_layout(settings.layout, has_disk=has_disk),
-        "env": {"HOME": home, "USER": settings.user, "LOGNAME": settings.user},
+        "env": {
+            **environment.env_vars,
+            "HOME": home,
+            "USER": settings.user,
+            "LOGNAME": settings.user,
+        },
         "grace_seconds": settings.grace_seconds,
     }
 
@@ -143,14 +153,17 @@ def _binds(settings: SandboxSettings, parts: SandboxParts) -> Sequence[BindMount
     disk = (
         [BindMount(source=parts.disk.path, target=workspace, writable=True)] if parts.disk else []
     )
-    return (
+    binds = (
         BindMount(source=settings.runtime_dir, target="/.sandboxd"),
         BindMount(source=settings.guest_dir, target="/.sandboxd/guest"),
         BindMount(source=link, target="/.sandboxd/link"),
         *(BindMount(source=link / file, target=f"/etc/{file}") for file in parts.etc_files),
         *disk,
         BindMount(source=parts.project_dir, target=f"{workspace}/{PROJECT_FILES}"),
+        *(BindMount(source=one.source, target=one.target) for one in parts.bound),
     )
+    # An engine refuses two at one target; an attachment would cover what is there.
+    return tuple({bind.target: bind for bind in binds}.values())
 
 
 def _tmpfs(

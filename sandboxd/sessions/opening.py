@@ -27,12 +27,29 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 
-class OpenRequest(NamedTuple):
+class EnvironmentConfig(NamedTuple):
+    """What a session adds to its environment."""
+
+    packages: Sequence[str] = ()
+    """Sorted."""
+    env_vars: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRequest:
     """What an open asks for."""
 
-    idle_seconds: float | None
-    metadata: Mapping[str, str]
-    env: Mapping[str, str]
+    idle_seconds: float | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    environment: str = ""
+    """Empty means that of the session, or the default one for a new session."""
+    environment_config: EnvironmentConfig | None = None
+    """None means that of the session, or an empty one for a new session."""
+    command_policy: str = ""
+    """Empty means that of the session, or the one of the environment for a new session."""
+    build_wait_seconds: float = 0.0
+    """How long to wait until the environment and its packages are built."""
 
 
 class Opening:
@@ -52,19 +69,34 @@ class Opening:
         self._placement = placement
 
     async def open(self, key: ThreadKey, wanted: OpenRequest) -> tuple[Session, Outcome]:
-        while (resetting := self._transitions.resetting(key)) is not None:
-            await asyncio.wait([resetting])
-        opening = self._transitions.opening(key)
-        if opening is not None:
-            opened, _ = await result_of(opening)
-            return await self._attach(opened, wanted)
-        session = self._sessions.of_thread(key)
-        if session is not None and session.is_active:
-            return await self._attach(session, wanted)
+        is_prepared = False
+        while True:
+            while (resetting := self._transitions.resetting(key)) is not None:
+                await asyncio.wait([resetting])
+            opening = self._transitions.opening(key)
+            if opening is not None:
+                opened, _ = await result_of(opening)
+                return await self._attach(opened, wanted)
+            session = self._sessions.of_thread(key)
+            if session is not None and session.is_active:
+                return await self._attach(session, wanted)
+            if is_prepared:
+                break
+            # Not as part of the creation that racing callers share: each waits as long as it asked.
+            await self._prepare(session.record if session else None, wanted)
+            is_prepared = True
         return await result_of(self._transitions.start_open(key, self._create(key, wanted)))
+
+    async def _prepare(self, before: SessionRecord | None, wanted: OpenRequest) -> None:
+        await self._preparation.prepare(
+            wanted.environment or (before.environment if before else DEFAULT_ENVIRONMENT),
+            _config(before, wanted).packages,
+            wait_seconds=wanted.build_wait_seconds,
+        )
 
     async def _attach(self, session: Session, wanted: OpenRequest) -> tuple[Session, Outcome]:
         session.check_not_returning()
+        _check_same(session, wanted)
         session.touch()
         record = session.record
         changed = replace(
@@ -83,11 +115,10 @@ class Opening:
         self._check_room_of(key[0])
         earlier = self._sessions.of_thread(key)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
-        environment = earlier.record.environment if earlier else DEFAULT_ENVIRONMENT
-        sandbox = await self._pools.get(environment).acquire(kept, user_id=key[0])
+        record = self._new_record(key, wanted, earlier.record if earlier else None)
+        sandbox = await self._pools.get(record.environment).acquire(kept, user_id=key[0])
         is_kept = _is_on(sandbox, kept)
         try:
-            record = self._new_record(key, wanted, earlier.record if earlier else None)
             record = await self._placement.assign(record, sandbox, kept)
         except BaseException:
             self._pools.destroy(sandbox, keep=is_kept)
@@ -108,6 +139,7 @@ class Opening:
         self, key: ThreadKey, wanted: OpenRequest, before: SessionRecord | None
     ) -> SessionRecord:
         now = time.time()
+        config = _config(before, wanted)
         return SessionRecord(
             session_id=before.session_id if before else f"ses_{secrets.token_hex(12)}",
             user_id=key[0],
@@ -119,7 +151,12 @@ class Opening:
             idle_seconds=wanted.idle_seconds or self._settings.idle_seconds,
             metadata={**(before.metadata if before else {}), **wanted.metadata},
             env={**(before.env if before else {}), **wanted.env},
-            environment=before.environment if before else DEFAULT_ENVIRONMENT,
+            environment=(
+                wanted.environment or (before.environment if before else DEFAULT_ENVIRONMENT)
+            ),
+            packages=config.packages,
+            env_vars=config.env_vars,
+            command_policy=wanted.command_policy or _inherited_policy(before),
         )
 
     def _check_room_of(self, user_id: str) -> None:
@@ -144,6 +181,36 @@ async def result_of(task: asyncio.Task[T]) -> T:
         if task.cancelled():  # by the shutdown, not by our caller
             raise Draining from None
         raise
+
+
+def _config(before: SessionRecord | None, wanted: OpenRequest) -> EnvironmentConfig:
+    """What a session adds to its environment: as requested, otherwise as it did before."""
+    if wanted.environment_config is not None:
+        return wanted.environment_config
+    return EnvironmentConfig(before.packages, before.env_vars) if before else EnvironmentConfig()
+
+
+def _inherited_policy(before: SessionRecord | None) -> str:
+    """The policy that an ended session had asked for, if this caller may ask for it too."""
+    if before is None or not current_caller().may_ask_for_policy(before.command_policy):
+        return ""
+    return before.command_policy
+
+
+def _check_same(session: Session, wanted: OpenRequest) -> None:
+    """EnvironmentMismatch if an open session differs from what is asked for."""
+    record, config = session.record, wanted.environment_config
+    pairs = [("environment", wanted.environment, record.environment)]
+    if config is not None:
+        pairs.append(("packages", _listed(config.packages), _listed(record.packages)))
+        pairs.append(("env_vars", _listed(config.env_vars), _listed(record.env_vars)))
+        if config.env_vars != record.env_vars:
+            # The values may be secrets, so only the names are in the message.
+            raise EnvironmentMismatch("env_vars", asked=pairs[-1][1], current=pairs[-1][2])
+    pairs.append(("command_policy", wanted.command_policy, session.command_policy))
+    for field_name, asked, current in pairs:
+        if asked and asked != current:
+            raise EnvironmentMismatch(field_name, asked=asked, current=current)
 
 
 def _is_on(sandbox: Sandbox, kept: KeptFiles) -> bool:

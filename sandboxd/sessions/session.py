@@ -93,7 +93,11 @@ class Session:
         self.has_earlier_files = False
         """Whether its workspace is that of an earlier sandbox."""
         self.execs = SessionExecs(
-            shared, execs_key(record), user_id=record.user_id, on_ended=self._on_exec_ended
+            shared,
+            execs_key(record),
+            user_id=record.user_id,
+            on_ended=self._on_exec_ended,
+            policy=record.command_policy or (environment.command_policy if environment else ""),
         )
         self._journal = journal
         self._last_use = time.monotonic()
@@ -129,6 +133,11 @@ class Session:
     @property
     def is_closed(self) -> bool:
         return self.record.state == SessionState.CLOSED
+
+    @property
+    def command_policy(self) -> str:
+        """Name of the policy that its commands are checked with."""
+        return self.execs.policy.name
 
     @property
     def has_files(self) -> bool:
@@ -175,8 +184,8 @@ class Session:
         """Start a command once; False if it is there already. CheckTakesLong if it needs a
         clearance."""
         assert self.sandbox is not None
-        if self.record.env:
-            spec = replace(spec, session_env=self.record.env)
+        if self.record.env or self.record.env_vars:
+            spec = replace(spec, session_env={**self.record.env_vars, **self.record.env})
         execution, is_new = self.execs.start(spec, self.sandbox, clearance)
         if is_new:
             self._journal.on_started(self.record, execution, spec, self.execs.decision)

@@ -8,10 +8,10 @@ from typing import Any
 from sandboxd.access import Quotas, UserLimits
 from sandboxd.config import Config
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from sandboxd.execs.policy import CommandPolicy
+from sandboxd.execs.policy import CommandPolicies
 from sandboxd.execs.records import ExecRecords, Labels
 from sandboxd.execs.session_execs import ExecSettings, SharedExecState
-from sandboxd.policy import OPEN, CommandChecker, Policy
+from sandboxd.policy import OPEN, Policy
 from sandboxd.pool.pool import PoolSettings
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.sessions.session import SessionSettings
@@ -83,7 +83,7 @@ def of_execs(
         Labels(b"secret"),
         records,
         SpoolBudget(256 * MIB),
-        CommandPolicy(CommandChecker(policy)),
+        CommandPolicies({OPEN.name: OPEN, policy.name: policy}.values(), default=policy.name),
         Quotas(UserLimits(running_execs_in_all=max_running_in_all)),
     )
 

@@ -73,9 +73,7 @@ def delete(tree: Path) -> None:
 class _Copying:
     """One copy under way, with what it has counted so far."""
 
-    def __init__(
-        self, max_bytes: int, max_files: int, on_progress: Callable[[int], None]
-    ) -> None:
+    def __init__(self, max_bytes: int, max_files: int, on_progress: Callable[[int], None]) -> None:
         self._max_bytes = max_bytes
         self._max_files = max_files
         self._on_progress = on_progress
@@ -118,8 +116,8 @@ class _Copying:
     def _file(self, source: int, target: Path, mode: int, *, is_program: bool) -> None:
         with open(target, "xb") as copy:
             chunk = os.read(source, _CHUNK_BYTES)
-            if is_program:
-                chunk = _PYTHON_LINE.sub(INTERPRETER, chunk, count=1) if _starts(chunk) else chunk
+            if is_program and (line := _PYTHON_LINE.match(chunk)):
+                chunk = INTERPRETER + chunk[line.end() :]
             while chunk:
                 if self.size_bytes + copy.tell() + len(chunk) > self._max_bytes:
                     raise self._too_large()
@@ -140,10 +138,6 @@ class _Copying:
 
     def _too_large(self) -> TreeTooLarge:
         return TreeTooLarge(f"more than {self._max_bytes >> 20} MiB")
-
-
-def _starts(chunk: bytes) -> bool:
-    return _PYTHON_LINE.match(chunk) is not None
 
 
 def _sync(directory: Path) -> None:

@@ -115,6 +115,13 @@ class Engine(Protocol):
         """The state of the container; None if it does not exist."""
         ...
 
+    async def wait(self, container_id: ContainerId, *, seconds: float) -> int:
+        """Wait for the end of a container; returns its exit code, as a shell counts it.
+
+        EngineFailed if it does not end within that time.
+        """
+        ...
+
     async def remove(self, container_id: ContainerId) -> None:
         """Kill and remove; not an error if the container is already gone."""
         ...

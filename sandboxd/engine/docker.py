@@ -134,6 +134,11 @@ class DockerEngine:
                 raise
             return _inspected(answer)
 
+    async def wait(self, container_id: ContainerId, *, seconds: float) -> int:
+        async with self._call("wait for a container", seconds) as docker:
+            answer = await docker.containers.container(container_id).wait()
+            return int(answer["StatusCode"])
+
     async def remove(self, container_id: ContainerId) -> None:
         async with self._call("remove a sandbox", self._timeouts.remove_seconds) as docker:
             container = docker.containers.container(container_id)

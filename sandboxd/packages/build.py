@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+import sysconfig
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -305,12 +306,14 @@ class _Build:
             Bind(str(settings.uv), _UV),
             Bind(str(settings.runtime_dir), _RUNTIME),
         ]
-        files = [inherited[name] for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if name in inherited]
+        certificates = [inherited.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
+        # The part of the worker that is not uv imports as it goes.
+        libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
         return View(
             root=str(settings.build_dir),
             uid=self._uid,
             binds=binds,
-            files=files,
+            shown=[path for path in (*certificates, *libraries) if path],
             has_network=has_network,
         )._asdict()
 

@@ -48,8 +48,8 @@ class View(NamedTuple):
     """Empty directory to build the view on."""
     uid: int
     binds: Sequence[Bind]
-    files: Sequence[str]
-    """Files that have to be visible under their own paths, such as certificates."""
+    shown: Sequence[str]
+    """Files and directories that have to be visible under their own paths, if they exist."""
     has_network: bool
 
     @classmethod
@@ -97,8 +97,8 @@ def enter(view: View) -> None:
         _bind(Bind(device, device), view.root, _READ_ONLY | _NO_SUID)
     for bind in view.binds:
         _bind(bind, view.root)
-    for file in ("/etc/resolv.conf", *view.files):
-        _show_file(file, view.root)
+    for path in ("/etc/resolv.conf", *view.shown):
+        _show(path, view.root)
     _mount(None, view.root, None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
     os.chroot(view.root)
     os.chdir("/")
@@ -127,13 +127,13 @@ def _show_system(directory: str, root: str) -> None:
         _bind(Bind(directory, directory), root)
 
 
-def _show_file(file: str, root: str) -> None:
-    """Show a file that may be a link to somewhere that is not visible."""
-    real = os.path.realpath(file)
+def _show(path: str, root: str) -> None:
+    """Show something that may be a link to somewhere that is not visible."""
+    real = os.path.realpath(path)
     if os.path.exists(real):
-        for path in {file, real}:
-            if not os.path.lexists(f"{root}{path}"):
-                _bind(Bind(real, path), root)
+        for place in {path, real}:
+            if not os.path.lexists(f"{root}{place}"):
+                _bind(Bind(real, place), root)
 
 
 def _bind(bind: Bind, root: str, attributes: int = _READ_ONLY | _NO_SUID | _NO_DEVICES) -> None:

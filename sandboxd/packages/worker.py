@@ -10,11 +10,6 @@ import os
 import sys
 from typing import Any
 
-# Everything that fetching needs is imported before the view of the host is gone.
-import encodings.idna  # noqa: F401  # isort: skip
-import ssl  # noqa: F401  # isort: skip
-import stringprep  # noqa: F401  # isort: skip
-
 from sandboxd.packages import confinement, fetch
 from sandboxd.packages.confinement import ProcessLimits, View
 

@@ -29,10 +29,11 @@ from sandboxd.isolation.cgroups import CommandGroup
 from sandboxd.isolation.meter import WorkspaceGauge
 from sandboxd.isolation.quota import Quota
 from sandboxd.link import GuestListener, LinkClosed, patient_timeout, peer_pid
-from sandboxd.sandboxes import container, open_files
+from sandboxd.sandboxes import container, open_files, programs
 from sandboxd.sandboxes.container import Image, SandboxParts
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.kept_files import Claim, KeptFiles, KeptFilesStore
+from sandboxd.sandboxes.programs import Program
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.tasks import run_to_end
@@ -126,6 +127,27 @@ class SandboxMaker:
                 raise
             except (OSError, LinkClosed) as error:  # a TimeoutError is an OSError
                 raise _start_error(error) from error
+
+    async def run(self, environment: Environment, program: Program) -> int:
+        """Run one program in a container of an environment and wait for its end; returns its exit
+        code. EngineFailed if it takes too long."""
+        name = self._name(secrets.token_hex(8))
+        with self._being_made(name):
+            image = await self._find_image(environment)
+            spec = programs.spec(self.settings, image, program, name=name)
+            container_id = await run_to_end(self._engine.create(spec), undo=self._engine.remove)
+            try:
+                await self._engine.start(container_id)
+                return await self._engine.wait(container_id, seconds=program.seconds)
+            finally:
+                await run_to_end(self._remove_program(container_id))
+
+    async def _remove_program(self, container_id: ContainerId) -> None:
+        try:
+            await self._engine.remove(container_id)
+        except SandboxdError as error:
+            log.warning("program.left_behind", container_id=container_id, error=str(error))
+            self.left_behind.set()
 
     @contextmanager
     def _being_made(self, name: str) -> Iterator[None]:

@@ -58,6 +58,8 @@ class FakeEngine:
         self.files: dict[str, bytes] = {"/etc/passwd": b"root:x:0:0:root:/root:/bin/bash\n"}
         """What every image holds."""
         self.image_volumes: Sequence[str] = ()
+        self.exit_codes: dict[ContainerId, int] = {}
+        """What containers ended with, if not 0."""
         self.calls: Counter[str] = Counter()
         """How often each method was entered, whatever came of it."""
         self.delays: dict[str, float] = {}
@@ -173,6 +175,18 @@ class FakeEngine:
             if container is not None and self.on_inspect is not None:
                 self.on_inspect(container)
             return container
+
+    async def wait(self, container_id: ContainerId, *, seconds: float) -> int:
+        async with self._call("wait"):
+            if container_id not in self.containers:
+                raise EngineFailed("The fake engine has no such container.")
+            try:
+                async with asyncio.timeout(seconds):
+                    while container_id in self.running:
+                        await self._next_change()
+            except TimeoutError:
+                raise EngineFailed("The container of the fake engine did not end.") from None
+            return self.exit_codes.get(container_id, 0)
 
     async def remove(self, container_id: ContainerId) -> None:
         async with self._call("remove"):

@@ -11,15 +11,16 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 
+from sandboxd.environments.environment import Environment
 from sandboxd.errors import (
     PackageIndexUnreachable,
     PackagesBuildFailed,
@@ -39,6 +40,8 @@ from sandboxd.packages.store import PackageSet, PackageStore
 from sandboxd.packages.target import Target
 from sandboxd.packages.tree import TreeSize, TreeTooLarge, TreeUnsafe
 from sandboxd.packages.worker_process import Finished, WorkerTimedOut, run_worker
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.programs import Program
 from sandboxd.workspaces.thread_work import run_in_thread
 
 log = structlog.get_logger()
@@ -66,14 +69,11 @@ DEFAULT_INDEX = "https://pypi.org/simple"
 INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 """Variables that name the index where the settings do not."""
 _AREA, _UV, _RUNTIME = "/build", "/uv", "/.sandboxd"
-
-
-class Compile(Protocol):
-    """Compiles the Python files of a directory for an environment, in a container."""
-
-    def __call__(self, directory: Path, *, uid: int, seconds: float) -> Awaitable[int]:
-        """Returns the exit code of the compiler."""
-        ...
+# Without `site` (-S), which would run code of the packages that it finds.
+_COMPILE = (
+    *("python3", "-I", "-S", "-m", "compileall", "-q"),
+    *("--invalidation-mode", "unchecked-hash"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +96,23 @@ class Order(NamedTuple):
     """What to build."""
 
     packages: Sequence[Package]
+    environment: Environment
     target: Target
-    compile: Compile
 
 
 class Builder:
     """Builds sets, one call at a time each with its own user, area and deadline."""
 
     def __init__(
-        self, settings: BuildSettings, store: PackageStore, areas: BuildAreas, uids: UidRange
+        self,
+        settings: BuildSettings,
+        store: PackageStore,
+        areas: BuildAreas,
+        uids: UidRange,
+        sandboxes: SandboxMaker,
     ) -> None:
         self._settings = settings
+        self._sandboxes = sandboxes
         self._store = store
         self._areas = areas
         self._uids = uids
@@ -143,12 +149,12 @@ class Builder:
             return lock, known
         await build.fetch(lock)
         await build.unpack(lock)
-        await build.compile()
+        await build.compile(self._sandboxes)
         made = self._store.new_path()
         try:
             size = await build.save(made)
             make_room(size.size_bytes)
-            return lock, self._store.add(key, made, build.order.target.directory, lock, size)
+            return lock, self._store.add(key, made, build.order.target, lock, size)
         except BaseException:
             await run_in_thread(partial(tree.delete, made), seconds=self._settings.seconds)
             raise
@@ -230,12 +236,18 @@ class _Build:
         self._write(uv.LOCKED, lock.requirements())
         await self._run_uv(uv.unpack(self._places, self.order.target), has_network=False)
 
-    async def compile(self) -> None:
+    async def compile(self, sandboxes: SandboxMaker) -> None:
         """Compile once what would otherwise be compiled at every start: sets are read-only."""
         self._progress.begin("compile", "Python files to bytecode")
-        code = await self.order.compile(
-            self._area / uv.UNPACKED, uid=self._uid, seconds=self._seconds_left
+        directory = self.order.target.directory
+        program = Program(
+            argv=[*_COMPILE, directory],
+            uid=self._uid,
+            directory=self._area / uv.UNPACKED,
+            target=directory,
+            seconds=self._seconds_left,
         )
+        code = await sandboxes.run(self.order.environment, program)
         # 1: some files are not for this version of Python, which is usual.
         if code not in (0, 1):
             raise PackagesBuildFailed(f"their Python files cannot be compiled (exit code {code}).")

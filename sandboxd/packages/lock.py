@@ -49,7 +49,7 @@ class Lock(NamedTuple):
     def key(self, target: Target) -> str:
         """Names the set of these wheels for a target: same key, same files."""
         parts = [
-            *(str(BUILD_VERSION), target.python, target.platform, target.directory),
+            *(str(BUILD_VERSION), *target),
             *(f"{wheel.name}=={wheel.version} {wheel.sha256}" for wheel in self.wheels),
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
@@ -67,7 +67,7 @@ class Lock(NamedTuple):
 
 def request_key(packages: Sequence[Package], target: Target) -> str:
     """Names a request for packages on a target, before its versions are known."""
-    parts = [target.python, target.platform, target.directory, *map(str, packages)]
+    parts = [*target, *map(str, packages)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 

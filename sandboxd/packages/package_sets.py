@@ -175,7 +175,7 @@ class PackageSets:
             return running
         if (failure := self._failures.get(key)) is not None:
             if failure.is_recent:
-                raise failure.error
+                raise failure.error.with_traceback(None)
             del self._failures[key]
         if len(self._builds) > MAX_WAITING:
             raise EnvironmentBuildsBusy(len(self._builds))

@@ -21,6 +21,7 @@ import structlog
 from sandboxd.packages import lock as locks
 from sandboxd.packages import tree
 from sandboxd.packages.lock import Lock
+from sandboxd.packages.target import Target
 from sandboxd.packages.tree import TreeSize
 
 log = structlog.get_logger()
@@ -36,8 +37,7 @@ class PackageSet:
     """A set that can be attached."""
 
     key: str
-    directory: str
-    """Where sandboxes see it."""
+    target: Target
     versions: Mapping[str, str]
     """Versions by name of the package."""
     size_bytes: int
@@ -113,11 +113,11 @@ class PackageStore:
         """Path for a set that is being made; `open` deletes it if the daemon is killed."""
         return self._new_dir / secrets.token_hex(8)
 
-    def add(self, key: str, made: Path, directory: str, lock: Lock, size: TreeSize) -> PackageSet:
+    def add(self, key: str, made: Path, target: Target, lock: Lock, size: TreeSize) -> PackageSet:
         """Give a finished directory its name; from here on it is a set."""
         found = PackageSet(
             key=key,
-            directory=directory,
+            target=target,
             versions={wheel.name: wheel.version for wheel in lock.wheels},
             size_bytes=size.size_bytes,
             files=size.files,
@@ -146,8 +146,9 @@ class PackageStore:
 
     def _read(self, key: str) -> PackageSet | None:
         try:
-            found = PackageSet(**_load(self._description(key)))
-        except (OSError, ValueError, TypeError):
+            fields = _load(self._description(key))
+            found = PackageSet(**{**fields, "target": Target(*fields["target"])})
+        except (OSError, ValueError, TypeError, KeyError):
             return None
         return found if found.key == key else None
 

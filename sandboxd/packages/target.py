@@ -6,9 +6,15 @@ import re
 from typing import NamedTuple
 
 _PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
+_DIRECTORY = re.compile(r"(/[A-Za-z0-9._-]+)+", re.ASCII)
+_PATH = re.compile(r"/[A-Za-z0-9._/-]*(:/[A-Za-z0-9._/-]*)*", re.ASCII)
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64"}
 MOST_GLIBC = (2, 40)
 """Newest glibc that uv has a platform for; wheels for it run on newer ones."""
+
+
+PROGRAMS = "bin"
+"""Directory of programs in a set."""
 
 
 class UnsuitableEnvironment(ValueError):
@@ -24,9 +30,16 @@ class Target(NamedTuple):
     """Platform of wheels, as uv names it."""
     directory: str
     """Where sandboxes see the packages; empty in the image, and part of Python's search path."""
+    path: str
+    """Where commands look for programs, without those of packages."""
+
+    @property
+    def path_with_programs(self) -> str:
+        """Where commands look for programs. Those of packages come last, and shadow no others."""
+        return f"{self.path}:{self.directory}/{PROGRAMS}"
 
     @classmethod
-    def of(cls, *, python: str, machine: str, glibc: str, directory: str) -> Target:
+    def of(cls, *, python: str, machine: str, glibc: str, directory: str, path: str) -> Target:
         """From what an image says of itself; UnsuitableEnvironment if that makes no sense."""
         if not _PYTHON.fullmatch(python):
             raise UnsuitableEnvironment("it has no Python 3")
@@ -36,8 +49,10 @@ class Target(NamedTuple):
         if version is None:
             raise UnsuitableEnvironment("its C library is not glibc")
         minor = min(int(version[1]), MOST_GLIBC[1])
-        if not re.fullmatch(r"(/[A-Za-z0-9._-]+)+", directory) or "/.." in directory:
+        if not _DIRECTORY.fullmatch(directory) or "/.." in directory:
             raise UnsuitableEnvironment(
                 "its Python has no empty directory for packages on its search path"
             )
-        return cls(python, f"{_MACHINES[machine]}-manylinux_2_{minor}", directory)
+        if not _PATH.fullmatch(path):
+            raise UnsuitableEnvironment("its PATH is not a list of absolute directories")
+        return cls(python, f"{_MACHINES[machine]}-manylinux_2_{minor}", directory, path)

@@ -1,0 +1,59 @@
+"""Packages for sessions: what is asked for becomes a set that a sandbox can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandboxd.environments.environment import Environment
+from sandboxd.isolation.attachment import Attachment
+from sandboxd.packages import requirements
+from sandboxd.packages.allowed import AllowedPackages
+from sandboxd.packages.build import Order
+from sandboxd.packages.package_sets import Build, PackageSets
+from sandboxd.packages.store import PackageSet
+from sandboxd.packages.targets import Targets
+
+
+class Packages:
+    """Answers requests for packages, within what the operator allows."""
+
+    def __init__(self, allowed: AllowedPackages, targets: Targets, sets: PackageSets) -> None:
+        self._allowed = allowed
+        self._targets = targets
+        self.sets = sets
+
+    def normalised(self, texts: Sequence[str]) -> Sequence[str]:
+        """The packages as they are compared and recorded; InvalidRequest or PackagesNotAllowed if
+        they cannot be had, whatever the environment."""
+        if not texts:
+            return ()
+        packages = requirements.parse_all(texts)
+        self._allowed.check(packages)
+        return tuple(map(str, packages))
+
+    async def ensure(
+        self,
+        environment: Environment,
+        texts: Sequence[str],
+        *,
+        user_id: str,
+        wait_seconds: float,
+    ) -> PackageSet:
+        """The set for a request; PackagesNotReady if it takes longer to build than that."""
+        order = await self._order(environment, texts)
+        return await self.sets.ensure(order, user_id=user_id, wait_seconds=wait_seconds)
+
+    async def find_or_build(
+        self, environment: Environment, texts: Sequence[str], *, user_id: str
+    ) -> PackageSet | Build:
+        """The set for a request, or its build."""
+        order = await self._order(environment, texts)
+        return self.sets.find_or_build(order, user_id=user_id)
+
+    def attachment(self, found: PackageSet) -> Attachment:
+        """What shows a set in a sandbox."""
+        return Attachment(self.sets.path(found), found.target.directory)
+
+    async def _order(self, environment: Environment, texts: Sequence[str]) -> Order:
+        packages = self._allowed.check(requirements.parse_all(texts))
+        return Order(packages, environment, await self._targets.of(environment))

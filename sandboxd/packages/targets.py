@@ -1,0 +1,144 @@
+"""Finds out what packages of an environment have to be built for, by asking its Python."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from sandboxd.environments.environment import Environment
+from sandboxd.errors import InvalidRequest, PackagesBuildFailed
+from sandboxd.isolation.uids import UidRange
+from sandboxd.packages.requirements import FIELD
+from sandboxd.packages.target import Target, UnsuitableEnvironment
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.programs import Program
+
+log = structlog.get_logger()
+
+PROBE_SECONDS = 30.0
+MAX_ANSWER_BYTES = 16 << 10
+MAX_REMEMBERED = 100
+_NO_PROGRAM = 127
+"""Exit code of a shell that finds no program of a name."""
+_PLACE, _ANSWER = "/mnt", "answer.json"
+_QUESTION = """
+import json, os, site, sys
+free = [d for d in site.getsitepackages() if os.path.isdir(d) and not os.listdir(d)]
+answer = {
+    "python": "%d.%d" % sys.version_info[:2],
+    "machine": os.uname().machine,
+    "glibc": "".join(os.confstr(n) or "" for n in os.confstr_names if n == "CS_GNU_LIBC_VERSION"),
+    "directory": free[0] if free else "",
+    "path": os.environ.get("PATH", ""),
+}
+with open(sys.argv[1], "w") as file:
+    json.dump(answer, file)
+"""
+
+
+class Targets:
+    """The targets of environments, remembered by image."""
+
+    def __init__(self, sandboxes: SandboxMaker, uids: UidRange, directory: Path) -> None:
+        """With a directory of its own, for what survives a restart."""
+        self._sandboxes = sandboxes
+        self._uids = uids
+        self._directory = directory
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._asking = asyncio.Lock()
+
+    def open(self) -> None:
+        """Read what is remembered, and delete what a killed daemon left."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in self._directory.glob("probe-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            self._answers = json.loads(self._file.read_text())
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            log.warning("packages.targets_unreadable", error=str(error))
+
+    async def of(self, environment: Environment) -> Target:
+        """InvalidRequest if packages cannot be attached to this environment."""
+        answer = self._answers.get(str(self._sandboxes.image_id(environment)))
+        if answer is None:
+            async with self._asking:
+                answer = await self._ask(environment)
+        try:
+            return Target.of(**answer)
+        except (UnsuitableEnvironment, TypeError) as error:
+            raise InvalidRequest(
+                FIELD, f"the environment {environment.name} cannot have packages: {error}"
+            ) from None
+
+    async def _ask(self, environment: Environment) -> dict[str, Any]:
+        is_root = os.geteuid() == 0
+        uid = self._uids.take() if is_root else os.geteuid()
+        directory = self._directory / f"probe-{secrets.token_hex(8)}"
+        directory.mkdir(mode=0o700)
+        try:
+            os.chown(directory, uid, uid)
+            code = await self._sandboxes.run(environment, _probe(directory, uid))
+            if code not in (0, _NO_PROGRAM):
+                raise PackagesBuildFailed(
+                    f"Python of the environment {environment.name} ended with code {code} when it "
+                    "was asked about its version."
+                )
+            answer = _none() if code else _read(directory)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            if is_root:
+                self._uids.give_back(uid)
+        self._remember(str(self._sandboxes.image_id(environment)), answer)
+        return answer
+
+    def _remember(self, image: str, answer: dict[str, Any]) -> None:
+        self._answers.pop(image, None)
+        self._answers[image] = answer
+        for oldest in list(self._answers)[:-MAX_REMEMBERED]:
+            del self._answers[oldest]
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(self._answers))
+        new.rename(self._file)
+
+    @property
+    def _file(self) -> Path:
+        return self._directory / "targets.json"
+
+
+def _probe(directory: Path, uid: int) -> Program:
+    # Through a shell, which says by its exit code that there is no Python.
+    question = f'exec python3 -I -S -c "$0" {_PLACE}/{_ANSWER}'
+    return Program(
+        argv=["/bin/sh", "-c", question, _QUESTION],
+        uid=uid,
+        directory=directory,
+        target=_PLACE,
+        seconds=PROBE_SECONDS,
+        max_file_bytes=MAX_ANSWER_BYTES,
+    )
+
+
+def _read(directory: Path) -> dict[str, Any]:
+    """The answer, which a program of a stranger may have written; empty if it makes no sense."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with open(os.open(directory / _ANSWER, flags), "rb") as file:
+            answer = json.loads(file.read(MAX_ANSWER_BYTES))
+        return {name: str(answer[name]) for name in _none()}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("packages.target_unknown", error=str(error))
+        return _none()
+
+
+def _none() -> dict[str, Any]:
+    """The answer of an image without Python."""
+    return dict.fromkeys(("python", "machine", "glibc", "directory", "path"), "")

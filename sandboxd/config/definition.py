@@ -18,6 +18,14 @@ ACCOUNT_NAME = re.compile("[a-z_][a-z0-9_-]{0,31}")
 """Names that useradd accepts."""
 AGGRESSIVE_SECONDS = 30.0
 """Seconds that surplus warm sandboxes are kept with AGGRESSIVE_CLEANUP."""
+DATA_PACKAGES = (
+    *("beautifulsoup4", "duckdb", "httpx", "jinja2", "lxml", "matplotlib", "networkx", "numpy"),
+    *("openpyxl", "pandas", "pillow", "plotly", "polars", "pyarrow", "pydantic", "pypdf", "pytest"),
+    *("python-dateutil", "python-docx", "python-pptx", "pyyaml", "reportlab", "requests", "rich"),
+    *("scikit-learn", "scipy", "seaborn", "sqlalchemy", "statsmodels", "sympy", "tabulate"),
+    *("tqdm", "xlsxwriter"),
+)
+"""Packages that sessions can ask for unless the operator says otherwise."""
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -65,6 +73,9 @@ TABLES = {
     "sandbox": Table("guest_runtime", "How sandboxes are made."),
     "pool": Table("pool_size", "Warm sandboxes and the number of sandboxes."),
     "session": Table("session_timeout_minutes", "Lifetime of sessions."),
+    "packages": Table(
+        "packages_policy", "Packages that sessions can ask for; see docs/environments.md."
+    ),
     "limits": Table("memory_limit_bytes", "Limits on the commands and files of one sandbox."),
     "exec": Table(
         "default_exec_seconds", "Commands: time limits, concurrency, retention and policy."
@@ -147,6 +158,34 @@ class Config(BaseModel):
     """Hours for which an ended session is remembered, so that calls with its id get the reason."""
     max_ended_sessions: int = _own(10_000, "MAX_ENDED_SESSIONS", ge=100)
     """Maximum number of ended sessions that are remembered; the oldest are dropped first."""
+
+    packages_policy: str = _own("listed", "PACKAGES_POLICY", pattern="^(off|listed|open)$")
+    """Which packages sessions can ask for. `off`: none; `listed`: those of PACKAGES_ALLOW, with
+    what they depend on; `open`: all that the index has."""
+    packages_allow: list[str] = _own(lambda: list(DATA_PACKAGES), "PACKAGES_ALLOW")
+    """Packages that sessions can ask for with the policy `listed`, such as `numpy`, `requests>=2`
+    or `pandas[excel]`. Versions narrow what is installed; extras have to be listed."""
+    packages_index: str | None = _own(None, "PACKAGES_INDEX", pattern="^https?://")
+    """URL of the one package index (simple API); if not set, that of the variable
+    UV_DEFAULT_INDEX, UV_INDEX_URL or PIP_INDEX_URL, or PyPI."""
+    packages_set_mb: int = _own(1024, "PACKAGES_SET_MB", ge=16)
+    """Maximum size of the packages of one session, with what they depend on."""
+    packages_total_mb: int = _own(20480, "PACKAGES_TOTAL_MB", ge=16)
+    """Size of all packages that are kept; those used longest ago are deleted first, and none that
+    a session uses."""
+    packages_keep_days: float = _own(30.0, "PACKAGES_KEEP_DAYS", gt=0)
+    """Days after which packages that no session has used are deleted."""
+    packages_fresh_hours: float = _own(24.0, "PACKAGES_FRESH_HOURS", ge=0)
+    """Hours for which the versions of a request are reused before the index is asked for newer
+    ones, in the background."""
+    packages_min_age_days: float = _own(3.0, "PACKAGES_MIN_AGE_DAYS", ge=0)
+    """Days that a release must have been on the index before it is used: most malicious releases
+    are found by then. 0 also works with an index that does not report upload times."""
+    packages_build_seconds: float = _own(300.0, "PACKAGES_BUILD_SECONDS", ge=10)
+    """Time limit for resolving, downloading and installing packages."""
+    packages_user_builds_per_hour: int = _own(10, "PACKAGES_USER_BUILDS_PER_HOUR", ge=1)
+    """Maximum number of package sets that are built for one user within an hour. Sets that exist
+    do not count."""
 
     memory_limit_bytes: Bytes = _setting(256 << 20, "MEMORY_LIMIT", ge=32 << 20)
     """Memory for all commands of a sandbox together. The guest has a small amount in addition."""
@@ -283,13 +322,7 @@ class Config(BaseModel):
 
     def _contradictions(self) -> Iterator[str]:
         """One sentence for each contradiction, with the settings' names in the environment."""
-        if not self.min_pool_size <= self.max_pool_size:
-            yield "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"
-        if self.pool_size > self.max_pool_size:
-            yield "POOL_SIZE must not exceed MAX_POOL_SIZE"
-        if self.max_pool_size >= self.sandbox_uid_count:
-            # One uid is for the sandbox that the daemon examines.
-            yield "SANDBOXD_UID_COUNT must be greater than MAX_POOL_SIZE"
+        yield from self._contradicting_sizes()
         if self.default_exec_seconds > self.max_exec_seconds:
             yield "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
         if (self.command_policy == "custom") != (self.command_policy_file is not None):
@@ -309,6 +342,17 @@ class Config(BaseModel):
             yield "SANDBOXD_TLS_CLIENT_CA needs SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY"
         if self.socket_auth == "token" and self.tokens_file is None:
             yield "SANDBOXD_SOCKET_AUTH=token needs SANDBOXD_TOKENS_FILE"
+
+    def _contradicting_sizes(self) -> Iterator[str]:
+        if not self.min_pool_size <= self.max_pool_size:
+            yield "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"
+        if self.pool_size > self.max_pool_size:
+            yield "POOL_SIZE must not exceed MAX_POOL_SIZE"
+        if self.max_pool_size >= self.sandbox_uid_count:
+            # One uid is for the sandbox that the daemon examines.
+            yield "SANDBOXD_UID_COUNT must be greater than MAX_POOL_SIZE"
+        if self.packages_set_mb > self.packages_total_mb:
+            yield "SANDBOXD_PACKAGES_SET_MB must not exceed SANDBOXD_PACKAGES_TOTAL_MB"
 
     @property
     def is_on_network(self) -> bool:

@@ -68,7 +68,9 @@ INHERITED = frozenset(
 DEFAULT_INDEX = "https://pypi.org/simple"
 INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 """Variables that name the index where the settings do not."""
-_AREA, _UV, _RUNTIME = "/build", "/uv", "/.sandboxd"
+AREA, PYTHON = "/build", "/.sandboxd/bin/python3.11"
+"""Where a confined worker sees its area, and a Python for uv to ask."""
+_UV, _RUNTIME = "/uv", "/.sandboxd"
 # Without `site` (-S), which would run code of the packages that it finds.
 _COMPILE = (
     *("python3", "-I", "-S", "-m", "compileall", "-q"),
@@ -180,7 +182,7 @@ class _Build:
         self._deadline = deadline
         self._is_confined = os.geteuid() == 0
         self._places = (
-            uv.Places(uv=_UV, python=f"{_RUNTIME}/bin/python3.11", area=_AREA)
+            uv.Places(uv=_UV, python=PYTHON, area=AREA)
             if self._is_confined
             else uv.Places(uv=str(settings.uv), python=sys.executable, area=str(area))
         )
@@ -297,37 +299,18 @@ class _Build:
         has_network: bool,
         on_line: Callable[[str], None] = lambda _: None,
     ) -> Finished:
-        limits = ProcessLimits(
-            memory_bytes=MEMORY_BYTES,
-            cpu_seconds=int(self._settings.seconds) + 1,
-            file_bytes=self._settings.max_bytes,
+        limits = process_limits(self._settings)
+        view = (
+            view_of(self._settings, self._area, self._uid, has_network=has_network)._asdict()
+            if self._is_confined
+            else None
         )
         return await run_worker(
-            {"limits": limits._asdict(), "view": self._view(has_network=has_network), **job},
+            {"limits": limits._asdict(), "view": view, **job},
             environment=_inherited(),
             seconds=self._seconds_left,
             on_line=on_line,
         )
-
-    def _view(self, *, has_network: bool) -> Mapping[str, Any] | None:
-        if not self._is_confined:
-            return None
-        settings, inherited = self._settings, _inherited()
-        binds = [
-            Bind(str(self._area), _AREA, is_writable=True),
-            Bind(str(settings.uv), _UV),
-            Bind(str(settings.runtime_dir), _RUNTIME),
-        ]
-        certificates = [inherited.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
-        # The part of the worker that is not uv imports as it goes.
-        libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
-        return View(
-            root=str(settings.build_dir),
-            uid=self._uid,
-            binds=binds,
-            shown=[path for path in (*certificates, *libraries) if path],
-            has_network=has_network,
-        )._asdict()
 
     @property
     def _seconds_left(self) -> float:
@@ -379,6 +362,32 @@ def index_of(setting: str, environment: Mapping[str, str]) -> str:
     package under the name of a private one."""
     named = (environment.get(name, "") for name in INDEX_VARIABLES)
     return setting or next(filter(None, named), DEFAULT_INDEX)
+
+
+def process_limits(settings: BuildSettings) -> ProcessLimits:
+    return ProcessLimits(
+        memory_bytes=MEMORY_BYTES,
+        cpu_seconds=int(settings.seconds) + 1,
+        file_bytes=settings.max_bytes,
+    )
+
+
+def view_of(settings: BuildSettings, area: Path, uid: int, *, has_network: bool) -> View:
+    """What the worker of a build sees."""
+    inherited = _inherited()
+    certificates = [inherited.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
+    library = sysconfig.get_path("stdlib")  # the part of the worker that is not uv imports lazily
+    return View(
+        root=str(settings.build_dir),
+        uid=uid,
+        binds=[
+            Bind(str(area), AREA, is_writable=True),
+            Bind(str(settings.uv), _UV),
+            Bind(str(settings.runtime_dir), _RUNTIME),
+        ],
+        shown=[path for path in (*certificates, library) if path],
+        has_network=has_network,
+    )
 
 
 def _inherited() -> Mapping[str, str]:

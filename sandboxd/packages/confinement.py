@@ -2,14 +2,17 @@
 
 It parses what strangers have uploaded, so it gets a view of the host with little in it: the
 system's libraries and certificates, a Python, and one directory to write to. It has a uid that
-nothing else has, no privileges, and limits. It keeps the host's network only where it fetches.
+nothing else has, no privileges, and limits, and whatever it starts ends with it. It keeps the
+host's network only where it fetches.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
+import select
 import signal
 import struct
 from collections.abc import Mapping, Sequence
@@ -22,7 +25,7 @@ _AT_FDCWD = -100
 _READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 5, 1 << 12, 1 << 14, 1 << 18
-_CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
+_CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
 _SET_PDEATHSIG, _SET_NO_NEW_PRIVS = 1, 38
 
 SYSTEM = ("/usr", "/etc", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
@@ -67,10 +70,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def end_with_parent(parent: int) -> None:
-    """Be killed when the thread that started this process ends; that may have happened already."""
+    """Be killed when the thread that started this process ends; OSError if it has ended already."""
     _checked(_libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     if os.getppid() != parent:
-        raise OSError("the daemon has ended")
+        raise OSError(errno.ESRCH, "the daemon has ended")
 
 
 def set_limits(limits: ProcessLimits) -> None:
@@ -87,8 +90,34 @@ def set_limits(limits: ProcessLimits) -> None:
 
 
 def enter(view: View) -> None:
-    """Leave the host's view, and become the user of this build; only root can."""
-    _checked(_libc.unshare(_CLONE_NEWNS | (0 if view.has_network else _CLONE_NEWNET)))
+    """Go on in a new process that is confined; only root can. This one waits for its end, and ends
+    as it did.
+
+    The new process is the first of its namespace: the kernel ends all others with it.
+    """
+    flags = _CLONE_NEWNS | _CLONE_NEWPID | (0 if view.has_network else _CLONE_NEWNET)
+    _checked(_libc.unshare(flags))
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(read_end)
+        _, status = os.waitpid(child, 0)
+        os._exit(_exit_code(status))
+    os.close(write_end)
+    _leave_the_host(view)
+    # After the change of user, which would undo it.
+    _checked(_libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    if select.select([read_end], [], [], 0)[0]:  # the other end is closed
+        raise OSError(errno.ESRCH, "the waiting process has ended")
+    os.close(read_end)
+
+
+def _exit_code(status: int) -> int:
+    """As a shell reports it."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def _leave_the_host(view: View) -> None:
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     _mount("none", view.root, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=1m,nr_inodes=1k,mode=0755")
     for directory in SYSTEM:

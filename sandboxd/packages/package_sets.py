@@ -29,6 +29,7 @@ from sandboxd.packages.lock import request_key
 from sandboxd.packages.progress import Progress
 from sandboxd.packages.store import PackageSet, PackageStore, superfluous
 from sandboxd.tasks import Tasks
+from sandboxd.workspaces.disks import DisksUnusable
 
 log = structlog.get_logger()
 
@@ -201,7 +202,7 @@ class PackageSets:
             try:
                 lock, found = await self._builder.build(order, progress, make_room=self._make_room)
                 self._store.remember(key, lock)
-            except OSError as error:
+            except (OSError, DisksUnusable) as error:
                 log.error("packages.build_failed", exc_info=error)
                 raise PackagesBuildFailed("the host failed; see the daemon's log.") from error
         log.info(

@@ -25,6 +25,7 @@ _UNREACHABLE = re.compile(
     r"[Ff]ailed to (fetch|download)|error sending request|dns error|[Cc]onnection (refused|reset)"
     r"|operation timed out|Could not connect"
 )
+_UNRESOLVED = re.compile(r"No solution found|Failed to resolve|not found in the package registry")
 _ADDRESS = re.compile(r"\b[a-z+]+://\S+")
 
 
@@ -94,7 +95,7 @@ def explain(complaint: str, *, max_bytes: int) -> SandboxdError:
     if _FULL.search(complaint):
         return PackagesTooLarge("unpacked", f"{max_bytes >> 20} MiB")
     why = _shortened(complaint)
-    if "No solution found" in complaint or "not found in the package registry" in complaint:
+    if _UNRESOLVED.search(complaint):
         return PackagesNotResolved(why)
     if _UNREACHABLE.search(complaint):
         return PackageIndexUnreachable(why)

@@ -18,12 +18,11 @@ MAX_JOB_BYTES = 4 << 20
 
 def main() -> None:
     job: dict[str, Any] = json.loads(sys.stdin.buffer.read(MAX_JOB_BYTES))
+    confinement.end_with_parent(job["parent"])
     confinement.set_limits(ProcessLimits(**job["limits"]))
     if job["view"] is not None:
         confinement.enter(View.decode(job["view"]))
     confinement.give_up_privileges()
-    # After the change of user, which would undo it.
-    confinement.end_with_parent(job["parent"])
     if "fetch" in job:
         sys.exit(fetch.run(job["fetch"]))
     argv: list[str] = job["argv"]

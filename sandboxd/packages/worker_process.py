@@ -21,6 +21,7 @@ KEPT_ERROR_BYTES = 16 << 10
 """The end of standard error that is kept."""
 _CHUNK_BYTES = 64 << 10
 _KILL_SECONDS = 10.0
+_LOOK_SECONDS = 0.01
 
 
 class WorkerTimedOut(Exception):
@@ -29,7 +30,7 @@ class WorkerTimedOut(Exception):
 
 class Finished(NamedTuple):
     code: int
-    """Exit code; negative for a signal."""
+    """Exit code, as a shell counts it."""
     errors: str
     """The end of what it wrote to standard error."""
 
@@ -70,7 +71,8 @@ async def _talk(
     process.stdin.write(json.dumps({**job, "parent": os.getpid()}).encode())
     process.stdin.close()
     errors, _ = await asyncio.gather(_read_errors(process), _read_lines(process, on_line))
-    return Finished(await process.wait(), errors)
+    code = await process.wait()
+    return Finished(code if code >= 0 else 128 - code, errors)
 
 
 async def _read_lines(process: Process, on_line: Callable[[str], None]) -> None:
@@ -95,13 +97,25 @@ async def _read_errors(process: Process) -> str:
 
 
 async def _end(process: Process) -> None:
-    """Kill what is left of it, also if the daemon is being cancelled meanwhile."""
+    """Kill what is left of it, and wait for the end, also if the daemon is cancelled meanwhile."""
     _kill(process)
-    cancel = await outlast(asyncio.ensure_future(process.wait()), _KILL_SECONDS)
+    ending = asyncio.ensure_future(_gone(process))
+    cancel = await outlast(ending, _KILL_SECONDS)
+    ending.cancel()
     if cancel is not None:
         raise cancel
 
 
+async def _gone(process: Process) -> None:
+    """Return when the worker has ended, and the confined process, which it does not outlive."""
+    await process.wait()
+    with suppress(ProcessLookupError):
+        while True:
+            os.killpg(process.pid, 0)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
 def _kill(process: Process) -> None:
-    with suppress(ProcessLookupError):  # it has ended
-        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:  # otherwise its number may belong to another by now
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

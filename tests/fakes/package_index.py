@@ -72,8 +72,8 @@ class PackageIndex:
                 if kind == "simple":
                     self._send(index._page(name), "application/vnd.pypi.simple.v1+json")
                 elif rest[0].endswith(".metadata"):
-                    file = index._files[name][rest[0].removesuffix(".metadata")]
-                    self._send(file.metadata, "text/plain")
+                    described = index._files[name][rest[0].removesuffix(".metadata")]
+                    self._send(described.metadata, "text/plain")
                 elif rest[0] in index.endless:
                     self._send_for_ever()
                 else:

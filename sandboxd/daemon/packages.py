@@ -1,0 +1,84 @@
+"""Opens the packages of a daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import uv
+
+from sandboxd.config import Config
+from sandboxd.daemon.instance import StartRefused
+from sandboxd.packages.allowed import AllowedPackages, InvalidAllowList
+from sandboxd.packages.areas import BuildAreas
+from sandboxd.packages.build import MAX_FILES, Builder, BuildSettings, index_of
+from sandboxd.packages.package_sets import PackageSets, PackageSetSettings
+from sandboxd.packages.packages import Packages
+from sandboxd.packages.store import PackageStore
+from sandboxd.packages.targets import Targets
+from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.workspaces.disks import Disks, DiskSettings
+
+AREA_FACTOR = 2
+"""Size of a build compared to that of a set: it holds the wheels as well."""
+
+
+async def open_packages(
+    config: Config, sandboxes: SandboxMaker, host: Host, stack: AsyncExitStack
+) -> Packages:
+    """Packages without builds under way, and without what a killed daemon left."""
+    try:
+        allowed = AllowedPackages.of(config.packages_policy, config.packages_allow)
+    except InvalidAllowList as error:
+        raise StartRefused(f"SANDBOXD_PACKAGES_ALLOW: {error}") from None
+    directory = config.state_dir / "packages"
+    store = PackageStore(directory)
+    await asyncio.to_thread(store.open)
+    targets = Targets(sandboxes, host.uids, directory / "targets")
+    targets.open()
+    builder = await _open_builder(config, directory, store, sandboxes, host)
+    sets = PackageSets(_set_settings(config), store, builder)
+    stack.push_async_callback(sets.aclose)
+    return Packages(allowed, targets, sets)
+
+
+async def _open_builder(
+    config: Config, directory: Path, store: PackageStore, sandboxes: SandboxMaker, host: Host
+) -> Builder:
+    area_bytes = AREA_FACTOR * config.packages_set_mb << 20
+    disks = Disks(_disk_settings(config, directory, area_bytes)) if host.disks is not None else None
+    areas = BuildAreas(directory / "areas", disks, max_bytes=area_bytes)
+    await areas.open()
+    settings = BuildSettings(
+        index=index_of(config.packages_index or "", os.environ),
+        max_bytes=config.packages_set_mb << 20,
+        seconds=config.packages_build_seconds,
+        min_age_days=config.packages_min_age_days,
+        uv=Path(uv.find_uv_bin()),
+        runtime_dir=config.runtime_dir.resolve(),
+        build_dir=directory / "view",
+    )
+    settings.build_dir.mkdir(mode=0o700, exist_ok=True)
+    return Builder(settings, store, areas, host.uids, sandboxes)
+
+
+def _disk_settings(config: Config, directory: Path, area_bytes: int) -> DiskSettings:
+    return DiskSettings(
+        directory=directory / "disks",
+        mounts=config.run_dir / "package-mounts",
+        size_bytes=area_bytes,
+        max_files=AREA_FACTOR * MAX_FILES,
+        reserve_bytes=config.disk_reserve_mb << 20,
+    )
+
+
+def _set_settings(config: Config) -> PackageSetSettings:
+    return PackageSetSettings(
+        total_bytes=config.packages_total_mb << 20,
+        keep_seconds=config.packages_keep_days * 86400,
+        fresh_seconds=config.packages_fresh_hours * 3600,
+        builds_per_user_and_hour=config.packages_user_builds_per_hour,
+    )

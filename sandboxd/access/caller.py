@@ -46,9 +46,7 @@ class Caller:
             )
 
     def may_ask_for_policy(self, name: str) -> bool:
-        return (
-            self.scope is Scope.ADMIN or name in self.policies or ANY_POLICY in self.policies
-        )
+        return self.scope is Scope.ADMIN or name in self.policies or ANY_POLICY in self.policies
 
     def check_asks_for_policy(self, name: str) -> None:
         """CallNotPermitted unless the caller may open sessions with this command policy."""

@@ -105,19 +105,40 @@ def maker(
 
 
 @pytest.fixture
-async def start_pool(
-    maker: SandboxMaker, environment: Environment
-) -> AsyncIterator[Callable[..., Awaitable[WarmPool]]]:
-    """Starts a pool, and a sweep; settings may be replaced by name."""
+def pools_of() -> dict[WarmPool, Pools]:
+    """The pools that were started, by the pool of their default environment."""
+    return {}
+
+
+@pytest.fixture
+async def start_pools(
+    maker: SandboxMaker, environment: Environment, pools_of: dict[WarmPool, Pools]
+) -> AsyncIterator[Callable[..., Awaitable[Pools]]]:
+    """Starts the pools of the default environment and of others, and a sweep; settings may be
+    replaced by name."""
     async with AsyncExitStack() as stack:
 
-        async def start(*, sweep_seconds: float = NEVER, **settings: Any) -> WarmPool:
-            pool = WarmPool(maker, environment, settings_for_tests.of_pool(**settings))
-            pools = Pools(maker, [pool], sweep_seconds=sweep_seconds)
-            await stack.enter_async_context(pools)
-            return pool
+        async def start(
+            *others: Environment, sweep_seconds: float = NEVER, **settings: Any
+        ) -> Pools:
+            asked = settings_for_tests.of_pool(**settings)
+            pools = Pools(maker, [environment, *others], asked, sweep_seconds=sweep_seconds)
+            pools_of[pools.default] = pools
+            return await stack.enter_async_context(pools)
 
         yield start
+
+
+@pytest.fixture
+async def start_pool(
+    start_pools: Callable[..., Awaitable[Pools]],
+) -> Callable[..., Awaitable[WarmPool]]:
+    """Starts the pool of the default environment, and a sweep; settings may be replaced by name."""
+
+    async def start(**settings: Any) -> WarmPool:
+        return (await start_pools(**settings)).default
+
+    return start
 
 
 @pytest.fixture
@@ -145,7 +166,7 @@ async def kept_files(maker: SandboxMaker) -> AsyncIterator[KeptFilesStore]:
 @pytest.fixture
 async def start_sessions(
     start_pool: Callable[..., Awaitable[WarmPool]],
-    maker: SandboxMaker,
+    pools_of: dict[WarmPool, Pools],
     kept_files: KeptFilesStore,
     registry: SessionRegistry,
     short_dir: Path,
@@ -159,7 +180,7 @@ async def start_sessions(
             exec_settings = {name: settings.pop(name) for name in EXEC_SETTINGS & settings.keys()}
             asked = settings_for_tests.of_sessions(**settings)
             shared = settings_for_tests.of_execs(short_dir, **exec_settings)
-            pools = Pools(maker, [pool or await start_pool()], sweep_seconds=NEVER)
+            pools = pools_of[pool or await start_pool()]
             sessions = Sessions(pools, kept_files, kept_in, asked, shared)
             return await stack.enter_async_context(sessions)
 

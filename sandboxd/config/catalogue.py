@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
-from pydantic import AliasChoices, SecretStr
+from pydantic import AliasChoices, BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from sandboxd.config.definition import SIZE, TABLES, Config
@@ -72,7 +72,8 @@ class Setting:
 
     @property
     def key(self) -> str:
-        return f"{self.table}.{self.name}"
+        is_named = TABLES[self.table].named == self.name
+        return self.table if is_named else f"{self.table}.{self.name}"
 
     @property
     def variable(self) -> str:
@@ -102,6 +103,8 @@ class Setting:
             return MASK
         if isinstance(value, Path):
             return str(value)
+        if isinstance(value, dict):
+            return {name: _shown_table(table) for name, table in value.items()}
         return _CREDENTIALS.sub(MASK, value) if isinstance(value, str) else value
 
     def in_toml(self, value: Any) -> str:
@@ -115,6 +118,16 @@ class Setting:
             return str(int(value))
         # TOML writes strings, lists and the like as JSON does.
         return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _shown_table(table: Any) -> Any:
+    """A table for output, without the values of variables, which may be secrets."""
+    shown = (
+        table.model_dump(mode="json", exclude_unset=True) if isinstance(table, BaseModel) else table
+    )
+    if isinstance(shown, dict) and "env_vars" in shown:
+        shown = {**shown, "env_vars": dict.fromkeys(shown["env_vars"], MASK)}
+    return shown
 
 
 def size_text(size: int) -> str:

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 ACCOUNT_NAME = re.compile("[a-z_][a-z0-9_-]{0,31}")
 """Names that useradd accepts."""
+CONFIGURED_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}", re.ASCII)
+"""Names of environments and of command policies; they become part of names of images."""
+CONFIGURED_NAME_RULE = "1 to 64 lower-case letters, digits or . _ -, a letter first"
+BUILT_IN_POLICIES = ("strict", "strict-node", "open", "custom")
 AGGRESSIVE_SECONDS = 30.0
 """Seconds that surplus warm sandboxes are kept with AGGRESSIVE_CLEANUP."""
 DATA_PACKAGES = (
@@ -66,11 +78,18 @@ class Table(NamedTuple):
     first: str
     """The first setting of the table; those that follow belong to it too."""
     about: str
+    named: str = ""
+    """The setting that holds the tables within this one, [table.NAME], by their names."""
 
 
 TABLES = {
     "server": Table("host", "Where the daemon listens and where it keeps its files."),
     "sandbox": Table("guest_runtime", "How sandboxes are made."),
+    "environments": Table(
+        "environment_builds",
+        "Environments that sessions can be opened in; see docs/environments.md.",
+        named="environments",
+    ),
     "pool": Table("pool_size", "Warm sandboxes and the number of sandboxes."),
     "session": Table("session_timeout_minutes", "Lifetime of sessions."),
     "packages": Table(
@@ -80,11 +99,53 @@ TABLES = {
     "exec": Table(
         "default_exec_seconds", "Commands: time limits, concurrency, retention and policy."
     ),
+    "policies": Table(
+        "policies", "Further command policies, by name; see docs/policy.md.", named="policies"
+    ),
     "output": Table("spool_bytes", "Output that is kept, and transfers."),
     "access": Table("tokens_file", "Who may call, and limits for each user; see docs/access.md."),
     "records": Table("history_per_session", "History, audit log, metrics and traces."),
     "daemon": Table("max_calls", "Behaviour of the daemon itself."),
 }
+
+
+Variables = Annotated[dict[str, str], Field(max_length=256)]
+
+
+class EnvironmentTable(BaseModel):
+    """The table of one environment, [environments.NAME]; what it omits is as for `default`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: str = Field(default="", max_length=200)
+    dockerfile: Path | None = None
+    """Dockerfile to build it from; the build argument BASE is the image of `default`."""
+    image: str | None = Field(default=None, pattern="^[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,255}$")
+    """Image to use as it is; it is pulled if the engine does not have it."""
+    memory_limit_bytes: Bytes | None = Field(default=None, ge=32 << 20)
+    cpu_quota_us: int | None = Field(default=None, ge=0)
+    max_processes: int | None = Field(default=None, ge=16)
+    max_open_files: int | None = Field(default=None, ge=64)
+    max_workspace_mb: int | None = Field(default=None, ge=1)
+    max_total_files: int | None = Field(default=None, ge=16)
+    max_file_mb: int | None = Field(default=None, ge=1)
+    env_vars: Variables = Field(default_factory=dict)
+    command_policy: str = ""
+    min_warm: int = Field(default=0, ge=0)
+    """Warm sandboxes that are always kept."""
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> EnvironmentTable:
+        if self.dockerfile is not None and self.image is not None:
+            raise ValueError("give `dockerfile` or `image`, not both")
+        return self
+
+
+def _check_names(tables: dict[str, Any]) -> dict[str, Any]:
+    for name in tables:
+        if not CONFIGURED_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a valid name; use {CONFIGURED_NAME_RULE}")
+    return tables
 
 
 class Config(BaseModel):
@@ -129,6 +190,20 @@ class Config(BaseModel):
     """Name of the user that commands run as."""
     workspace_dir: str = _setting("/workspace", "WORKSPACE_DIR", pattern="^/[a-z0-9_/-]+$")
     """Directory where commands start and keep their files."""
+
+    environment_builds: int = _own(1, "ENVIRONMENT_BUILDS", ge=1, le=8)
+    """Maximum number of environments that are built at the same time; others wait."""
+    environment_build_seconds: float = _own(1800.0, "ENVIRONMENT_BUILD_SECONDS", ge=1)
+    """Time limit of a build."""
+    registry_seconds: float = _own(10.0, "REGISTRY_SECONDS", gt=0)
+    """Seconds within which an image registry must begin to answer; otherwise the base is made from
+    another source. The download may take longer."""
+    npm_registry: str = _own("https://registry.npmjs.org", "NPM_REGISTRY", pattern="^https?://.+$")
+    """Registry of npm packages that environments are built from."""
+    environments: Annotated[dict[str, EnvironmentTable], AfterValidator(_check_names)] = _own(
+        dict, "ENVIRONMENTS"
+    )
+    """Tables [environments.NAME] of further environments, or with changes to built-in ones."""
 
     pool_size: int = _setting(10, "POOL_SIZE", ge=0)
     """Warm sandboxes at start, and the most that are kept ready later."""
@@ -230,11 +305,16 @@ class Config(BaseModel):
     """Maximum number of running commands in all sessions."""
     exec_memory_minutes: float = _own(10.0, "EXEC_MEMORY_MINUTES", gt=0)
     """Minutes for which the output and result of an ended command are kept."""
-    command_policy: str = _own("strict", "COMMAND_POLICY", pattern="^(strict|open|custom)$")
-    """Which commands may run. `strict`: those on a short allow-list; `open`: all; `custom`: those
-    that the policy file allows. It guides agents; the kernel enforces what commands can do."""
+    command_policy: str = _own("strict", "COMMAND_POLICY", pattern=f"^{CONFIGURED_NAME.pattern}$")
+    """Which commands may run, unless a session asks for another policy. `strict`: those on a short
+    allow-list; `open`: all; `custom`: those that the policy file allows; or a name from [policies].
+    It guides agents; the kernel enforces what commands can do."""
     command_policy_file: Path | None = _own(None, "COMMAND_POLICY_FILE")
     """TOML file of the command policy `custom`."""
+    policies: Annotated[dict[str, dict[str, Any]], AfterValidator(_check_names)] = _own(
+        dict, "POLICIES"
+    )
+    """Tables [policies.NAME] with the keys of a policy file."""
     spool_bytes: Bytes = _own(64 << 20, "SPOOL_BYTES", ge=64 << 10)
     """Bytes of each output stream that are kept; of longer output, the middle is dropped."""
     session_spool_bytes: Bytes = _own(256 << 20, "SESSION_SPOOL_BYTES", ge=64 << 10)
@@ -325,11 +405,7 @@ class Config(BaseModel):
         yield from self._contradicting_sizes()
         if self.default_exec_seconds > self.max_exec_seconds:
             yield "SANDBOXD_EXEC_TIMEOUT_SECONDS must not exceed SANDBOXD_MAX_EXEC_TIMEOUT_SECONDS"
-        if (self.command_policy == "custom") != (self.command_policy_file is not None):
-            yield (
-                "SANDBOXD_COMMAND_POLICY=custom and SANDBOXD_COMMAND_POLICY_FILE need each other; "
-                "set both or neither"
-            )
+        yield from self._policy_contradictions()
         if self.is_on_network and not self.asks_who_calls:
             yield (
                 f"HOST={self.host} would open the API to the network without authentication; set "
@@ -353,6 +429,34 @@ class Config(BaseModel):
             yield "SANDBOXD_UID_COUNT must be greater than MAX_POOL_SIZE"
         if self.packages_set_mb > self.packages_total_mb:
             yield "SANDBOXD_PACKAGES_SET_MB must not exceed SANDBOXD_PACKAGES_TOTAL_MB"
+
+    def _policy_contradictions(self) -> Iterator[str]:
+        if self.command_policy == "custom" and self.command_policy_file is None:
+            yield "SANDBOXD_COMMAND_POLICY=custom needs SANDBOXD_COMMAND_POLICY_FILE"
+        elif self.command_policy not in self.policy_names:
+            yield f"SANDBOXD_COMMAND_POLICY={self.command_policy} is not defined; {self._known}"
+        if taken := self.policies.keys() & set(BUILT_IN_POLICIES):
+            yield f"SANDBOXD_POLICIES must not define {', '.join(sorted(taken))} again"
+        for name, table in self.environments.items():
+            if table.command_policy and table.command_policy not in self.policy_names:
+                yield (
+                    f"SANDBOXD_ENVIRONMENTS: {name} has the command policy "
+                    f"{table.command_policy}, which is not defined; {self._known}"
+                )
+
+    @property
+    def policy_names(self) -> Sequence[str]:
+        """Names of the command policies that sessions can have."""
+        built_in = [
+            name
+            for name in BUILT_IN_POLICIES
+            if name != "custom" or self.command_policy_file is not None
+        ]
+        return [*built_in, *self.policies]
+
+    @property
+    def _known(self) -> str:
+        return f"there are {', '.join(self.policy_names)}"
 
     @property
     def is_on_network(self) -> bool:

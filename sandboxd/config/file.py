@@ -47,6 +47,14 @@ class SettingsFile:
     def _origin(self, key: str) -> Origin:
         return Origin("file", str(self.path), self._lines.get(key))
 
+    def origin_of(self, key: str) -> Origin | None:
+        """The line of a key, or of the nearest table around it; None if that is not known."""
+        while key:
+            if key in self._lines:
+                return self._origin(key)
+            key = key.rpartition(".")[0]
+        return None
+
     def _refuse(self, key: str, text: str) -> None:
         self.problems.append(Problem(self._origin(key), f"{key}: {text}"))
 
@@ -70,8 +78,19 @@ class SettingsFile:
         elif not isinstance(value, dict):
             self._refuse(name, f"this is a table; write [{name}] and its settings below it")
         else:
+            named = TABLES[name].named
             for key, inner in value.items():
-                self._read_setting(name, key, inner)
+                if named and isinstance(inner, dict) and key != named:
+                    self._read_named_table(named, name, key, inner)
+                else:
+                    self._read_setting(name, key, inner)
+
+    def _read_named_table(self, setting: str, table: str, name: str, value: Any) -> None:
+        """Add a table [table.NAME] to the setting that holds them."""
+        before = self.values.get(setting)
+        tables = {**(before.value if before else {}), name: value}
+        origin = before.origin if before else self._origin(f"{table}.{name}")
+        self.values[setting] = Given(tables, origin)
 
     def _read_setting(self, table: str, name: str, value: Any) -> None:
         key = f"{table}.{name}"

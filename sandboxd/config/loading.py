@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS, Kind, Setting
-from sandboxd.config.definition import Config
+from sandboxd.config.definition import Config, EnvironmentTable
 from sandboxd.config.environment import FILE_VARIABLE, ignored_variables, variables_set
 from sandboxd.config.file import DEFAULT_FILE, SettingsFile
-from sandboxd.config.origins import Given, Origin, Problem
+from sandboxd.config.origins import Given, Origin, Problem, nearest
 
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _DEFAULT = Origin("default")
@@ -64,7 +64,7 @@ def load(
     try:
         config = Config.model_validate({name: entry.value for name, entry in given.items()})
     except ValidationError as error:
-        raise ConfigInvalid([*problems, *_explained(error, given)], warnings) from None
+        raise ConfigInvalid([*problems, *_explained(error, given, read)], warnings) from None
     if problems:
         raise ConfigInvalid(problems, warnings)
     return Loaded(
@@ -100,12 +100,20 @@ def _origin(name: str, given: Mapping[str, Given]) -> Origin:
     return given[name].origin if name in given else _DEFAULT
 
 
-def _explained(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
+def _explained(
+    error: ValidationError, given: Mapping[str, Given], file: SettingsFile | None
+) -> Iterator[Problem]:
     """A problem for each invalid value, then for each contradiction among the others."""
-    refused = {setting.name: detail for detail in error.errors() if (setting := _about(detail))}
-    for name, detail in refused.items():
-        text = _correction(SETTINGS[name], given[name].value, detail)
-        yield Problem(given[name].origin, text)
+    refused: dict[str, ErrorDetails] = {}
+    for detail in error.errors():
+        setting = _about(detail)
+        if setting is None or (setting.name in refused and len(detail["loc"]) == 1):
+            continue
+        refused[setting.name] = detail
+        origin = given[setting.name].origin
+        if file is not None and origin.kind == "file":
+            origin = file.origin_of(_key(setting, detail)) or origin
+        yield Problem(origin, _correction(setting, given[setting.name].value, detail))
     if refused:
         rest = {name: entry.value for name, entry in given.items() if name not in refused}
         try:
@@ -128,13 +136,24 @@ def _about(detail: ErrorDetails) -> Setting | None:
 
 
 def _correction(setting: Setting, value: Any, detail: ErrorDetails) -> str:
-    inside = ".".join(map(str, (setting.key, *detail["loc"][1:])))
+    inside = _key(setting, detail)
     if detail["type"] == "value_error" and setting.kind is not Kind.SIZE:
         return f"{inside}: {detail['msg'].removeprefix('Value error, ')}"
+    if detail["type"] == "extra_forbidden":
+        known = list(EnvironmentTable.model_fields)
+        near = nearest(str(detail["loc"][-1]), known)
+        return f"{inside}: unknown key; " + (
+            f"did you mean {near}?" if near else f"the keys are {', '.join(known)}"
+        )
     if inside != setting.key:
         return f"{inside}: {detail['msg']}"
     shown = "" if value is None else _short(setting.shown(value))
     return f"{inside}: {shown!r} is not accepted; write {setting.accepts}"
+
+
+def _key(setting: Setting, detail: ErrorDetails) -> str:
+    """The key of the file that an error is about."""
+    return ".".join(map(str, (setting.key, *detail["loc"][1:])))
 
 
 def _short(value: Any) -> Any:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import structlog
 
@@ -31,6 +33,13 @@ LOST = "the daemon was restarted"
 _TASK = "adoption"
 
 
+class _Expected(NamedTuple):
+    """A sandbox of an earlier daemon."""
+
+    environment: Environment
+    claim: Claim
+
+
 class Adoption:
     """Adopts the sandboxes of sessions while the daemon serves. Their uids, files and containers
     are reserved from the start: neither a new sandbox nor a sweep takes them."""
@@ -38,23 +47,26 @@ class Adoption:
     def __init__(
         self,
         records: Sequence[SessionRecord],
-        environment: Environment,
+        environments: Iterable[Environment],
         sandboxes: SandboxMaker,
         *,
         grace_seconds: float,
     ) -> None:
         """With the seconds that a guest waits for a daemon."""
-        self._environment = environment
         self._sandboxes = sandboxes
         self._grace_seconds = grace_seconds
+        known = {environment.name: environment for environment in environments}
         self._claims = {
-            record.session_id: Claim(record.sandbox_id, record.uid, kept_files_of(record))
+            record.session_id: _Expected(
+                known[record.environment],
+                Claim(record.sandbox_id, record.uid, kept_files_of(record)),
+            )
             for record in records
-            if record.state == SessionState.ACTIVE and record.environment == environment.name
+            if record.state == SessionState.ACTIVE and record.environment in known
         }
-        """Claims of the sandboxes that are not adopted yet, by session id."""
-        for claim in self._claims.values():
-            sandboxes.expect(claim)
+        """The sandboxes that are not adopted yet, by session id."""
+        for expected in self._claims.values():
+            sandboxes.expect(expected.claim)
         self._tasks = Tasks()
 
     @property
@@ -62,13 +74,18 @@ class Adoption:
         """Sessions whose sandboxes are not adopted yet."""
         return self._claims.keys()
 
+    @property
+    def expected(self) -> Mapping[str, int]:
+        """Number of sandboxes that are not adopted yet, by environment."""
+        return Counter(expected.environment.name for expected in self._claims.values())
+
     @asynccontextmanager
     async def running(
         self, sessions: Sessions, pools: Pools, *, is_rest_left: bool
     ) -> AsyncIterator[None]:
         """Adopt while the block lasts. The rest is left to the next daemon then, or destroyed."""
         if self._claims:
-            attempt = _Attempt(self._claims, self._environment, self._sandboxes, sessions, pools)
+            attempt = _Attempt(self._claims, self._sandboxes, sessions, pools)
             self._tasks.spawn(attempt.run(self._grace_seconds), _TASK)
         try:
             yield
@@ -84,14 +101,12 @@ class _Attempt:
 
     def __init__(
         self,
-        claims: dict[str, Claim],
-        environment: Environment,
+        claims: dict[str, _Expected],
         sandboxes: SandboxMaker,
         sessions: Sessions,
         pools: Pools,
     ) -> None:
         self._claims = claims
-        self._environment = environment
         self._sandboxes = sandboxes
         self._sessions = sessions
         self._pools = pools
@@ -119,11 +134,11 @@ class _Attempt:
     async def _adopt_all(self) -> None:
         while self._claims:
             self._containers = await self._find_running()
-            for session_id, claim in tuple(self._claims.items()):
-                if claim.sandbox_id not in self._containers:
+            for session_id, expected in tuple(self._claims.items()):
+                if expected.claim.sandbox_id not in self._containers:
                     self._give_up(session_id)
                 elif session_id not in self._under_way:
-                    task = asyncio.ensure_future(self._adopt(session_id, claim))
+                    task = asyncio.ensure_future(self._adopt(session_id, *expected))
                     self._under_way[session_id] = task
             if self._under_way:
                 await asyncio.wait(self._under_way.values(), timeout=LOOK_SECONDS)
@@ -137,11 +152,11 @@ class _Attempt:
                 log.warning("engine.waiting", error=str(error))
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _adopt(self, session_id: str, claim: Claim) -> None:
+    async def _adopt(self, session_id: str, environment: Environment, claim: Claim) -> None:
         container_id = self._containers[claim.sandbox_id]
         while True:
             try:
-                adopted = await self._sandboxes.adopt(self._environment, claim, container_id)
+                adopted = await self._sandboxes.adopt(environment, claim, container_id)
                 break
             except LinkClosed as error:
                 log.warning("session.not_adopted", session_id=session_id, error=str(error))
@@ -156,13 +171,13 @@ class _Attempt:
             self._pools.destroy(adopted.sandbox, keep=True)  # unless its files are discarded
 
     def _give_up(self, session_id: str) -> None:
-        claim = self._claims.pop(session_id)
+        environment, claim = self._claims.pop(session_id)
         if (task := self._under_way.get(session_id)) is not None:
             task.cancel()
-        self._pools.give_up_expected(self._environment.name)
+        self._pools.give_up_expected(environment.name)
         self._sessions.give_up(session_id, LOST)
         container_id = self._containers.get(claim.sandbox_id)
-        removal = self._sandboxes.give_up(self._environment, claim, container_id)
+        removal = self._sandboxes.give_up(environment, claim, container_id)
         self._removals.spawn(removal, "give-up")
 
     async def _stop(self) -> None:

@@ -21,12 +21,16 @@ from sandboxd.config import Config
 from sandboxd.daemon import settings
 from sandboxd.daemon.adoption import Adoption
 from sandboxd.daemon.instance import StartRefused, claim
+from sandboxd.daemon.preparation import EnvironmentPreparation
 from sandboxd.daemon.reloads import Reloads
 from sandboxd.engine.contract import Engine, EngineInfo
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
+from sandboxd.environments.builder import Builder
+from sandboxd.environments.catalogue import Environments
 from sandboxd.environments.environment import Environment
+from sandboxd.environments.records import BuildRecords
 from sandboxd.errors import SandboxdError
-from sandboxd.execs.policy import CommandPolicy
+from sandboxd.execs.policy import CommandPolicies
 from sandboxd.execs.records import ExecRecords, Labels
 from sandboxd.execs.session_execs import SharedExecState
 from sandboxd.isolation import attachment, cgroups
@@ -37,12 +41,11 @@ from sandboxd.observability.journal import DAEMON, KeptJournal
 from sandboxd.observability.metrics import Figures, MetricsServer, PortInUse
 from sandboxd.observability.statistics import Statistics
 from sandboxd.observability.strangers import StrangersLog
-from sandboxd.policy import OPEN, STRICT, CommandChecker, InvalidPolicy, load
-from sandboxd.pool.pool import WarmPool
+from sandboxd.policy import OPEN, STRICT, STRICT_NODE, InvalidPolicy, from_table, load
 from sandboxd.pool.pools import Pools
 from sandboxd.protections.examination import Examiner
 from sandboxd.protections.facts import read_host_facts
-from sandboxd.protections.report import Protection, assess
+from sandboxd.protections.report import Protection, ProtectionSettings, assess
 from sandboxd.registry.contract import HistoryStore, SessionRecord, SessionRegistry
 from sandboxd.registry.sqlite import RegistryTooNew, RegistryUnusable, SqliteRegistry
 from sandboxd.sandboxes.guest_install import install_guest
@@ -51,11 +54,12 @@ from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.environment_service import EnvironmentServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.service.transport.keyring import Keyring, KeysUnusable
-from sandboxd.service.transport.server import ApiServer
+from sandboxd.service.transport.server import ApiServer, Servicers
 from sandboxd.sessions.session import kept_files_of
 from sandboxd.sessions.sessions import Sessions
 from sandboxd.spool import SpoolBudget
@@ -106,7 +110,7 @@ async def running(
     One that does not listen has neither server nor socket; its handlers are called directly.
     """
     async with AsyncExitStack() as stack:
-        policy = await stack.enter_async_context(aclosing(CommandPolicy(_command_checker(config))))
+        policies = await stack.enter_async_context(aclosing(_policies(config)))
         quotas = Quotas(settings.user_limits(config))
         keyring = _open_keyring(config)
         instance = claim(config, stack)
@@ -132,14 +136,13 @@ async def running(
         kept_files = sandboxes.kept_files
         stack.push_async_callback(kept_files.aclose)
         await kept_files.keep(_kept(records))
-        environment = settings.default_environment(config)
+        environments = _environments(config, engine, journal)
         adoption = Adoption(
-            records, environment, sandboxes, grace_seconds=sandbox_settings.grace_seconds
+            records, environments.values, sandboxes, grace_seconds=sandbox_settings.grace_seconds
         )
-        pools = await stack.enter_async_context(
-            _pools(config, sandboxes, environment, expected=len(adoption.session_ids))
-        )
-        shared = _shared_exec_state(config, policy, quotas)
+        pools = await stack.enter_async_context(_pools(config, sandboxes, environments, adoption))
+        await stack.enter_async_context(environments)
+        shared = _shared_exec_state(config, policies, quotas)
         sessions = await stack.enter_async_context(
             Sessions(
                 pools,
@@ -149,40 +152,38 @@ async def running(
                 shared,
                 adoption.session_ids,
                 journal,
+                EnvironmentPreparation(environments),
             )
         )
+        environments.session_count = sessions.count_in
         if config.keep_sessions:
             stack.callback(pools.leave_used)
         await stack.enter_async_context(
             adoption.running(sessions, pools, is_rest_left=config.keep_sessions)
         )
-        examiner = await _open_examiner(config, sandboxes, environment, stack)
-        protection_settings = settings.protection_settings(
-            config, host, sandbox_settings, disks_detail
-        )
-
-        def protections(engine_info: EngineInfo | None) -> Sequence[Protection]:
-            facts = read_host_facts(config.state_dir)
-            return assess(facts, protection_settings, engine_info, examiner.findings)
-
-        server = ApiServer(
+        examiner = await _open_examiner(config, sandboxes, pools.default.environment, stack)
+        protections = partial(
+            _assess_protections,
             config,
+            settings.protection_settings(config, host, sandbox_settings, disks_detail),
+            examiner,
+        )
+        servicers = Servicers(
             sessions=SessionServicer(sessions, config),
             execs=ExecServicer(sessions, config, journal),
             files=FileServicer(sessions, config, journal),
+            environments=EnvironmentServicer(environments, config),
             admin=AdminServicer(
                 sessions,
                 pools,
                 config,
                 engine_info=engine.info,
-                image_id=lambda: sandboxes.image_id(environment),
+                image_id=lambda: sandboxes.image_id(pools.default.environment),
                 protections=protections,
                 journal=journal,
             ),
-            journal=journal,
-            keyring=keyring,
-            quotas=quotas,
         )
+        server = ApiServer(config, servicers, journal=journal, keyring=keyring, quotas=quotas)
         figures = Figures(sessions, pools, journal, time.monotonic())
         metrics = await _serve_metrics(config, figures, server, stack) if listen else None
         # At the end, in reverse: callers learn that the daemon stops, then how their commands
@@ -214,15 +215,47 @@ async def running(
     log.info("daemon.stopped")
 
 
-def _pools(
+def _assess_protections(
     config: Config,
-    sandboxes: SandboxMaker,
-    environment: Environment,
-    *,
-    expected: int,
+    compared: ProtectionSettings,
+    examiner: Examiner,
+    engine_info: EngineInfo | None,
+) -> Sequence[Protection]:
+    return assess(read_host_facts(config.state_dir), compared, engine_info, examiner.findings)
+
+
+def _environments(config: Config, engine: Engine, journal: KeptJournal) -> Environments:
+    definitions = settings.definitions(config)
+    environments = Environments(
+        definitions,
+        {name: settings.environment(config, known) for name, known in definitions.items()},
+        Builder(engine, list(definitions.values()), settings.builder_settings(config)),
+        BuildRecords(config.state_dir / "environments"),
+        builds_at_once=config.environment_builds,
+        build_seconds=config.environment_build_seconds,
+    )
+    environments.on_event = journal.on_environment
+    return environments
+
+
+def _pools(
+    config: Config, sandboxes: SandboxMaker, environments: Environments, adoption: Adoption
 ) -> Pools:
-    pool = WarmPool(sandboxes, environment, settings.pool_settings(config), expected=expected)
-    return Pools(sandboxes, [pool], sweep_seconds=config.sweep_interval_seconds)
+    """The pools, which follow what is built and deleted."""
+    pools = Pools(
+        sandboxes,
+        environments.values,
+        settings.pool_settings(config),
+        sweep_seconds=config.sweep_interval_seconds,
+        expected=adoption.expected,
+    )
+    for environment in environments.values:
+        if not environments.is_ready(environment.name):
+            pools.withdraw(environment.name)
+    environments.on_ready = pools.use
+    environments.on_withdrawn = pools.withdraw
+    pools.on_image_missing = environments.on_image_missing
+    return pools
 
 
 async def _open_kernel_memory_watch(stack: AsyncExitStack) -> KernelMemoryWatch | None:
@@ -287,13 +320,19 @@ def _open_traces(config: Config, stack: AsyncExitStack) -> Traces | None:
     return traces
 
 
-def _command_checker(config: Config) -> CommandChecker:
-    if config.command_policy_file is None:
-        return CommandChecker(OPEN if config.command_policy == OPEN.name else STRICT)
-    try:
-        return CommandChecker(load(config.command_policy_file))
-    except InvalidPolicy as error:
-        raise StartRefused(f"{config.command_policy_file}: {error}") from error
+def _policies(config: Config) -> CommandPolicies:
+    found = [STRICT, STRICT_NODE, OPEN]
+    if config.command_policy_file is not None:
+        try:
+            found.append(load(config.command_policy_file))
+        except InvalidPolicy as error:
+            raise StartRefused(f"{config.command_policy_file}: {error}") from error
+    for name, table in config.policies.items():
+        try:
+            found.append(from_table(name, table))
+        except InvalidPolicy as error:
+            raise StartRefused(f"the setting [policies.{name}]: {error}") from error
+    return CommandPolicies(found, default=config.command_policy)
 
 
 def _kept(records: Sequence[SessionRecord]) -> Sequence[KeptFiles]:
@@ -302,14 +341,16 @@ def _kept(records: Sequence[SessionRecord]) -> Sequence[KeptFiles]:
     return [*map(kept_files_of, records), *unmoved]
 
 
-def _shared_exec_state(config: Config, policy: CommandPolicy, quotas: Quotas) -> SharedExecState:
+def _shared_exec_state(
+    config: Config, policies: CommandPolicies, quotas: Quotas
+) -> SharedExecState:
     (config.state_dir / "execs").mkdir(mode=0o700, exist_ok=True)
     return SharedExecState(
         settings.exec_settings(config),
         Labels.load(config.state_dir),
         ExecRecords(config.state_dir / "execs"),
         SpoolBudget(config.total_spool_bytes),
-        policy,
+        policies,
         quotas,
     )
 

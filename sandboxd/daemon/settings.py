@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from sandboxd.access import UserLimits
 from sandboxd.audit import AuditSettings
 from sandboxd.audit.files import strangers_directory
-from sandboxd.config import Config
+from sandboxd.config import Config, EnvironmentTable
+from sandboxd.environments.builder import BuilderSettings
+from sandboxd.environments.definition import (
+    BUILT_IN,
+    Definition,
+    Other,
+    Source,
+    default_definition,
+)
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from sandboxd.execs.session_execs import ExecSettings
 from sandboxd.isolation import seccomp
@@ -71,20 +81,62 @@ def sandbox_settings(config: Config, instance: str, guest_dir: Path) -> SandboxS
     )
 
 
-def default_environment(config: Config) -> Environment:
+def definitions(config: Config) -> Mapping[str, Definition]:
+    """What each environment is built from: the built-in ones, as the settings change them, and
+    those of the settings."""
+    found = {built_in.name: built_in for built_in in BUILT_IN}
+    found[DEFAULT_ENVIRONMENT] = default_definition(config.container_image)
+    for name, table in config.environments.items():
+        found[name] = _changed(found.get(name) or Definition(name=name), table)
+    return found
+
+
+def _changed(known: Definition, table: EnvironmentTable) -> Definition:
+    described = replace(known, description=table.description or known.description)
+    if table.image is not None:
+        return replace(described, image=table.image, dockerfile=None, sources=())
+    if table.dockerfile is not None:
+        base = Source(base=Other(name=DEFAULT_ENVIRONMENT))
+        return replace(described, dockerfile=table.dockerfile, sources=(base,), image="")
+    return described
+
+
+def environment(config: Config, definition: Definition) -> Environment:
+    """An environment whose image is not known yet, unless it is configured."""
+    table = config.environments.get(definition.name) or EnvironmentTable()
+
+    def limit(own: int | None, usual: int) -> int:
+        return usual if own is None else own
+
+    is_strict = config.command_policy == "strict"
+    memory_bytes = limit(table.memory_limit_bytes, config.memory_limit_bytes)
+    workspace_mb = limit(table.max_workspace_mb, config.max_workspace_mb)
+    if config.workspace_backend == "memory":
+        workspace_mb = min(workspace_mb, max(1, (memory_bytes // 4) >> 20))
     return Environment(
-        name=DEFAULT_ENVIRONMENT,
-        image=config.container_image,
-        memory_bytes=config.memory_limit_bytes,
-        cpu_quota_us=config.cpu_quota_us,
-        max_processes=config.max_processes,
-        max_open_files=config.max_open_files,
-        max_file_bytes=config.max_file_bytes,
-        workspace_bytes=config.workspace_bytes,
-        workspace_files=config.max_total_files,
+        name=definition.name,
+        image=definition.image,
+        memory_bytes=memory_bytes,
+        cpu_quota_us=limit(table.cpu_quota_us, config.cpu_quota_us),
+        max_processes=limit(table.max_processes, config.max_processes),
+        max_open_files=limit(table.max_open_files, config.max_open_files),
+        max_file_bytes=limit(table.max_file_mb, config.max_file_mb) << 20,
+        workspace_bytes=workspace_mb << 20,
+        workspace_files=limit(table.max_total_files, config.max_total_files),
         write_bytes_per_second=config.workspace_write_mb << 20,
         project_bytes=config.max_project_mb << 20,
         project_files=config.max_project_files,
+        env_vars=table.env_vars,
+        command_policy=table.command_policy or (definition.strict_policy if is_strict else ""),
+        min_warm=table.min_warm,
+    )
+
+
+def builder_settings(config: Config) -> BuilderSettings:
+    return BuilderSettings(
+        directory=config.state_dir / "builds",
+        registry_seconds=config.registry_seconds,
+        npm_registry=config.npm_registry,
     )
 
 

@@ -79,6 +79,23 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageInfo:
+    """What the engine reports about one image."""
+
+    id: ImageId
+    size_bytes: int
+    """Size with the layers that it shares with others."""
+    created_at: float
+    """Seconds since the epoch."""
+    labels: Mapping[str, str]
+    tags: Sequence[str]
+
+
+class RegistrySilent(Exception):
+    """No image registry gave the image; the text says why, for operators."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineInfo:
     """Facts about the engine, for the status report."""
 
@@ -147,10 +164,43 @@ class Engine(Protocol):
         """
         ...
 
+    async def inspect_image(self, reference: str) -> ImageInfo | None:
+        """The image of a name or an id; None if the engine does not have it."""
+        ...
+
     def build_image(
-        self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
+        self,
+        *,
+        context: Path,
+        dockerfile: str,
+        tag: str,
+        build_args: Mapping[str, str],
+        labels: Mapping[str, str] | None = None,
+        use_cache: bool = True,
     ) -> AsyncGenerator[str, None]:
-        """Build an image and yield the engine's progress lines; EngineFailed if a step fails."""
+        """Build an image and yield the engine's progress lines; EngineFailed if a step fails.
+
+        A generator that is closed early ends the build.
+        """
+        ...
+
+    def pull_image(self, reference: str, *, first_sign_seconds: float) -> AsyncGenerator[str, None]:
+        """Pull an image and yield the engine's progress lines.
+
+        RegistrySilent if no registry begins to answer within `first_sign_seconds`, or none has the
+        image.
+        """
+        ...
+
+    async def import_image(self, archive: Path, *, tag: str, command: str) -> None:
+        """Make an image of a root filesystem in a tar file, with the command that it runs."""
+        ...
+
+    async def tag_image(self, image: str, *, tag: str) -> None: ...
+
+    async def remove_image(self, tag: str) -> None:
+        """Remove a name of an image, and the image if nothing else uses it; not an error if there
+        is none."""
         ...
 
     async def aclose(self) -> None: ...

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,9 +28,11 @@ from sandboxd.engine.contract import (
     ContainerSpec,
     EngineInfo,
     ImageId,
+    ImageInfo,
+    RegistrySilent,
     TmpfsMount,
 )
-from sandboxd.errors import EngineUnreachable, ImageNotFound
+from sandboxd.errors import EngineFailed, EngineUnreachable, ImageNotFound
 
 log = structlog.get_logger(__name__)
 
@@ -195,14 +198,34 @@ class DockerEngine:
             finally:
                 await asyncio.shield(container.delete(force=True, v=True))
 
+    async def inspect_image(self, reference: str) -> ImageInfo | None:
+        if not _IMAGE_REFERENCE.fullmatch(reference):
+            return None
+        async with self._call("look up an image", self._timeouts.call_seconds) as docker:
+            try:
+                return _image_info(await docker.images.inspect(reference))
+            except DockerError as error:
+                if docker_errors.is_missing(error):
+                    return None
+                raise
+
     async def build_image(
-        self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
+        self,
+        *,
+        context: Path,
+        dockerfile: str,
+        tag: str,
+        build_args: Mapping[str, str],
+        labels: Mapping[str, str] | None = None,
+        use_cache: bool = True,
     ) -> AsyncGenerator[str, None]:
         params: dict[str, str | bool] = {
             "dockerfile": dockerfile,
             "t": tag,
             "buildargs": json.dumps(dict(build_args)),
+            "labels": json.dumps(dict(labels or {})),
             "networkmode": "host",
+            "nocache": not use_cache,
             "rm": True,
             "forcerm": True,
         }
@@ -219,6 +242,70 @@ class DockerEngine:
                     yield line
             finally:
                 response.close()
+
+    async def pull_image(
+        self, reference: str, *, first_sign_seconds: float
+    ) -> AsyncGenerator[str, None]:
+        deadline = _Deadline.after(self._timeouts.build_seconds)
+        name, _, tag = reference.partition(":")
+        params = {"fromImage": name, "tag": tag or "latest"}
+        try:
+            async with asyncio.timeout(first_sign_seconds):
+                response = await self._open_pull(params, deadline)
+                # The engine answers at once; the registry's first sign is the first message.
+                message = await _next_build_message(response, deadline=deadline)
+        except TimeoutError as error:
+            raise RegistrySilent(
+                f"no registry answered for {reference} within {first_sign_seconds:g} s"
+            ) from error
+        except EngineFailed as error:
+            log.info("registry.silent", image=reference, cause=str(error.__cause__))
+            raise RegistrySilent(f"no registry that the engine reaches has {reference}") from error
+        try:
+            while message is not None:
+                if "error" in message:
+                    log.info("registry.failed", image=reference, cause=str(message["error"]))
+                    raise RegistrySilent(f"the download of {reference} broke off")
+                yield _pull_line(message)
+                message = await _next_build_message(response, deadline=deadline)
+        finally:
+            response.close()
+
+    async def import_image(self, archive: Path, *, tag: str, command: str) -> None:
+        seconds = self._timeouts.build_seconds
+        repository, _, version = tag.partition(":")
+        params = {
+            "fromSrc": "-",
+            "repo": repository,
+            "tag": version,
+            "changes": f"CMD {json.dumps([command])}",
+        }
+        async with self._call("import an image", seconds) as docker:
+            with archive.open("rb") as file:
+                response = await docker._do_query(
+                    "images/create",
+                    "POST",
+                    params=params,
+                    data=file,
+                    headers={"Content-Type": "application/x-tar"},
+                )
+            answer = await response.text()
+        if '"error"' in answer:
+            raise docker_errors.build_failed(step="import", problem=answer)
+
+    async def tag_image(self, image: str, *, tag: str) -> None:
+        repository, _, version = tag.partition(":")
+        async with self._call("tag an image", self._timeouts.call_seconds, image=image) as docker:
+            await docker.images.tag(image, repository, tag=version)
+
+    async def remove_image(self, tag: str) -> None:
+        async with self._call("remove an image", self._timeouts.remove_seconds) as docker:
+            try:
+                # By force: containers that use it keep it, without its name.
+                await docker.images.delete(tag, force=True)
+            except DockerError as error:
+                if not docker_errors.is_missing(error):
+                    raise
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -256,6 +343,12 @@ class DockerEngine:
         for warning in set(warnings) - self._warnings_seen:
             self._warnings_seen.add(warning)
             log.warning("engine.warned", warning=warning)
+
+    async def _open_pull(
+        self, params: Mapping[str, str], deadline: _Deadline
+    ) -> aiohttp.ClientResponse:
+        async with self._call("pull an image", deadline.seconds) as docker:
+            return await docker._do_query("images/create", "POST", params=params)
 
     async def _open_build(
         self, archive: IO[bytes], *, params: Mapping[str, str | bool], deadline: _Deadline
@@ -314,6 +407,29 @@ async def _wait_until_removed(container: DockerContainer) -> None:
 
 def _filters(labels: Mapping[str, str]) -> str:
     return json.dumps({"label": [f"{key}={value}" for key, value in labels.items()]})
+
+
+def _image_info(answer: Mapping[str, Any]) -> ImageInfo:
+    return ImageInfo(
+        id=ImageId(answer["Id"]),
+        size_bytes=answer["Size"],
+        created_at=_seconds(answer["Created"]),
+        labels=(answer.get("Config") or {}).get("Labels") or {},
+        tags=answer.get("RepoTags") or (),
+    )
+
+
+def _seconds(moment: str) -> float:
+    """Seconds since the epoch; the engine writes nanoseconds, which Python does not read."""
+    try:
+        return datetime.fromisoformat(re.sub(r"\.\d+", "", moment)).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _pull_line(message: Mapping[str, Any]) -> str:
+    parts = (message.get("id"), message.get("status"), message.get("progress"))
+    return " ".join(str(part) for part in parts if part)
 
 
 def _component(version: Mapping[str, Any], name: str) -> Mapping[str, Any]:

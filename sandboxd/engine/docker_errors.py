@@ -76,8 +76,8 @@ def build_failed(*, step: str, problem: str) -> EngineFailed:
 
     The caller wrote the step and cannot fix it without the text.
     """
-    place = f" at {_one_line(step)!r}" if step else ""
-    return EngineFailed(f"The image build failed{place}: {_one_line(problem)}")
+    place = f" at {one_line(step)!r}" if step else ""
+    return EngineFailed(f"The image build failed{place}: {one_line(problem)}")
 
 
 @contextmanager
@@ -172,7 +172,8 @@ def _is_permission_problem(error: BaseException | None) -> bool:
     return False
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Text of the engine as one printable line, shortened."""
     line = " ".join(text.split())
     printable = "".join(character for character in line if character.isprintable())
     if len(printable) <= _CAPPED_TEXT_LENGTH:

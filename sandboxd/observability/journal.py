@@ -203,6 +203,12 @@ class KeptJournal(Journal):
             }
         )
 
+    def on_environment(self, action: str, environment: str, detail: str = "") -> None:
+        self.flush()
+        who = caller()
+        entry = {"action": action, "who": who, "environment": environment}
+        self.audit.append(lambda: {**entry, "detail": detail} if detail else entry)
+
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
         self.flush()
         self.statistics.refusals[error.reason] += 1

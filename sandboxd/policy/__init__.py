@@ -6,12 +6,13 @@ the limits of a sandbox. Nothing here depends on the daemon, so a client can che
 
 from sandboxd.policy.checker import CommandChecker, check
 from sandboxd.policy.decision import Decision, Finding, Rule
-from sandboxd.policy.profile import OPEN, STRICT, Policy
-from sandboxd.policy.profile_file import InvalidPolicy, from_toml, load
+from sandboxd.policy.profile import OPEN, STRICT, STRICT_NODE, Policy
+from sandboxd.policy.profile_file import InvalidPolicy, from_table, from_toml, load
 
 __all__ = [
     "OPEN",
     "STRICT",
+    "STRICT_NODE",
     "CommandChecker",
     "Decision",
     "Finding",
@@ -19,6 +20,7 @@ __all__ = [
     "Policy",
     "Rule",
     "check",
+    "from_table",
     "from_toml",
     "load",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 
@@ -125,4 +125,8 @@ class Policy:
 
 
 STRICT = Policy(name="strict", allow=LISTED | COMPANIONS | BUILTINS | WRAPPERS, forbid=FORBIDDEN)
+STRICT_NODE = replace(
+    STRICT, name="strict-node", allow=(STRICT.allow or _names("")) | _names("node tsc")
+)
+"""What takes the place of `strict` in environments with Node.js."""
 OPEN = Policy(name="open")

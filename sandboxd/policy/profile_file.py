@@ -1,21 +1,24 @@
-"""The profile `custom`, read from a TOML file."""
+"""Policies that an operator writes: in a TOML file, or as tables of the settings."""
 
 from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sandboxd.policy.profile import BUILTINS, INSTEAD, OPEN, STRICT, Policy
 
 MAX_FILE_BYTES = 1 << 20
+CUSTOM = "custom"
+"""Name of the policy of the file."""
 _LISTS = ("allow", "forbid", "forbid_patterns", "forbid_writes")
 _KEYS = (*_LISTS, "extends", "inline_code", "instead")
 
 
 class InvalidPolicy(Exception):
-    """The file is not a valid policy; the text says why and what to write."""
+    """This is not a valid policy; the text says why and what to write."""
 
 
 def load(path: Path) -> Policy:
@@ -37,9 +40,13 @@ def load(path: Path) -> Policy:
 def from_toml(text: str) -> Policy:
     """Parse the text of a policy file."""
     try:
-        table = tomllib.loads(text)
+        return from_table(CUSTOM, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise InvalidPolicy(f"The policy is not valid TOML: {error}.") from error
+
+
+def from_table(name: str, table: Mapping[str, Any]) -> Policy:
+    """The policy of this name that a table describes."""
     for key in table:
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
@@ -50,7 +57,7 @@ def from_toml(text: str) -> Policy:
     own_allow, own_forbid = frozenset(lists["allow"]), frozenset(lists["forbid"])
     allow = base.allow if base.allow is None else base.allow | own_allow
     return Policy(
-        name="custom",
+        name=name,
         allow=None if allow is None else allow - own_forbid,
         # What the file allows by name overrides what it extends.
         forbid=(base.forbid - own_allow) | own_forbid,
@@ -61,12 +68,12 @@ def from_toml(text: str) -> Policy:
     )
 
 
-def _base(table: dict[str, Any]) -> Policy:
+def _base(table: Mapping[str, Any]) -> Policy:
     extends = table.get("extends")
     if extends is None:
         if not table.get("allow"):
             raise InvalidPolicy('Write `allow = [...]`, or `extends = "strict"` or "open".')
-        return Policy(name="custom", allow=BUILTINS)
+        return Policy(name=CUSTOM, allow=BUILTINS)
     for known in (STRICT, OPEN):
         if extends == known.name:
             return known
@@ -79,14 +86,14 @@ def _strings(key: str, value: object) -> list[str]:
     return value
 
 
-def _inline_code(table: dict[str, Any]) -> bool:
+def _inline_code(table: Mapping[str, Any]) -> bool:
     value = table.get("inline_code", True)
     if not isinstance(value, bool):
         raise InvalidPolicy("`inline_code` must be true or false.")
     return value
 
 
-def _instead(table: dict[str, Any]) -> dict[str, str]:
+def _instead(table: Mapping[str, Any]) -> dict[str, str]:
     value = table.get("instead", {})
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise InvalidPolicy(

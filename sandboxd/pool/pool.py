@@ -1,26 +1,25 @@
-"""Warm sandboxes, each for one session and then never again."""
+"""Warm sandboxes of one environment, each for one session and then never again."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
 import structlog
 
 from sandboxd.environments.environment import Environment
-from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError, SandboxLost
+from sandboxd.errors import Draining, EngineFailed, ImageNotFound, SandboxdError, SandboxLost
 from sandboxd.histogram import Histogram
 from sandboxd.isolation.attachment import Attachment
 from sandboxd.link import LinkClosed
 from sandboxd.pool.demand import Demand
-from sandboxd.pool.pace import StartPace
-from sandboxd.pool.plan import plan_pool
-from sandboxd.pool.queue import OpenQueue
+from sandboxd.pool.plan import PoolState
+from sandboxd.pool.room import Room, Waiter
+from sandboxd.pool.share import WarmDemand
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.sandbox import Sandbox
@@ -30,8 +29,6 @@ from sandboxd.workspaces.disks import DiskDamaged
 log = structlog.get_logger()
 
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
-FULL_RETRY_SECONDS = 5.0
-"""Seconds after which an opener that was refused should try again."""
 
 
 class Patience(Enum):
@@ -46,12 +43,15 @@ class Patience(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings:
+    """Settings of all pools together."""
+
     target: int
     """Warm sandboxes at the start, and the most that are kept for later openers."""
     minimum: int = 0
-    """Warm sandboxes that are always kept."""
+    """Warm sandboxes of the default environment that are always kept."""
     maximum: int
-    """Sandboxes in all: warm, starting and in use."""
+    """Sandboxes in all: warm, starting and in use. One with more memory than those of the default
+    environment counts as several."""
     idle_seconds: float = 300.0
     """How long surplus warm sandboxes are kept after demand drops."""
     concurrency: int
@@ -65,7 +65,7 @@ class PoolSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolFigures:
-    """The pool in numbers."""
+    """A pool in numbers."""
 
     environment: str
     warm: int
@@ -100,51 +100,52 @@ class PoolFigures:
         return self.hits / opens if opens else 1.0
 
 
-@dataclass(eq=False, kw_only=True)
-class _Waiter:
-    """An opener in the queue."""
-
-    user_id: str
-    starts_own: bool
-    """Whether it waits only for a slot, in which it starts a sandbox on its disk or with its
-    directories."""
-    answer: asyncio.Future[Sandbox | None]
-    since: float = field(default_factory=time.monotonic)
-
-
 class WarmPool:
-    """Keeps sandboxes of one environment warm, hands each out once, destroys what comes back."""
+    """Keeps sandboxes of one environment warm, hands each out once, destroys what comes back.
+
+    How many it keeps, and when it starts them, is decided for all pools together: by `Pools`.
+    """
 
     def __init__(
         self,
         maker: SandboxMaker,
         environment: Environment,
         settings: PoolSettings,
+        room: Room,
         *,
-        expected: int = 0,
+        places: int,
+        minimum: int,
+        first_peak: int,
+        expected: int,
     ) -> None:
-        """With the number of sandboxes that sessions of an earlier daemon hold."""
+        """`first_peak`: the burst of opens to be ready for at the start. `expected`: sandboxes that
+        sessions of an earlier daemon hold."""
         self.environment = environment
+        self.is_ready = True
+        """Whether the environment has an image, and so sandboxes may be kept warm."""
+        self.on_image_missing: Callable[[], None] = lambda: None
+        self.target = 0
+        """Warm sandboxes there should be; set by the plan."""
+        self.places = places
+        self.minimum = minimum
         self._maker = maker
         self._settings = settings
+        self._room = room
+        self._act = room.act
         self._warm: deque[Sandbox] = deque()
         self._stale: set[str] = set()
         self._in_use: set[Sandbox] = set()
         self._expected = expected
         """Sandboxes of an earlier daemon that are still to be adopted; they count as in use."""
-        self._starting = 0
-        self._reserved_slots = 0
-        """Slots of openers that start a sandbox themselves; they count as starting as well."""
-        self._queue: OpenQueue[_Waiter] = OpenQueue()
-        self._demand = Demand(
-            least=settings.minimum,
+        self.becoming_warm = 0
+        """Sandboxes that are being started and will be warm."""
+        self.reserved = 0
+        """Sandboxes that openers start themselves."""
+        self.demand = Demand(
             most=settings.target,
             memory_seconds=settings.idle_seconds,
-            now=time.monotonic(),
+            first=(time.monotonic(), first_peak) if first_peak else None,
         )
-        # A start keeps about one core busy.
-        cores = len(os.sched_getaffinity(0))
-        self._pace = StartPace(first=max(2, cores), most=settings.concurrency)
         self._waits, self._starts = Histogram(), Histogram()
         self._tasks = Tasks()
         self._failures = 0
@@ -152,31 +153,33 @@ class WarmPool:
         self._last_error: SandboxdError | None = None
         self._hits = self._misses = self._failed_starts = 0
         self._gave_up = self._refused = 0
-        self._shrink: asyncio.TimerHandle | None = None
-        self._closed = False
+        self.is_closed = False
+        """Whether it hands out nothing any more."""
         self._became_warm = asyncio.Condition()
 
     def __repr__(self) -> str:
+        waiting = len(self._room.waiting_for(self.environment.name))
         return (
-            f"<WarmPool warm={len(self._warm)} starting={self._starting} "
-            f"in_use={self._used} waiting={len(self._queue)}>"
+            f"<WarmPool warm={len(self._warm)} starting={self.starting} "
+            f"in_use={self._used} waiting={waiting}>"
         )
 
     @property
     def figures(self) -> PoolFigures:
         now = time.monotonic()
+        waiting = self._room.waiting_for(self.environment.name)
         return PoolFigures(
             environment=self.environment.name,
             warm=len(self._warm),
-            starting=self._starting,
+            starting=self.starting,
             in_use=self._used,
-            waiting=len(self._queue),
-            oldest_wait_seconds=now - min((waiter.since for waiter in self._queue), default=now),
-            target=self._demand.target(now),
-            minimum=self._settings.minimum,
+            waiting=len(waiting),
+            oldest_wait_seconds=now - min((waiter.since for waiter in waiting), default=now),
+            target=self.target,
+            minimum=self.minimum if self.is_ready else 0,
             maximum=self._settings.maximum,
             max_queue=self._settings.max_queue,
-            concurrency=self._pace.limit,
+            concurrency=self._room.pace.limit,
             hits=self._hits,
             misses=self._misses,
             gave_up=self._gave_up,
@@ -187,10 +190,50 @@ class WarmPool:
             starts=self._starts,
         )
 
-    async def __aenter__(self) -> WarmPool:
-        self._tasks.spawn(self._keep_healthy(), "pool-health")
-        self._act()
-        return self
+    # --- what the plan has to know ---
+
+    @property
+    def held_places(self) -> int:
+        return (self._used + self.reserved) * self.places
+
+    @property
+    def starting(self) -> int:
+        """Starts that are under way, also those for one opener."""
+        return self.becoming_warm + self.reserved
+
+    @property
+    def state(self) -> PoolState:
+        return PoolState(
+            environment=self.environment.name,
+            warm=[sandbox.id for sandbox in self._warm],
+            stale=frozenset(self._stale),
+            starting=self.becoming_warm,
+            in_use=self._used + self.reserved,
+            target=self.target,
+            places=self.places,
+            is_paused=self.is_paused,
+        )
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is started now, because the last start failed."""
+        return self._retry is not None
+
+    def demand_at(self, now: float) -> WarmDemand:
+        is_kept = self.is_ready
+        return WarmDemand(
+            environment=self.environment.name,
+            peak=self.demand.peak(now) if is_kept else 0,
+            opens=self.demand.opens(now),
+            floor=self.minimum if is_kept else 0,
+            places=self.places,
+        )
+
+    @property
+    def _used(self) -> int:
+        return len(self._in_use) + self._expected
+
+    # --- sandboxes of an earlier daemon ---
 
     def add_expected(self, sandbox: Sandbox) -> None:
         """Count a sandbox in use that a session of an earlier daemon holds."""
@@ -208,14 +251,38 @@ class WarmPool:
             sandbox.leave_running()
         self._in_use.clear()
 
-    async def __aexit__(self, *_: object) -> None:
+    # --- the environment ---
+
+    def use(self, environment: Environment) -> None:
+        """Make sandboxes from this environment from here on; warm ones of another are replaced."""
+        if environment != self.environment:
+            self._stale |= {sandbox.id for sandbox in self._warm}
+        self.environment = environment
+        self.is_ready = True
+        self._forget_failures()
+        self._act()
+
+    def withdraw(self) -> None:
+        """Keep nothing warm: the environment has no image."""
+        self.is_ready = False
+        self._stale |= {sandbox.id for sandbox in self._warm}
+        self._forget_failures()
+        self._act()
+
+    def _forget_failures(self) -> None:
+        self._failures = 0
+        self._last_error = None
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    # --- close ---
+
+    async def aclose(self) -> None:
         """Destroy every sandbox, including those that sessions hold and those being started."""
-        self._closed = True
-        for timer in (self._retry, self._shrink):
-            if timer is not None:
-                timer.cancel()
-        while len(self._queue):
-            self._queue.pop().answer.set_exception(Draining())
+        self.is_closed = True
+        if self._retry is not None:
+            self._retry.cancel()
         self._tasks.cancel("pool-")
         await self._tasks.finish()
         # The sessions that still hold one have not given up their files.
@@ -224,6 +291,8 @@ class WarmPool:
         self._warm.clear()
         self._in_use.clear()
         await asyncio.gather(*used, *unused)
+
+    # --- opens ---
 
     async def acquire(
         self,
@@ -238,9 +307,9 @@ class WarmPool:
         It shows these directories of the host. For kept files on a disk, a sandbox is started with
         them, and so is one for directories that the host cannot attach. Users who wait take turns.
         """
-        if self._closed:
+        if self.is_closed:
             raise Draining
-        self._demand.on_open(time.monotonic())
+        self.demand.on_open(time.monotonic())
         if kept is not None and kept.disk is not None and self._maker.kept_files.has(kept.disk):
             try:
                 return await self._start_with(kept, user_id, Patience.QUEUES, attachments)
@@ -258,13 +327,13 @@ class WarmPool:
         return sandbox
 
     async def _acquire_warm(self, user_id: str, patience: Patience) -> Sandbox:
-        if (sandbox := self._take_warm()) is not None:
+        if (sandbox := self.take_warm()) is not None:
             self._hits += 1
             self._act()
             return sandbox
         self._misses += 1
-        is_pausing = self._retry is not None and not self._starting
-        if is_pausing and self._last_error is not None and self._excess < 0:
+        is_pausing = self._retry is not None and not self.starting
+        if is_pausing and self._last_error is not None and self._room.has_places(self.places):
             # Nothing is started before the back-off is over. Raised again and again with its
             # traceback, the error would collect the frames of all its callers.
             raise self._last_error.with_traceback(None)
@@ -276,25 +345,19 @@ class WarmPool:
         return served
 
     def _refuse_impatient(self, patience: Patience) -> None:
-        if patience is Patience.NONE and self._excess >= 0:
+        if patience is Patience.NONE and not self._room.has_places(self.places):
             self._refused += 1
-            raise self._full_error()
+            raise self._room.full_error()
 
-    def _take_warm(self) -> Sandbox | None:
+    def take_warm(self) -> Sandbox | None:
         # No await in between, or it would belong to nobody. The newest one, because surplus
         # sandboxes are destroyed oldest first.
         for sandbox in reversed(self._warm):
-            if not sandbox.is_lost:
+            if not sandbox.is_lost and sandbox.id not in self._stale:
                 self._warm.remove(sandbox)
                 self._in_use.add(sandbox)
                 return sandbox
         return None
-
-    @property
-    def _excess(self) -> int:
-        """How many openers wait for others to close; below 0, how many more would not have to."""
-        taken = self._used + self._reserved_slots
-        return taken + len(self._queue) - self._settings.maximum
 
     async def _start_with(
         self,
@@ -304,8 +367,9 @@ class WarmPool:
         attachments: Sequence[Attachment],
     ) -> Sandbox:
         self._misses += 1
-        if self._excess < 0:
-            self._reserve_slot()
+        if self._room.has_places(self.places):
+            self.reserve()
+            self._act()
         else:
             self._refuse_impatient(patience)
             await self._wait(user_id, starts_own=True, goes_first=patience is Patience.GOES_FIRST)
@@ -316,45 +380,42 @@ class WarmPool:
             raise
         except Exception as error:
             self._failed_starts += 1
+            self._note_missing_image(error)
             raise _public_error(error) from error
         finally:
             if sandbox is not None:
                 self._in_use.add(sandbox)
-            self._free_slot()
+            self._free_reserved()
         return sandbox
 
-    def _reserve_slot(self) -> None:
-        """Count a start for one opener; if that is one too many, destroy a warm sandbox."""
-        self._starting += 1
-        self._reserved_slots += 1
-        if self._warm and self._total > self._settings.maximum:
-            self._destroy_soon(self._warm.popleft())
+    def reserve(self) -> None:
+        """Take a place for an opener that starts a sandbox itself. If that is one too many, the
+        plan destroys a warm one."""
+        self.reserved += 1
 
-    def _free_slot(self) -> None:
-        self._starting -= 1
-        self._reserved_slots -= 1
+    def _free_reserved(self) -> None:
+        self.reserved -= 1
         self._act()
-
-    @property
-    def _used(self) -> int:
-        return len(self._in_use) + self._expected
-
-    @property
-    def _total(self) -> int:
-        return len(self._warm) + self._starting + self._used
 
     async def _wait(
         self, user_id: str, *, starts_own: bool, goes_first: bool = False
     ) -> Sandbox | None:
-        """Wait in the queue for a sandbox, or for a slot in which one can be started."""
-        if self._excess >= self._settings.max_queue and not goes_first:
+        """Wait in the queue for a sandbox, or for a place in which one can be started."""
+        if not self._room.may_wait(self.places) and not goes_first:
             self._refuse_one(user_id)
+        queue = self._room.queue
         answer: asyncio.Future[Sandbox | None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(user_id=user_id, starts_own=starts_own, answer=answer)
+        waiter = Waiter(
+            user_id=user_id,
+            environment=self.environment.name,
+            places=self.places,
+            starts_own=starts_own,
+            answer=answer,
+        )
         if goes_first:
-            self._queue.go_first(user_id, waiter)
+            queue.go_first(user_id, waiter)
         else:
-            self._queue.join(user_id, waiter)
+            queue.join(user_id, waiter)
         self._act()
         try:
             # Not `asyncio.timeout`: a sandbox that comes in the same moment would be lost.
@@ -370,34 +431,27 @@ class WarmPool:
                 self._return_unused(answer.result())  # it came together with the cancel
             raise
         finally:
-            self._queue.leave(user_id, waiter)
+            queue.leave(user_id, waiter)
             self._act()
 
     def _refuse_one(self, user_id: str) -> None:
         """The queue is full: refuse the newest opener of the user with the most, or this one."""
-        evicted = self._queue.evict_for(user_id)
+        evicted = self._room.queue.evict_for(user_id)
         self._refused += 1
         if evicted is None:
-            raise self._full_error()
-        evicted.answer.set_exception(self._full_error())
-
-    def _full_error(self) -> PoolExhausted:
-        return PoolExhausted(
-            f"All {self._settings.maximum} sandboxes are in use; close sessions that are done, "
-            "try again later, or raise MAX_POOL_SIZE.",
-            retry_after_seconds=FULL_RETRY_SECONDS,
-        )
+            raise self._room.full_error()
+        evicted.answer.set_exception(self._room.full_error())
 
     def _timed_out_error(self) -> SandboxdError:
-        if self._used >= self._settings.maximum:
-            return self._full_error()
+        if self._room.held + self.places > self._room.maximum:
+            return self._room.full_error()
         return self._last_error or EngineFailed(
             "No sandbox became ready in time; see the daemon's log.", retry_after_seconds=2.0
         )
 
     def _return_unused(self, served: Sandbox | None) -> None:
         if served is None:
-            self._free_slot()
+            self._free_reserved()
         else:
             self.destroy(served)
 
@@ -411,90 +465,68 @@ class WarmPool:
     async def wait_until_warm(self) -> None:
         """Return once the pool has reached its target for the first time."""
         async with self._became_warm:
-            await self._became_warm.wait_for(lambda: len(self._warm) >= self.figures.target)
+            await self._became_warm.wait_for(lambda: len(self._warm) >= self.target)
 
-    # --- keeping the plan ---
+    # --- carrying out the plan ---
 
-    def _act(self) -> None:
-        """Carry out the plan. Called after every change; never awaits."""
-        if self._closed:
-            return
-        self._serve()
-        plan = plan_pool(
-            warm=[sandbox.id for sandbox in self._warm],
-            stale=self._stale,
-            starting=self._starting,
-            in_use=self._used,
-            waiting=sum(not waiter.starts_own for waiter in self._queue),
-            target=self._demand.target(time.monotonic()),
-            maximum=self._settings.maximum,
-            concurrency=self._pace.limit,
-        )
-        for sandbox_id in plan.destroy:
-            sandbox = next(warm for warm in self._warm if warm.id == sandbox_id)
-            self._warm.remove(sandbox)
-            self._stale.discard(sandbox_id)
-            self._destroy_soon(sandbox)
-        for _ in range(plan.start if self._retry is None else 0):
-            self._starting += 1
-            self._tasks.spawn(self._start_one(), "pool-start")
-        self._watch_demand()
+    def destroy_warm(self, sandbox_id: str) -> bool:
+        """Destroy a warm sandbox; False if it is not one of this pool."""
+        sandbox = next((warm for warm in self._warm if warm.id == sandbox_id), None)
+        if sandbox is None:
+            return False
+        self._warm.remove(sandbox)
+        self._stale.discard(sandbox_id)
+        self._destroy_soon(sandbox)
+        return True
 
-    def _serve(self) -> None:
-        """Hand out what is free to those who wait, in their turn."""
-        while (waiter := self._queue.next) is not None:
-            served: Sandbox | None = None
-            if waiter.starts_own:
-                if self._used + self._starting >= self._settings.maximum:
-                    return
-                self._reserve_slot()
-            elif (served := self._take_warm()) is None:
-                return
-            # No waiter in the queue has an answer yet: an answer, or giving up, takes it out.
-            self._queue.pop().answer.set_result(served)
+    def start_one(self) -> None:
+        """Start a sandbox that will be warm."""
+        self.becoming_warm += 1
+        self._tasks.spawn(self._start_one(self.environment), "pool-start")
 
-    def _watch_demand(self) -> None:
-        """Plan again when the target may have fallen."""
-        seconds = self._demand.seconds_to_fall(time.monotonic())
-        if self._shrink is None and seconds is not None:
-            loop = asyncio.get_running_loop()
-            self._shrink = loop.call_later(max(seconds, 0.01), self._shrink_if_idle)
-
-    def _shrink_if_idle(self) -> None:
-        self._shrink = None
-        self._act()
-
-    async def _start_one(self) -> None:
+    async def _start_one(self, environment: Environment) -> None:
         began = time.monotonic()
         try:
-            sandbox = await self._maker.make(self.environment)
+            sandbox = await self._maker.make(environment)
         except Exception as error:
-            self._starting -= 1
+            self.becoming_warm -= 1
+            self._note_missing_image(error)
             self._on_failed_start(_public_error(error))
             return
         except asyncio.CancelledError:
-            self._starting -= 1
+            self.becoming_warm -= 1
             raise
         if sandbox.lost_because is not None:  # right after its greeting
-            self._starting -= 1
+            self.becoming_warm -= 1
             self._destroy_soon(sandbox)
             self._on_failed_start(SandboxLost(sandbox.lost_because))
             return
         seconds = time.monotonic() - began
-        self._pace.on_started(seconds, at_once=self._starting)
+        self._room.pace.on_started(seconds, at_once=self._room.starting)
         self._starts.observe(seconds)
-        self._starting -= 1
+        self.becoming_warm -= 1
         self._failures = 0
         self._last_error = None
-        log.info("sandbox.started", sandbox_id=sandbox.id, seconds=round(seconds, 3))
+        log.info(
+            "sandbox.started",
+            sandbox_id=sandbox.id,
+            environment=environment.name,
+            seconds=round(seconds, 3),
+        )
         await self._add_warm(sandbox)
 
     async def _add_warm(self, sandbox: Sandbox) -> None:
         self._warm.append(sandbox)
+        if sandbox.environment != self.environment or not self.is_ready:  # it changed meanwhile
+            self._stale.add(sandbox.id)
         sandbox.when_lost(lambda _: self._on_lost_while_warm(sandbox))
         self._act()
         async with self._became_warm:
             self._became_warm.notify_all()
+
+    def _note_missing_image(self, error: Exception) -> None:
+        if isinstance(error, ImageNotFound):
+            self.on_image_missing()
 
     def _on_failed_start(self, error: SandboxdError) -> None:
         """Report the error to those who wait, and try again after longer and longer pauses."""
@@ -504,19 +536,32 @@ class WarmPool:
         self._failures += 1
         log.warning(
             "sandbox.start_failed",
+            environment=self.environment.name,
             error=str(error),
             cause=repr(error.__cause__)[:500] if error.__cause__ else None,
             retry_seconds=delay,
         )
-        if self._starting == 0:
-            # Openers that wait for others to close go on waiting.
-            for _ in range(len(self._queue) - max(0, self._excess)):
-                self._queue.pop().answer.set_exception(error)
+        if self.starting == 0:
+            self._fail_openers(error)
         self._pause(delay)
+        self._act()  # others need not wait for this environment
+
+    def _fail_openers(self, error: SandboxdError) -> None:
+        """Report the error to those for whom a sandbox would have been started; openers that wait
+        for others to close go on waiting."""
+        waiting = [
+            waiter
+            for waiter in self._room.waiting_for(self.environment.name)
+            if not waiter.starts_own
+        ]
+        spared = -(-max(0, self._room.excess) // self.places)
+        for waiter in waiting[: max(0, len(waiting) - spared)]:
+            self._room.queue.leave(waiter.user_id, waiter)
+            waiter.answer.set_exception(error)
 
     def _pause(self, seconds: float) -> None:
         """Start nothing for a while."""
-        if self._retry is None and not self._closed:
+        if self._retry is None and not self.is_closed:
             self._retry = asyncio.get_running_loop().call_later(seconds, self._try_again)
 
     def _try_again(self) -> None:
@@ -535,11 +580,9 @@ class WarmPool:
     def _destroy_soon(self, sandbox: Sandbox, *, keep: bool = False) -> None:
         self._tasks.spawn(self._maker.destroy(sandbox, keep=keep), "destroy")
 
-    async def _keep_healthy(self) -> None:
-        """Ping every warm sandbox at intervals; one that does not answer is replaced."""
-        while True:
-            await asyncio.sleep(self._settings.health_seconds)
-            await asyncio.gather(*(self._check(sandbox) for sandbox in tuple(self._warm)))
+    async def check_health(self) -> None:
+        """Ping every warm sandbox; one that does not answer is replaced."""
+        await asyncio.gather(*(self._check(sandbox) for sandbox in tuple(self._warm)))
 
     async def _check(self, sandbox: Sandbox) -> None:
         try:

@@ -10,7 +10,8 @@ Waiter = TypeVar("Waiter")
 
 
 class OpenQueue(Generic[Waiter]):
-    """Users take turns; the openers of one user are served in the order they came."""
+    """Users take turns; the openers of one user are served in the order they came, except that one
+    which cannot be served yet does not delay the others."""
 
     def __init__(self) -> None:
         self._by_user: dict[str, deque[Waiter]] = {}
@@ -20,8 +21,11 @@ class OpenQueue(Generic[Waiter]):
         return sum(len(waiting) for waiting in self._by_user.values())
 
     def __iter__(self) -> Iterator[Waiter]:
-        for waiting in self._by_user.values():
-            yield from waiting
+        """In their turn: the first opener of every user, then the second of every user."""
+        for place in range(max(map(len, self._by_user.values()), default=0)):
+            for waiting in self._by_user.values():
+                if place < len(waiting):
+                    yield waiting[place]
 
     def join(self, user_id: str, waiter: Waiter) -> None:
         self._by_user.setdefault(user_id, deque()).append(waiter)
@@ -32,19 +36,12 @@ class OpenQueue(Generic[Waiter]):
         waiting.appendleft(waiter)
         self._by_user = {user_id: waiting, **self._by_user}
 
-    @property
-    def next(self) -> Waiter | None:
-        """The opener whose turn it is."""
-        return next(iter(self), None)
-
-    def pop(self) -> Waiter:
-        """Take out the opener whose turn it is; its user is then served last."""
-        user_id = next(iter(self._by_user))
+    def serve(self, user_id: str, waiter: Waiter) -> None:
+        """Take out an opener; its user is then served last."""
         waiting = self._by_user.pop(user_id)
-        waiter = waiting.popleft()
+        waiting.remove(waiter)
         if waiting:
             self._by_user[user_id] = waiting
-        return waiter
 
     def leave(self, user_id: str, waiter: Waiter) -> None:
         """Take out an opener that gave up, if it is still there."""

@@ -76,8 +76,8 @@ class SandboxMaker:
             unknown_seconds=settings.unknown_seconds,
         )
         self._images: dict[str, Image] = {}
-        """Images by the name of their environment, pinned at the first start so that a retag does
-        not change what sessions get, until the engine no longer has them."""
+        """Images by the name that environments have for them, pinned at the first start so that a
+        retag does not change what sessions get, until the engine no longer has them."""
         self._image_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._held: dict[ContainerId, str] = {}
         """Containers of sandboxes, with the sandbox's id; the sweep leaves them alone."""
@@ -95,7 +95,7 @@ class SandboxMaker:
 
     def image_id(self, environment: Environment) -> ImageId | None:
         """The image that sandboxes of an environment get; None before the first of them."""
-        image = self._images.get(environment.name)
+        image = self._images.get(environment.image)
         return image.id if image else None
 
     @property
@@ -121,7 +121,7 @@ class SandboxMaker:
                 return await self._start(sandbox_id, environment, image, kept, attachments)
             except ImageNotFound as error:
                 # The next start takes the image that has the name by then.
-                self._images.pop(environment.name, None)
+                self._images.pop(environment.image, None)
                 raise ImageNotFound(environment.image) from error
             except DiskDamaged:
                 raise
@@ -216,14 +216,14 @@ class SandboxMaker:
             await self.kept_files.hand_back(claim, keep=keep)
 
     async def _find_image(self, environment: Environment) -> Image:
-        async with self._image_locks[environment.name]:
-            if (known := self._images.get(environment.name)) is not None:
+        async with self._image_locks[environment.image]:
+            if (known := self._images.get(environment.image)) is not None:
                 return known
             image_id = await self._engine.image_id(environment.image)
             passwd, group = [await self._read(image_id, path) for path in _ACCOUNT_FILES]
             volumes = await self._engine.volumes(image_id)
             image = Image(id=image_id, passwd=passwd, group=group, volumes=volumes)
-            self._images[environment.name] = image
+            self._images[environment.image] = image
             return image
 
     async def _read(self, image: ImageId, path: str) -> str:

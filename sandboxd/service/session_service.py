@@ -22,9 +22,7 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
         session, outcome = await self._sessions.open(
             session_wire.name("user_id", request.user_id),
             session_wire.name("thread_id", request.thread_id),
-            idle_seconds=session_wire.idle_seconds(request),
-            metadata=session_wire.metadata(request.metadata),
-            env=session_wire.session_env(request.env),
+            session_wire.open_request(request),
         )
         return pb.OpenSessionResponse(
             session=session_wire.describe(session, self._config),

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandboxd.config import Config
 from sandboxd.environments.environment import Environment
-from sandboxd.errors import InvalidRequest
+from sandboxd.errors import InvalidRequest, quoted
 from sandboxd.execs.spec import check_env
 from sandboxd.isolation.meter import LiveUsage
 from sandboxd.registry.contract import SessionState
 from sandboxd.service import wire
+from sandboxd.sessions.opening import EnvironmentConfig, OpenRequest
 from sandboxd.sessions.session import Outcome, Session, SessionFilter
 from sandboxd_proto.v1 import session_pb2
 from sandboxd_proto.v1 import session_service_pb2 as pb
 
 MAX_NAME = 256
 MAX_IDLE_SECONDS = 7 * 24 * 3600.0
+MAX_BUILD_WAIT_SECONDS = 3600.0
 MAX_METADATA = 32
+MAX_PACKAGES = 50
+MAX_PACKAGE = 200
+"""Characters of one package."""
 MAX_PAGE_WITH_USAGE = 200
 """Sessions with usage in a page: for each, files of the kernel are read."""
 
@@ -61,13 +66,44 @@ def metadata(values: Mapping[str, str]) -> dict[str, str]:
     return dict(values)
 
 
-def session_env(values: Mapping[str, str]) -> dict[str, str]:
-    check_env(values)
-    return dict(values)
+def open_request(request: pb.OpenSessionRequest) -> OpenRequest:
+    check_env(request.env)
+    return OpenRequest(
+        idle_seconds=wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS),
+        metadata=metadata(request.metadata),
+        env=dict(request.env),
+        environment=_optional_name("environment", request.environment),
+        environment_config=_environment_config(request),
+        command_policy=_optional_name("command_policy", request.command_policy),
+        build_wait_seconds=(
+            wire.seconds(request, "build_wait", low=0.0, high=MAX_BUILD_WAIT_SECONDS) or 0.0
+        ),
+    )
 
 
-def idle_seconds(request: pb.OpenSessionRequest) -> float | None:
-    return wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS)
+def _environment_config(request: pb.OpenSessionRequest) -> EnvironmentConfig | None:
+    if not request.HasField("environment_config"):
+        return None
+    config = request.environment_config
+    check_env(config.env_vars)
+    return EnvironmentConfig(packages(config.packages), dict(config.env_vars))
+
+
+def packages(values: Sequence[str]) -> tuple[str, ...]:
+    """Requested packages, sorted and each once; which ones are allowed is decided elsewhere."""
+    if len(values) > MAX_PACKAGES:
+        raise InvalidRequest("packages", f"must have at most {MAX_PACKAGES} packages")
+    for value in values:
+        if not 1 <= len(value) <= MAX_PACKAGE or not value.isprintable():
+            raise InvalidRequest(
+                "packages",
+                f"{quoted(value)} is not a package; use 1 to {MAX_PACKAGE} printable characters",
+            )
+    return tuple(sorted({value.strip() for value in values}))
+
+
+def _optional_name(field: str, value: str) -> str:
+    return wire.configured_name(field, value) if value else ""
 
 
 def session_filter(request: pb.ListSessionsRequest) -> SessionFilter:
@@ -99,18 +135,25 @@ def describe(session: Session, config: Config, *, with_usage: bool = False) -> s
         state=_STATES[record.state],
         incarnation=record.incarnation,
         workspace_dir=config.workspace_dir,
-        limits=_limits(session.environment, config) if session.environment else None,
+        limits=limits(session.environment, config) if session.environment else None,
         create_time=wire.timestamp(record.created_at),
         expire_time=wire.timestamp(expires),
         idle_timeout=wire.duration(record.idle_seconds),
         metadata=record.metadata,
         running_execs=len(session.execs),
+        environment=record.environment,
+        environment_config=session_pb2.EnvironmentConfig(
+            packages=record.packages,
+            # Only the names: the values may be secrets.
+            env_vars=dict.fromkeys(record.env_vars, ""),
+        ),
+        command_policy=session.command_policy,
         end_reason=record.end_reason,
         usage=_usage(usage) if usage is not None else None,
     )
 
 
-def _limits(environment: Environment, config: Config) -> session_pb2.SessionLimits:
+def limits(environment: Environment, config: Config) -> session_pb2.SessionLimits:
     return session_pb2.SessionLimits(
         memory_bytes=environment.memory_bytes,
         max_processes=environment.max_processes,

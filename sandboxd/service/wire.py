@@ -10,7 +10,8 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import aio
 
-from sandboxd.errors import InvalidRequest
+from sandboxd.config import CONFIGURED_NAME, CONFIGURED_NAME_RULE
+from sandboxd.errors import InvalidRequest, quoted
 
 # Quoted: the class is generic for the type checker only.
 Context: TypeAlias = "aio.ServicerContext[Any, Any]"
@@ -24,6 +25,17 @@ MAX_PAGE = 1000
 
 def missing(field: str) -> InvalidRequest:
     return InvalidRequest(field, "required")
+
+
+def configured_name(field: str, value: str) -> str:
+    """The name of something in the configuration."""
+    if not value:
+        raise missing(field)
+    if not CONFIGURED_NAME.fullmatch(value):
+        raise InvalidRequest(
+            field, f"{quoted(value)} is not a valid name; use {CONFIGURED_NAME_RULE}"
+        )
+    return value
 
 
 def bounded(field: str, value: int, *, default: int, limit: int) -> int:

@@ -36,6 +36,9 @@ class Journal:
     ) -> None:
         """A file was written, read or deleted; `action` is a word such as `file.written`."""
 
+    def on_environment(self, action: str, environment: str, detail: str = "") -> None:
+        """An environment was built or deleted; `action` is a word such as `environment.built`."""
+
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
         """A call was refused; `asked` has the names in its request."""
 

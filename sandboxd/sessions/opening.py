@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import structlog
 
-from sandboxd.environments.environment import DEFAULT_ENVIRONMENT
-from sandboxd.errors import Draining
+from sandboxd.access import current_caller
+from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from sandboxd.errors import Draining, EnvironmentMismatch
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
@@ -59,6 +61,8 @@ class Opening:
         self, shared: SharedSessionState, expiry: SessionExpiry, placement: Placement
     ) -> None:
         self._pools = shared.pools
+        self._preparation = shared.preparation
+        self._policies = shared.exec_state.policies
         self._registry = shared.registry
         self._settings = shared.settings
         self._quotas = shared.exec_state.quotas
@@ -88,15 +92,26 @@ class Opening:
         return await result_of(self._transitions.start_open(key, self._create(key, wanted)))
 
     async def _prepare(self, before: SessionRecord | None, wanted: OpenRequest) -> None:
+        """Check what can be checked without a sandbox, then wait for what is not built yet."""
+        environment = self._pools.get(_environment(before, wanted)).environment
+        config = _config(before, wanted)
+        self._check_policy(environment, _policy(before, wanted), {**config.env_vars, **wanted.env})
         await self._preparation.prepare(
-            wanted.environment or (before.environment if before else DEFAULT_ENVIRONMENT),
-            _config(before, wanted).packages,
-            wait_seconds=wanted.build_wait_seconds,
+            environment.name, config.packages, wait_seconds=wanted.build_wait_seconds
         )
+
+    def _check_policy(self, environment: Environment, asked: str, env: Mapping[str, str]) -> None:
+        """Refuse a policy that the caller may not ask for, and variables that it forbids."""
+        usual = self._policies.get(environment.command_policy)
+        policy = self._policies.get(asked) if asked else usual
+        if policy.name != usual.name:
+            current_caller().check_asks_for_policy(policy.name)
+        policy.check_variables(env)
 
     async def _attach(self, session: Session, wanted: OpenRequest) -> tuple[Session, Outcome]:
         session.check_not_returning()
         _check_same(session, wanted)
+        session.execs.policy.check_variables(wanted.env)
         session.touch()
         record = session.record
         changed = replace(
@@ -115,10 +130,11 @@ class Opening:
         self._check_room_of(key[0])
         earlier = self._sessions.of_thread(key)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
-        record = self._new_record(key, wanted, earlier.record if earlier else None)
-        sandbox = await self._pools.get(record.environment).acquire(kept, user_id=key[0])
+        environment = _environment(earlier.record if earlier else None, wanted)
+        sandbox = await self._pools.get(environment).acquire(kept, user_id=key[0])
         is_kept = _is_on(sandbox, kept)
         try:
+            record = self._new_record(key, wanted, earlier.record if earlier else None)
             record = await self._placement.assign(record, sandbox, kept)
         except BaseException:
             self._pools.destroy(sandbox, keep=is_kept)
@@ -151,12 +167,10 @@ class Opening:
             idle_seconds=wanted.idle_seconds or self._settings.idle_seconds,
             metadata={**(before.metadata if before else {}), **wanted.metadata},
             env={**(before.env if before else {}), **wanted.env},
-            environment=(
-                wanted.environment or (before.environment if before else DEFAULT_ENVIRONMENT)
-            ),
+            environment=_environment(before, wanted),
             packages=config.packages,
             env_vars=config.env_vars,
-            command_policy=wanted.command_policy or _inherited_policy(before),
+            command_policy=_policy(before, wanted),
         )
 
     def _check_room_of(self, user_id: str) -> None:
@@ -190,27 +204,44 @@ def _config(before: SessionRecord | None, wanted: OpenRequest) -> EnvironmentCon
     return EnvironmentConfig(before.packages, before.env_vars) if before else EnvironmentConfig()
 
 
-def _inherited_policy(before: SessionRecord | None) -> str:
-    """The policy that an ended session had asked for, if this caller may ask for it too."""
-    if before is None or not current_caller().may_ask_for_policy(before.command_policy):
-        return ""
-    return before.command_policy
+def _environment(before: SessionRecord | None, wanted: OpenRequest) -> str:
+    return wanted.environment or (before.environment if before else DEFAULT_ENVIRONMENT)
+
+
+def _policy(before: SessionRecord | None, wanted: OpenRequest) -> str:
+    """The policy that is asked for, or that an ended session had asked for, if this caller may ask
+    for it too; empty for that of the environment."""
+    if wanted.command_policy or before is None:
+        return wanted.command_policy
+    return (
+        before.command_policy if current_caller().may_ask_for_policy(before.command_policy) else ""
+    )
 
 
 def _check_same(session: Session, wanted: OpenRequest) -> None:
-    """EnvironmentMismatch if an open session differs from what is asked for."""
+    """EnvironmentMismatch if an open session is not what is asked for."""
     record, config = session.record, wanted.environment_config
-    pairs = [("environment", wanted.environment, record.environment)]
-    if config is not None:
-        pairs.append(("packages", _listed(config.packages), _listed(record.packages)))
-        pairs.append(("env_vars", _listed(config.env_vars), _listed(record.env_vars)))
-        if config.env_vars != record.env_vars:
-            # The values may be secrets, so only the names are in the message.
-            raise EnvironmentMismatch("env_vars", asked=pairs[-1][1], current=pairs[-1][2])
-    pairs.append(("command_policy", wanted.command_policy, session.command_policy))
-    for field_name, asked, current in pairs:
-        if asked and asked != current:
-            raise EnvironmentMismatch(field_name, asked=asked, current=current)
+    if wanted.environment not in ("", record.environment):
+        raise EnvironmentMismatch(
+            "environment", asked=wanted.environment, current=record.environment
+        )
+    if wanted.command_policy not in ("", session.command_policy):
+        raise EnvironmentMismatch(
+            "command_policy", asked=wanted.command_policy, current=session.command_policy
+        )
+    if config is None:
+        return
+    if config.packages != record.packages:
+        raise EnvironmentMismatch(
+            "packages", asked=", ".join(config.packages), current=", ".join(record.packages)
+        )
+    if config.env_vars != record.env_vars:
+        # Only names: the values may be secrets.
+        raise EnvironmentMismatch(
+            "env_vars",
+            asked=f"these values of {', '.join(config.env_vars)}",
+            current=", ".join(record.env_vars),
+        )
 
 
 def _is_on(sandbox: Sandbox, kept: KeptFiles) -> bool:

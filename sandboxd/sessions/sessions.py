@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
@@ -32,6 +32,7 @@ from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.journal import Journal
 from sandboxd.sessions.opening import Opening, OpenRequest
 from sandboxd.sessions.placement import Placement
+from sandboxd.sessions.preparation import Preparation
 from sandboxd.sessions.resetting import Resetting
 from sandboxd.sessions.returning import ReturningSessions
 from sandboxd.sessions.session import (
@@ -63,6 +64,7 @@ class Sessions:
         exec_state: SharedExecState,
         returning: Collection[str] = (),
         journal: Journal | None = None,
+        preparation: Preparation | None = None,
     ) -> None:
         """With the ids of sessions of an earlier daemon whose sandboxes may still be adopted."""
         shared = SharedSessionState(
@@ -72,6 +74,7 @@ class Sessions:
             settings=settings,
             exec_state=exec_state,
             journal=journal or Journal(),
+            preparation=preparation or Preparation(),
         )
         self.exec_state = exec_state
         self._registry = registry
@@ -209,6 +212,13 @@ class Sessions:
     def active_count(self) -> int:
         return sum(session.is_active for session in self._sessions.present)
 
+    def count_in(self, environment: str) -> int:
+        """Active sessions in an environment."""
+        return sum(
+            session.is_active and session.record.environment == environment
+            for session in self._sessions.present
+        )
+
     @property
     def running_exec_count(self) -> int:
         return sum(len(session.execs) for session in self._sessions)
@@ -224,23 +234,20 @@ class Sessions:
         self,
         user_id: str,
         thread_id: str,
-        *,
-        idle_seconds: float | None,
-        metadata: Mapping[str, str],
-        env: Mapping[str, str] | None = None,
+        wanted: OpenRequest | None = None,
     ) -> tuple[Session, Outcome]:
         """Get or create the session of a thread; racing callers share one creation."""
+        wanted = wanted or OpenRequest()
         current_caller().check_acts_for(user_id)
         self._refuse_if_draining()
-        self.exec_state.policy.check_variables(env or ())
+        if wanted.command_policy:
+            self.exec_state.policies.check_known(wanted.command_policy)
         began = time.monotonic()
         key = (user_id, thread_id)
         earlier = self._sessions.of_thread(key)
         if earlier is not None and earlier.is_returning:
             await self._returning.wait(earlier.id)
-        opened, outcome = await self._opening.open(
-            key, OpenRequest(idle_seconds, metadata, env or {})
-        )
+        opened, outcome = await self._opening.open(key, wanted)
         seconds = time.monotonic() - began
         self._journal.on_opened(opened.record, outcome.name, seconds)
         return opened, outcome

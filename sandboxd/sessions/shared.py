@@ -10,6 +10,7 @@ from sandboxd.registry.contract import SessionRegistry
 from sandboxd.sandboxes.kept_files import KeptFilesStore
 from sandboxd.sessions.book import SessionBook
 from sandboxd.sessions.journal import Journal
+from sandboxd.sessions.preparation import Preparation
 from sandboxd.sessions.session import Session, SessionSettings
 from sandboxd.sessions.transitions import Transitions
 from sandboxd.tasks import Tasks
@@ -25,6 +26,7 @@ class SharedSessionState:
     settings: SessionSettings
     exec_state: SharedExecState
     journal: Journal
+    preparation: Preparation
     sessions: SessionBook[Session] = field(default_factory=SessionBook)
     transitions: Transitions = field(default_factory=Transitions)
     tasks: Tasks = field(default_factory=Tasks)

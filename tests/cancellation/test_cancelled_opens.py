@@ -112,8 +112,8 @@ async def test_cancelled_open_leaves_a_session_or_nothing(
     pool = await start_pool(maximum=2)
     sessions = await start_sessions(pool=pool)
     for turns in range(POINTS):
-        await cancelled_after(turns, sessions.open("u", "t", idle_seconds=None, metadata={}))
-        session, outcome = await sessions.open("u", "t", idle_seconds=None, metadata={})
+        await cancelled_after(turns, sessions.open("u", "t"))
+        session, outcome = await sessions.open("u", "t")
         assert outcome == (Outcome.CREATED if turns == 0 else Outcome.ATTACHED)
         assert pool.figures.in_use == 1
         sessions.close(session.id)
@@ -126,10 +126,7 @@ async def test_one_of_many_openers_gives_up(
     """The others get their session, also when it was the first that gave up."""
     sessions = await start_sessions()
     engine.gates["start"] = asyncio.Event()
-    opening = [
-        asyncio.ensure_future(sessions.open("u", "t", idle_seconds=None, metadata={}))
-        for _ in range(5)
-    ]
+    opening = [asyncio.ensure_future(sessions.open("u", "t")) for _ in range(5)]
     await is_held_at("start", engine)
     opening[0].cancel()
     opening[3].cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from sandboxd.pool.pool import WarmPool
+from sandboxd.pool.pools import Pools
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sessions.sessions import Sessions
 from tests.cancellation.invariants import POINTS, cancelled_after, nothing_is_leaked
@@ -28,11 +29,11 @@ async def test_cancelled_reset_leaves_a_session_with_its_project_files(
     """Wherever a caller gives up, the session is there, reset or not, and nothing is left over."""
     pool = await start_pool(target=1, maximum=3)
     sessions = await start_sessions(pool=pool)
-    session, _ = await sessions.open("u", "t", idle_seconds=None, metadata={})
+    session, _ = await sessions.open("u", "t")
     (project_dir(session, maker) / "kept").touch()
     for turns in range(POINTS):
         await cancelled_after(turns, sessions.reset(session.id))
-        found, _ = await sessions.open("u", "t", idle_seconds=None, metadata={})
+        found, _ = await sessions.open("u", "t")
         kept = project_dir(found, maker) / "kept"
         assert (found.id, found.is_active, kept.exists()) == (session.id, True, True)
         assert pool.figures.in_use == 1
@@ -47,20 +48,23 @@ async def test_cancelled_reset_leaves_a_session_with_its_project_files(
 
 
 async def test_stop_in_the_middle_of_a_reset_leaves_the_files_to_the_next_daemon(
-    start_pool: StartPool, start_sessions: StartSessions, maker: SandboxMaker
+    start_pool: StartPool,
+    pools_of: dict[WarmPool, Pools],
+    start_sessions: StartSessions,
+    maker: SandboxMaker,
 ) -> None:
     """Wherever the daemon is stopped, its successor finds the session with its project files."""
     for turns in range(0, POINTS, 3):
         pool = await start_pool(target=1, maximum=3)
         sessions = await start_sessions(pool=pool)
-        session, _ = await sessions.open("u", f"t{turns}", idle_seconds=None, metadata={})
+        session, _ = await sessions.open("u", f"t{turns}")
         (project_dir(session, maker) / "kept").touch()
         await cancelled_after(turns, sessions.reset(session.id))
         await sessions.__aexit__(None, None, None)
-        await pool.__aexit__(None, None, None)
+        await pools_of[pool].__aexit__(None, None, None)
         next_pool = await start_pool(target=0, maximum=3)
         following = await start_sessions(pool=next_pool)
-        found, _ = await following.open("u", f"t{turns}", idle_seconds=None, metadata={})
+        found, _ = await following.open("u", f"t{turns}")
 
         assert found.id == session.id
         assert (project_dir(found, maker) / "kept").exists()

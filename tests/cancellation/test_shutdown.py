@@ -11,6 +11,7 @@ import pytest
 from sandboxd.config import Config
 from sandboxd.daemon.composition import Daemon, running
 from sandboxd.pool.pool import WarmPool
+from sandboxd.pool.pools import Pools
 from tests.cancellation.invariants import POINTS, Tasks, free_uids
 from tests.cancellation.test_cancelled_opens import STEPS, is_held_at
 from tests.fakes.engine import FakeEngine, LastingEngine
@@ -94,7 +95,10 @@ async def test_shutdown_with_an_engine_that_is_away_does_not_hang(config: Config
 
 
 async def test_closing_the_pool_at_any_turn_leaves_nothing(
-    start_pool: Callable[..., Awaitable[WarmPool]], engine: FakeEngine, guests: FakeGuests
+    start_pool: Callable[..., Awaitable[WarmPool]],
+    pools_of: dict[WarmPool, Pools],
+    engine: FakeEngine,
+    guests: FakeGuests,
 ) -> None:
     """A pool that is closed while it starts, hands out and destroys gives everything back."""
     for turns in range(0, POINTS, 2):
@@ -102,7 +106,7 @@ async def test_closing_the_pool_at_any_turn_leaves_nothing(
         opening = [asyncio.ensure_future(pool.acquire()) for _ in range(3)]
         for _ in range(turns):
             await asyncio.sleep(0)
-        await pool.__aexit__(None, None, None)
+        await pools_of[pool].__aexit__(None, None, None)
         await asyncio.wait(opening)
         for opened in opening:
             opened.exception()

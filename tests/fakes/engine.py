@@ -26,6 +26,8 @@ from sandboxd.engine.contract import (
     ContainerSpec,
     EngineInfo,
     ImageId,
+    ImageInfo,
+    RegistrySilent,
 )
 from sandboxd.errors import EngineFailed, EngineUnreachable, ImageNotFound, SandboxdError
 
@@ -60,6 +62,12 @@ class FakeEngine:
         self.image_volumes: Sequence[str] = ()
         self.exit_codes: dict[ContainerId, int] = {}
         """What containers ended with, if not 0."""
+        self.image_labels: dict[ImageId, Mapping[str, str]] = {}
+        self.registry: dict[str, ImageId] = {}
+        """What can be pulled."""
+        self.builds: list[tuple[str, Mapping[str, str]]] = []
+        """Tags and arguments of the builds that began."""
+        self._built = 0
         self.calls: Counter[str] = Counter()
         """How often each method was entered, whatever came of it."""
         self.delays: dict[str, float] = {}
@@ -236,16 +244,71 @@ class FakeEngine:
             )
             raise
 
+    async def inspect_image(self, reference: str) -> ImageInfo | None:
+        async with self._call("inspect_image"):
+            found = self.images.get(reference)
+            if found is None and reference in self.images.values():
+                found = ImageId(reference)
+            if found is None:
+                return None
+            return ImageInfo(
+                id=found,
+                size_bytes=1 << 20,
+                created_at=1.0,
+                labels=self.image_labels.get(found, {}),
+                tags=[tag for tag, image in self.images.items() if image == found],
+            )
+
     async def build_image(
-        self, *, context: Path, dockerfile: str, tag: str, build_args: Mapping[str, str]
+        self,
+        *,
+        context: Path,
+        dockerfile: str,
+        tag: str,
+        build_args: Mapping[str, str],
+        labels: Mapping[str, str] | None = None,
+        use_cache: bool = True,
     ) -> AsyncGenerator[str, None]:
         async with self._call("build_image"):
             if not (context / dockerfile).is_file():
                 raise EngineFailed("The fake engine cannot read the Dockerfile.")
+        self.builds.append((tag, dict(build_args)))
         yield f"Step 1/1 : {dockerfile}"
-        self.images[tag] = _image_id(len(self.images))
+        await self._meet("build_image.step")
+        self._built += 1
+        self.images[tag] = _image_id(1000 + self._built)
+        self.image_labels[self.images[tag]] = dict(labels or {})
         self.notify()
         yield f"Successfully tagged {tag}"
+
+    async def pull_image(
+        self, reference: str, *, first_sign_seconds: float
+    ) -> AsyncGenerator[str, None]:
+        async with self._call("pull_image"):
+            if reference not in self.registry:
+                raise RegistrySilent(f"no registry that the engine reaches has {reference}")
+        yield f"Pulling from {reference}"
+        self.images[reference] = self.registry[reference]
+        self.notify()
+
+    async def import_image(self, archive: Path, *, tag: str, command: str) -> None:
+        async with self._call("import_image"):
+            self._built += 1
+            self.images[tag] = _image_id(1000 + self._built)
+            self.notify()
+
+    async def tag_image(self, image: str, *, tag: str) -> None:
+        async with self._call("tag_image"):
+            found = self.images.get(image, ImageId(image))
+            if found not in self.images.values():
+                raise ImageNotFound(image)
+            self.images[tag] = found
+            self.notify()
+
+    async def remove_image(self, tag: str) -> None:
+        async with self._call("remove_image"):
+            self.images.pop(tag, None)
+            self.notify()
 
     async def aclose(self) -> None:
         self._is_closed = True

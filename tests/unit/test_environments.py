@@ -113,7 +113,7 @@ async def no_chunks() -> AsyncIterator[bytes]:
 
 
 async def opened(sessions: Sessions, thread_id: str) -> tuple[Session, Outcome]:
-    return await sessions.open("u", thread_id, idle_seconds=None, metadata={})
+    return await sessions.open("u", thread_id)
 
 
 def spec_of(session: Session, engine: FakeEngine) -> ContainerSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import pytest
@@ -21,12 +21,12 @@ from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.sessions.session import Outcome, Session
 from sandboxd.sessions.sessions import Sessions
 from sandboxd.workspaces.disks import Disk, Disks
-from tests.fakes import settings as settings_for_tests
 from tests.fakes.disks import FakeDisks
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests, FakeProcess
 from tests.fakes.waiting import eventually
 
+StartPool = Callable[..., Awaitable[WarmPool]]
 StartSessions = Callable[..., Awaitable[Sessions]]
 
 
@@ -47,11 +47,8 @@ def maker(
 
 
 @pytest.fixture
-async def pool(maker: SandboxMaker) -> AsyncIterator[WarmPool]:
-    async with WarmPool(
-        maker, settings_for_tests.of_environment(), settings_for_tests.of_pool()
-    ) as pool:
-        yield pool
+async def pool(start_pool: StartPool) -> WarmPool:
+    return await start_pool()
 
 
 @pytest.fixture
@@ -60,7 +57,7 @@ async def sessions(start_sessions: StartSessions, pool: WarmPool) -> Sessions:
 
 
 async def opened(sessions: Sessions) -> tuple[Session, Outcome]:
-    return await sessions.open("u", "t", idle_seconds=None, metadata={})
+    return await sessions.open("u", "t")
 
 
 def lose(session: Session, guests: FakeGuests) -> None:
@@ -270,58 +267,65 @@ async def kept_disk(pool: WarmPool) -> KeptFiles:
     return kept
 
 
-async def test_opener_with_files_waits_for_a_place_like_the_others(maker: SandboxMaker) -> None:
+async def test_opener_with_files_waits_for_a_place_like_the_others(start_pool: StartPool) -> None:
     """When all sandboxes are in use, it waits in the queue and then starts one on its own disk."""
-    async with WarmPool(
-        maker,
-        settings_for_tests.of_environment(),
-        settings_for_tests.of_pool(maximum=1, max_queue=2),
-    ) as pool:
-        kept = await kept_disk(pool)
-        held = await pool.acquire()
-        with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
-        after = asyncio.ensure_future(pool.acquire(user_id="b"))
-        await eventually(lambda: pool.figures.waiting == 2)
-        pool.destroy(held)
-        sandbox = await with_files
+    pool = await start_pool(maximum=1, max_queue=2)
+    kept = await kept_disk(pool)
+    held = await pool.acquire()
+    with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
+    after = asyncio.ensure_future(pool.acquire(user_id="b"))
+    await eventually(lambda: pool.figures.waiting == 2)
+    pool.destroy(held)
+    sandbox = await with_files
 
-        assert sandbox.kept_files.disk == kept.disk
-        assert not after.done()
-        pool.destroy(sandbox)
-        assert not (await after).is_lost
+    assert sandbox.kept_files.disk == kept.disk
+    assert not after.done()
+    pool.destroy(sandbox)
+    assert not (await after).is_lost
+
+
+async def test_opener_with_files_does_not_pass_one_that_waits_longer(start_pool: StartPool) -> None:
+    """A place that becomes free is for the opener whose turn it is, with files or without."""
+    pool = await start_pool(maximum=1, max_queue=2)
+    kept = await kept_disk(pool)
+    held = await pool.acquire()
+    before = asyncio.ensure_future(pool.acquire(user_id="b"))
+    with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
+    await eventually(lambda: pool.figures.waiting == 2)
+    pool.destroy(held)
+    sandbox = await before
+
+    assert not with_files.done()
+    pool.destroy(sandbox)
+    assert (await with_files).kept_files.disk == kept.disk
 
 
 async def test_warm_sandbox_gives_way_to_an_opener_with_files(
-    maker: SandboxMaker, engine: FakeEngine
+    start_pool: StartPool, engine: FakeEngine
 ) -> None:
     """A place that a warm one has is free for a session that needs its own files."""
-    settings = settings_for_tests.of_pool(target=2, maximum=2)
-    async with WarmPool(maker, settings_for_tests.of_environment(), settings) as pool:
-        await pool.wait_until_warm()
-        kept = await kept_disk(pool)
-        await eventually(lambda: pool.figures.warm == 2)
-        sandbox = await pool.acquire(kept)
+    pool = await start_pool(target=2, maximum=2)
+    await pool.wait_until_warm()
+    kept = await kept_disk(pool)
+    await eventually(lambda: pool.figures.warm == 2)
+    sandbox = await pool.acquire(kept)
 
-        assert sandbox.kept_files.disk == kept.disk
-        await eventually(lambda: len(engine.live) == 2)
-        assert (pool.figures.warm, pool.figures.in_use) == (1, 1)
+    assert sandbox.kept_files.disk == kept.disk
+    await eventually(lambda: len(engine.live) == 2)
+    assert (pool.figures.warm, pool.figures.in_use) == (1, 1)
 
 
-async def test_cancelled_opener_with_files_gives_its_place_back(maker: SandboxMaker) -> None:
+async def test_cancelled_opener_with_files_gives_its_place_back(start_pool: StartPool) -> None:
     """Cancelled in the very moment it is served, it leaves the place to the next."""
-    async with WarmPool(
-        maker,
-        settings_for_tests.of_environment(),
-        settings_for_tests.of_pool(maximum=1, max_queue=2),
-    ) as pool:
-        kept = await kept_disk(pool)
-        held = await pool.acquire()
-        with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
-        after = asyncio.ensure_future(pool.acquire(user_id="b"))
-        await eventually(lambda: pool.figures.waiting == 2)
-        pool.destroy(held)  # answers it, before it can run
-        with_files.cancel()
-        await asyncio.wait([with_files])
+    pool = await start_pool(maximum=1, max_queue=2)
+    kept = await kept_disk(pool)
+    held = await pool.acquire()
+    with_files = asyncio.ensure_future(pool.acquire(kept, user_id="a"))
+    after = asyncio.ensure_future(pool.acquire(user_id="b"))
+    await eventually(lambda: pool.figures.waiting == 2)
+    pool.destroy(held)  # answers it, before it can run
+    with_files.cancel()
+    await asyncio.wait([with_files])
 
-        assert not (await after).is_lost
-        assert (pool.figures.in_use, pool.figures.starting) == (1, 0)
+    assert not (await after).is_lost
+    assert (pool.figures.in_use, pool.figures.starting) == (1, 0)

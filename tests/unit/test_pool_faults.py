@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -19,11 +20,13 @@ from sandboxd.errors import (
 from sandboxd.pool import pool as pool_module
 from sandboxd.pool import pools
 from sandboxd.pool.pool import WarmPool
+from sandboxd.pool.pools import Pools
 from sandboxd.sandboxes.kept_files import Claim, KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
+from tests.fakes.settings import NEVER
 from tests.fakes.waiting import eventually
 
 StartPool = Callable[..., Awaitable[WarmPool]]
@@ -40,6 +43,7 @@ class InstantMaker:
 
     def __init__(self) -> None:
         self.live: set[str] = set()
+        self.left_behind = asyncio.Event()
         self.failures: list[Exception] = []
 
     async def make(self, environment: Environment, kept: KeptFiles | None = None) -> Sandbox:
@@ -53,10 +57,16 @@ class InstantMaker:
     async def destroy(self, sandbox: Sandbox, *, keep: bool = False) -> None:
         self.live.remove(sandbox.id)
 
+    async def sweep(self) -> int:
+        return 0
 
-def instant_pool(maker: InstantMaker, *, wait_seconds: float) -> WarmPool:
+
+@asynccontextmanager
+async def instant_pool(maker: InstantMaker, *, wait_seconds: float) -> AsyncIterator[WarmPool]:
     settings = settings_for_tests.of_pool(wait_seconds=wait_seconds)
-    return WarmPool(maker, settings_for_tests.of_environment(), settings)  # type: ignore[arg-type]  # it makes and destroys
+    environment = settings_for_tests.of_environment()
+    async with Pools(maker, [environment], settings, sweep_seconds=NEVER) as pools:  # type: ignore[arg-type]  # it makes and destroys
+        yield pools.default
 
 
 @pytest.mark.parametrize("step", ["image_id", "create", "start", "inspect"])

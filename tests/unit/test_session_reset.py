@@ -32,7 +32,6 @@ from sandboxd.sessions.session import Outcome, Session
 from sandboxd.sessions.sessions import Sessions
 from sandboxd.workspaces.disks import Disks
 from tests.cancellation.invariants import free_uids
-from tests.fakes import settings as settings_for_tests
 from tests.fakes.disks import FakeDisks
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -61,12 +60,10 @@ def maker(
 
 
 @pytest.fixture
-async def pool(maker: SandboxMaker) -> AsyncIterator[WarmPool]:
-    async with WarmPool(
-        maker, settings_for_tests.of_environment(), settings_for_tests.of_pool(target=1, maximum=3)
-    ) as pool:
-        await pool.wait_until_warm()
-        yield pool
+async def pool(start_pool: Callable[..., Awaitable[WarmPool]]) -> WarmPool:
+    pool = await start_pool(target=1, maximum=3)
+    await pool.wait_until_warm()
+    return pool
 
 
 @pytest.fixture

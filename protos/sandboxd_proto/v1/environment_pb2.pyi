@@ -107,8 +107,8 @@ class Environment(google.protobuf.message.Message):
     state_detail: builtins.str
     """Output only. Why the state is NOT_BUILT, FAILED or UNAVAILABLE and what would help, as a sentence; empty otherwise."""
     source: builtins.str
-    """Output only. Where the base of the image came from: `registry`, `debian`, `npm`, `host`, `environment` (another environment) or `image`
-    (an image that the operator named); empty before the first build.
+    """Output only. Where it was made from: an image of a `registry`, packages of `debian` or `npm`, `wheels`, files of the `host`, another
+    `environment`, or an `image` that the operator named; empty before the first build.
     """
     image_id: builtins.str
     """Output only. Id of the image that new sandboxes use; empty unless the state is READY, or BUILDING while an earlier image exists."""
@@ -140,7 +140,9 @@ class Environment(google.protobuf.message.Message):
 
     @property
     def env_vars(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Output only. Environment variables of every command; those of the session and of the command override them."""
+        """Output only. Names of environment variables of every command, without their values; those of the session and of the command override
+        them.
+        """
 
     @property
     def progress(self) -> global___BuildProgress:

@@ -146,7 +146,7 @@ class Session(google.protobuf.message.Message):
 
     @property
     def environment_config(self) -> global___EnvironmentConfig:
-        """Output only. What the session adds to its environment."""
+        """Output only. What the session adds to its environment; without the values of variables, which may be secrets."""
 
     def __init__(
         self,

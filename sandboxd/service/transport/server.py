@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpc import aio
@@ -11,6 +12,7 @@ from sandboxd.access import CallPlaces, Quotas, RateLimit
 from sandboxd.config import Config
 from sandboxd.observability.journal import KeptJournal
 from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.environment_service import EnvironmentServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
 from sandboxd.service.session_service import SessionServicer
@@ -22,6 +24,7 @@ from sandboxd.service.transport.keyring import Keyring
 from sandboxd.service.transport.reflection import reflection_handlers
 from sandboxd_proto.v1 import (
     admin_service_pb2,
+    environment_service_pb2,
     exec_service_pb2,
     file_service_pb2,
     session_service_pb2,
@@ -40,11 +43,25 @@ _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
 _FILES = file_service_pb2.DESCRIPTOR.services_by_name["FileService"]
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
-SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _FILES, _ADMIN))
+_ENVIRONMENTS = environment_service_pb2.DESCRIPTOR.services_by_name["EnvironmentService"]
+SERVICES = tuple(
+    service.full_name for service in (_SESSIONS, _EXECS, _FILES, _ENVIRONMENTS, _ADMIN)
+)
 
 
 class AddressInUse(Exception):
     """A listener could not be opened; the text says which and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Servicers:
+    """What answers the calls of each service."""
+
+    sessions: SessionServicer
+    execs: ExecServicer
+    files: FileServicer
+    environments: EnvironmentServicer
+    admin: AdminServicer
 
 
 class ApiServer:
@@ -53,11 +70,8 @@ class ApiServer:
     def __init__(
         self,
         config: Config,
+        servicers: Servicers,
         *,
-        sessions: SessionServicer,
-        execs: ExecServicer,
-        files: FileServicer,
-        admin: AdminServicer,
         journal: KeptJournal,
         keyring: Keyring,
         quotas: Quotas,
@@ -74,10 +88,11 @@ class ApiServer:
         )
         self.handlers = (
             # Tried in this order; the busiest service comes first.
-            guard.handler(_EXECS, execs),
-            guard.handler(_SESSIONS, sessions),
-            guard.handler(_FILES, files),
-            guard.handler(_ADMIN, admin),
+            guard.handler(_EXECS, servicers.execs),
+            guard.handler(_SESSIONS, servicers.sessions),
+            guard.handler(_FILES, servicers.files),
+            guard.handler(_ENVIRONMENTS, servicers.environments),
+            guard.handler(_ADMIN, servicers.admin),
         )
         self._guard = guard
         self.port = 0

@@ -1,0 +1,167 @@
+"""What an environment is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+RECIPES = Path(__file__).parent / "recipes"
+"""The Dockerfiles of the built-in environments, and what they need."""
+SECURE_IMAGE = "sandbox-secure:latest"
+"""Name of the image of the default environment, unless the operator names another one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Debian:
+    """A Debian of this suite: pulled, or made from its packages where no registry answers."""
+
+    suite: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled:
+    """An image of a registry."""
+
+    reference: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Other:
+    """The image of another environment."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpmPackages:
+    """Packages of npm, fixed by a lock file. One of them is Node.js itself."""
+
+    lock: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wheels:
+    """Wheels for a version of Python, fixed by a lock file."""
+
+    lock: Path
+    python: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPython:
+    """A copy of this version of Python, if the host has it."""
+
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One way to get the base of an environment, and the files that its Dockerfile adds."""
+
+    base: Debian | Pulled | Other
+    layer: NpmPackages | Wheels | HostPython | None = None
+    stages: Sequence[str] = ()
+    """Recipes that are applied to the base before that of the environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """An environment: its Dockerfile and where the base may come from, or an image to use."""
+
+    name: str
+    description: str = ""
+    dockerfile: Path | None = None
+    sources: Sequence[Source] = ()
+    """The first that can be used is taken."""
+    image: str = ""
+    """Name of an image to use as it is, in place of a Dockerfile."""
+    advice: str = ""
+    """What would help if no source can be used, as the end of a sentence."""
+    strict_policy: str = ""
+    """Command policy that takes the place of `strict`, where that would forbid its main program."""
+
+
+def recipe(name: str) -> Path:
+    return RECIPES / f"{name}.Dockerfile"
+
+
+def default_definition(image: str) -> Definition:
+    """The default environment. It is built only if the operator names no image."""
+    is_built = image == SECURE_IMAGE
+    return Definition(
+        name="default",
+        description="A shell, the usual text and archive tools, and Python 3.11",
+        dockerfile=recipe("default") if is_built else None,
+        sources=(Source(base=Debian(suite="bookworm")),) if is_built else (),
+        image=image,
+        advice=(
+            "let the engine reach an image registry, or install mmdebstrap on the host and run "
+            "./scripts/build_images"
+        ),
+    )
+
+
+_ON_DEFAULT = Other(name="default")
+BUILT_IN: Sequence[Definition] = (
+    Definition(
+        name="python3.11",
+        description="Python 3.11",
+        dockerfile=recipe("python3.11"),
+        sources=(Source(base=_ON_DEFAULT, stages=("tools",)),),
+        advice="set CONTAINER_IMAGE to an image of Debian 12, or remove that setting",
+    ),
+    Definition(
+        name="python3.12",
+        description="Python 3.12",
+        dockerfile=recipe("python3.12"),
+        sources=(
+            Source(base=Pulled(reference="python:3.12-slim-bookworm"), stages=("default", "tools")),
+            Source(base=_ON_DEFAULT, layer=HostPython(version="3.12"), stages=("tools",)),
+        ),
+        advice=(
+            "let the engine reach an image registry, install Python 3.12 on the host (pyenv, or "
+            'python3.12 on PATH), or set `image` in [environments."python3.12"]'
+        ),
+    ),
+    Definition(
+        name="python3.13",
+        description="Python 3.13",
+        dockerfile=recipe("python3.13"),
+        sources=(Source(base=Debian(suite="trixie"), stages=("default", "tools")),),
+        advice="let the engine reach an image registry or a Debian mirror",
+    ),
+    Definition(
+        name="node20",
+        description="Node.js 20 with npm and TypeScript, and Python 3.11",
+        dockerfile=recipe("node20"),
+        sources=(
+            Source(
+                base=_ON_DEFAULT,
+                layer=NpmPackages(lock=RECIPES / "node20.lock.json"),
+                stages=("tools",),
+            ),
+        ),
+        advice=(
+            "let the daemon's host reach the npm registry (SANDBOXD_NPM_REGISTRY), or set `image` "
+            "in [environments.node20]"
+        ),
+        strict_policy="strict-node",
+    ),
+    Definition(
+        name="data",
+        description=(
+            "Python 3.11 with numpy, pandas, scipy, scikit-learn, matplotlib, openpyxl, requests "
+            "and others"
+        ),
+        dockerfile=recipe("data"),
+        sources=(
+            Source(
+                base=Other(name="python3.11"),
+                layer=Wheels(lock=RECIPES / "data.lock", python="3.11"),
+            ),
+        ),
+        advice="let the daemon's host reach the package index that pip and uv are set up for",
+    ),
+)
+"""The environments that exist without configuration."""

@@ -1,0 +1,71 @@
+"""Files that the daemon's host brings to the image of an environment.
+
+Nothing that is downloaded here is run: archives are unpacked, and checked against a lock file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from sandboxd.environments.definition import HostPython, NpmPackages, Wheels
+from sandboxd.environments.host_python import copy_python, find_python
+from sandboxd.environments.npm_packages import fill_npm, node_package
+from sandboxd.environments.parts import Package, Report
+from sandboxd.environments.wheels import install_wheels
+from sandboxd.tasks import run_to_end
+
+Layer: TypeAlias = NpmPackages | Wheels | HostPython
+
+
+async def fingerprint(layer: Layer) -> str:
+    """What tells one content of a layer from another; SourceUnavailable if it cannot be made."""
+    match layer:
+        case NpmPackages(lock=lock):
+            return f"npm {node_package()} {_digest(lock)}"
+        case Wheels(lock=lock, python=python):
+            return f"wheels {python} {platform.machine()} {_digest(lock)}"
+        case HostPython(version=version):
+            found = await find_python(version)
+            return f"host {found.version} {found.prefix}"
+
+
+async def fill(
+    layer: Layer, directory: Path, report: Report, *, npm_registry: str
+) -> Sequence[Package]:
+    """Put the files of a layer into a directory; returns what they are."""
+    match layer:
+        case NpmPackages(lock=lock):
+            return await _in_thread(fill_npm, lock, directory, report, npm_registry)
+        case Wheels(lock=lock, python=python):
+            return await install_wheels(lock, python, directory, report)
+        case HostPython(version=version):
+            found = await find_python(version)
+            report(0.1, f"copying Python {found.version} of the host")
+            return await _in_thread(copy_python, found, directory)
+
+
+def source_name(layer: Layer | None) -> str:
+    match layer:
+        case NpmPackages():
+            return "npm"
+        case Wheels():
+            return "wheels"
+        case HostPython():
+            return "host"
+    return "environment"
+
+
+async def _in_thread(
+    work: Callable[..., Sequence[Package]], *arguments: object
+) -> Sequence[Package]:
+    # To the end: a thread cannot be cancelled, and would write to a directory that is deleted.
+    return await run_to_end(asyncio.to_thread(work, *arguments))
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

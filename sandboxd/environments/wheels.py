@@ -1,0 +1,67 @@
+"""Wheels of Python packages, unpacked into the layer of an image."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from sandboxd.environments.parts import Package, Report, SourceUnavailable, output_of
+
+log = structlog.get_logger()
+
+_DIST_INFO = re.compile(r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[^-]+)\.dist-info")
+
+
+def _uv() -> str:
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise SourceUnavailable("uv is not installed; it comes with the extra `daemon` of sandboxd")
+    return found
+
+
+async def install_wheels(
+    lock: Path, python: str, directory: Path, report: Report
+) -> Sequence[Package]:
+    """Unpack the wheels of a lock file. No code of a package runs: there are no source builds."""
+    report(0.1, "downloading wheels")
+    command = (
+        *(_uv(), "pip", "install", "--requirements", str(lock), "--target", str(directory)),
+        *(
+            "--require-hashes",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--no-progress",
+            "--link-mode",
+            "copy",
+        ),
+        *("--python", sys.executable, "--python-version", python),
+        *("--python-platform", f"{platform.machine()}-manylinux_2_36"),
+    )
+    code, output = await output_of(*command)
+    if code != 0:
+        log.warning("environment.no_wheels", output=output[-2000:])
+        raise SourceUnavailable(
+            "uv could not install the wheels of the lock file; see the daemon's log"
+        )
+    return await asyncio.to_thread(_tidied, directory)
+
+
+def _tidied(directory: Path) -> Sequence[Package]:
+    """The packages, without their scripts, which name the host's Python, and what uv leaves."""
+    shutil.rmtree(directory / "bin", ignore_errors=True)
+    (directory / ".lock").unlink(missing_ok=True)
+    found = (_DIST_INFO.fullmatch(path.name) for path in directory.iterdir())
+    return [Package("python", match["name"], match["version"]) for match in found if match]

@@ -22,6 +22,7 @@ from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.workspaces.disks import Disks, DiskSettings
 
+BUILD_MARGIN_SECONDS = 60.0
 AREA_FACTOR = 2
 """Size of a build compared to that of a set: it holds the wheels as well."""
 
@@ -77,6 +78,7 @@ def _disk_settings(config: Config, directory: Path, area_bytes: int) -> DiskSett
 
 def _set_settings(config: Config) -> PackageSetSettings:
     return PackageSetSettings(
+        build_seconds=config.packages_build_seconds + BUILD_MARGIN_SECONDS,
         total_bytes=config.packages_total_mb << 20,
         keep_seconds=config.packages_keep_days * 86400,
         fresh_seconds=config.packages_fresh_hours * 3600,

@@ -3,6 +3,8 @@
 import os
 from typing import NotRequired, TypedDict
 
+_KINDS = ("dist", "site")
+
 
 class Settings(TypedDict):
     workspace: str
@@ -23,9 +25,29 @@ class Settings(TypedDict):
     """Whether the daemon knows REMARKS and Cause.DEADLINE."""
 
 
+_LIBRARIES = "/usr/local/lib"
+"""Where packages are attached, below the directory of a Python."""
+
+
 def environment_of(settings: Settings) -> dict[str, str]:
-    """The image's own variables are what its author meant commands to see."""
-    return {**os.environ, **settings["env"]}
+    """The image's own variables are what its author meant commands to see.
+
+    Programs of packages that are attached later come last, so that they shadow no others.
+    """
+    environment = {**os.environ, **settings["env"]}
+    programs = _directories_of_programs()
+    if programs:
+        environment["PATH"] = ":".join([environment.get("PATH", os.defpath), *programs])
+    return environment
+
+
+def _directories_of_programs() -> list[str]:
+    try:
+        pythons = sorted(name for name in os.listdir(_LIBRARIES) if name.startswith("python3."))
+    except OSError:
+        return []
+    packages = [f"{_LIBRARIES}/{name}/{kind}-packages" for name in pythons for kind in _KINDS]
+    return [f"{directory}/bin" for directory in packages if os.path.isdir(directory)]
 
 
 def start_dir_of(settings: Settings) -> str:

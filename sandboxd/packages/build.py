@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from sandboxd.environments.environment import Environment
+from sandboxd.environments.progress import Progress
 from sandboxd.errors import (
     PackageIndexUnreachable,
     PackagesBuildFailed,
@@ -34,7 +35,6 @@ from sandboxd.packages import requirements, tree, uv
 from sandboxd.packages.areas import BuildAreas
 from sandboxd.packages.confinement import Bind, ProcessLimits, View
 from sandboxd.packages.lock import MAX_LOCK_BYTES, Lock, LockUnusable, Wheel, parse_pylock
-from sandboxd.packages.progress import Progress
 from sandboxd.packages.requirements import Package
 from sandboxd.packages.store import PackageSet, PackageStore
 from sandboxd.packages.target import Target

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
+from sandboxd.environments.builds import Build, Builds
+from sandboxd.environments.progress import Progress
 from sandboxd.errors import (
     Draining,
     EnvironmentBuildsBusy,
@@ -26,7 +27,6 @@ from sandboxd.errors import (
 from sandboxd.packages import tree
 from sandboxd.packages.build import STEPS, Builder, Order
 from sandboxd.packages.lock import request_key
-from sandboxd.packages.progress import Progress
 from sandboxd.packages.store import PackageSet, PackageStore, superfluous
 from sandboxd.tasks import Tasks
 from sandboxd.workspaces.disks import DisksUnusable
@@ -35,16 +35,17 @@ log = structlog.get_logger()
 
 FAILURE_SECONDS = 60.0
 """How long a failure is the answer to the same request: those who come back learn of it."""
-MAX_WAITING = 16
-"""Builds that wait for others."""
+BUILDS_AT_ONCE = 1
 RETRY_SECONDS = 2.0
 SWEEP_SECONDS = 3600.0
 _HOUR = 3600.0
-_BUILD, _SWEEP, _DELETE = "package-build", "package-sweep", "package-delete"
+_SWEEP, _DELETE = "package-sweep", "package-delete"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackageSetSettings:
+    build_seconds: float
+    """Time of one build, after which something is wrong with its own limits."""
     total_bytes: int
     """Size of all sets together."""
     keep_seconds: float
@@ -52,14 +53,6 @@ class PackageSetSettings:
     fresh_seconds: float
     """How long the versions of a request are taken for the newest."""
     builds_per_user_and_hour: int
-
-
-class Build(NamedTuple):
-    """A build that runs, waits, or has just failed."""
-
-    progress: Progress
-    task: asyncio.Task[PackageSet]
-    """Ends with the set, or with an error that callers get."""
 
 
 @dataclass
@@ -79,10 +72,14 @@ class PackageSets:
         self._settings = settings
         self._store = store
         self._builder = builder
-        self._builds: dict[str, Build] = {}
-        """Builds by the key of their request."""
+        self._builds: Builds[PackageSet] = Builds(
+            at_once=BUILDS_AT_ONCE,
+            seconds=settings.build_seconds,
+            steps=lambda: Progress(STEPS),
+            on_failed=self._on_failed,
+        )
+        """By the key of their request."""
         self._failures: dict[str, _Failure] = {}
-        self._building = asyncio.Semaphore(1)
         self._started: defaultdict[str, deque[float]] = defaultdict(deque)
         """When each user started builds within the last hour."""
         self._holds: Counter[str] = Counter()
@@ -93,11 +90,7 @@ class PackageSets:
     async def aclose(self) -> None:
         """End every build, and finish deletions."""
         self._tasks.cancel(_SWEEP)
-        builds = [build.task for build in self._builds.values()]
-        for task in builds:
-            task.cancel()
-        if builds:
-            await asyncio.wait(builds)
+        await self._builds.aclose()
         await self._tasks.finish()
 
     def start_sweeping(self, keys_of_sessions: Callable[[], Collection[str]]) -> None:
@@ -145,8 +138,7 @@ class PackageSets:
         found = self.find_or_build(order, user_id=user_id)
         if isinstance(found, PackageSet):
             return found
-        await asyncio.wait([found.task], timeout=wait_seconds)
-        if not found.task.done():
+        if not await found.wait(wait_seconds):
             now = found.progress.now
             raise PackagesNotReady(
                 ", ".join(map(str, order.packages)),
@@ -154,10 +146,11 @@ class PackageSets:
                 fraction=now.fraction,
                 retry_after_seconds=RETRY_SECONDS,
             )
-        return result_of(found)
+        return await found.result()
 
-    def find_or_build(self, order: Order, *, user_id: str) -> PackageSet | Build:
-        """The set for a request, or its build, started if it does not run.
+    def find_or_build(self, order: Order, *, user_id: str) -> PackageSet | Build[PackageSet]:
+        """The set for a request, or its build, started if it does not run. Without a user, it
+        counts toward no limit.
 
         A set whose versions may no longer be the newest is good enough for this caller; the newest
         are looked up for the next one.
@@ -171,62 +164,48 @@ class PackageSets:
             self._refresh(key, order)
         return found
 
-    def _build(self, key: str, order: Order, user_id: str) -> Build:
+    def _build(self, key: str, order: Order, user_id: str) -> Build[PackageSet]:
         if (running := self._builds.get(key)) is not None:
             return running
-        if (failure := self._failures.get(key)) is not None:
-            if failure.is_recent:
-                raise failure.error.with_traceback(None)
-            del self._failures[key]
-        if len(self._builds) > MAX_WAITING:
-            raise EnvironmentBuildsBusy(len(self._builds))
-        self._count_build(user_id)
+        if (failure := self._failures.get(key)) is not None and failure.is_recent:
+            raise failure.error.with_traceback(None)
+        if user_id:
+            self._count_build(user_id)
         return self._start(key, order)
 
     def _refresh(self, key: str, order: Order) -> None:
-        """Look for newer versions in the background, if there is nothing else to do."""
+        """Look for newer versions in the background, unless that has just failed."""
         failure = self._failures.get(key)
-        if not self._builds and not (failure and failure.is_recent):
-            self._start(key, order)
+        if failure is None or not failure.is_recent:
+            try:
+                self._start(key, order)
+            except (Draining, EnvironmentBuildsBusy):
+                pass  # the next request looks again
 
-    def _start(self, key: str, order: Order) -> Build:
-        progress = Progress(STEPS)
-        task = asyncio.get_running_loop().create_task(self._run(key, order, progress), name=_BUILD)
-        task.add_done_callback(partial(self._on_done, key, progress))
-        build = self._builds[key] = Build(progress, task)
-        return build
+    def _start(self, key: str, order: Order) -> Build[PackageSet]:
+        return self._builds.start(key, partial(self._run, key, order))
 
     async def _run(self, key: str, order: Order, progress: Progress) -> PackageSet:
-        async with self._building:
-            began = time.monotonic()
-            try:
-                lock, found = await self._builder.build(order, progress, make_room=self._make_room)
-                self._store.remember(key, lock)
-            except (OSError, DisksUnusable) as error:
-                log.error("packages.build_failed", exc_info=error)
-                raise PackagesBuildFailed("the host failed; see the daemon's log.") from error
+        try:
+            lock, found = await self._builder.build(order, progress, make_room=self._make_room)
+            self._store.remember(key, lock)
+        except (OSError, DisksUnusable) as error:
+            log.error("packages.build_failed", exc_info=error)
+            raise PackagesBuildFailed("the host failed; see the daemon's log.") from error
         log.info(
             "packages.built",
             key=found.key,
             packages=len(found.versions),
             size_bytes=found.size_bytes,
-            seconds=round(time.monotonic() - began, 1),
+            seconds=round(progress.now.elapsed_seconds, 1),
         )
         return found
 
-    def _on_done(self, key: str, progress: Progress, task: asyncio.Task[PackageSet]) -> None:
-        self._builds.pop(key, None)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, SandboxdError):
-            self._failures[key] = _Failure(error)
-            self._forget_failures()
-        elif error is not None:
-            log.error("packages.build_broke", exc_info=error)
-        progress.wake()
-
-    def _forget_failures(self) -> None:
-        for key in [key for key, failure in self._failures.items() if not failure.is_recent]:
-            del self._failures[key]
+    def _on_failed(self, key: str, error: SandboxdError) -> None:
+        self._failures = {
+            key: failure for key, failure in self._failures.items() if failure.is_recent
+        }
+        self._failures[key] = _Failure(error)
 
     def _count_build(self, user_id: str) -> None:
         now, limit = time.monotonic(), self._settings.builds_per_user_and_hour
@@ -289,10 +268,3 @@ class PackageSets:
             log.info("packages.removed", key=found.key, size_bytes=found.size_bytes)
             trash = self._store.remove(found.key)
             self._tasks.spawn(asyncio.to_thread(tree.delete, trash), _DELETE)
-
-
-def result_of(build: Build) -> PackageSet:
-    """The set of a build that has ended, or the error that it ended with."""
-    if build.task.cancelled():
-        raise Draining
-    return build.task.result()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sandboxd.environments.builds import Build
 from sandboxd.environments.environment import Environment
 from sandboxd.isolation.attachment import Attachment
 from sandboxd.packages import requirements
 from sandboxd.packages.allowed import AllowedPackages
 from sandboxd.packages.build import Order
-from sandboxd.packages.package_sets import Build, PackageSets
+from sandboxd.packages.package_sets import PackageSets
 from sandboxd.packages.store import PackageSet
 from sandboxd.packages.targets import Targets
 
@@ -45,7 +46,7 @@ class Packages:
 
     async def find_or_build(
         self, environment: Environment, texts: Sequence[str], *, user_id: str
-    ) -> PackageSet | Build:
+    ) -> PackageSet | Build[PackageSet]:
         """The set for a request, or its build."""
         order = await self._order(environment, texts)
         return self.sets.find_or_build(order, user_id=user_id)

@@ -7,14 +7,9 @@ from typing import NamedTuple
 
 _PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
 _DIRECTORY = re.compile(r"(/[A-Za-z0-9._-]+)+", re.ASCII)
-_PATH = re.compile(r"/[A-Za-z0-9._/-]*(:/[A-Za-z0-9._/-]*)*", re.ASCII)
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64"}
 MOST_GLIBC = (2, 40)
 """Newest glibc that uv has a platform for; wheels for it run on newer ones."""
-
-
-PROGRAMS = "bin"
-"""Directory of programs in a set."""
 
 
 class UnsuitableEnvironment(ValueError):
@@ -30,16 +25,9 @@ class Target(NamedTuple):
     """Platform of wheels, as uv names it."""
     directory: str
     """Where sandboxes see the packages; empty in the image, and part of Python's search path."""
-    path: str
-    """Where commands look for programs, without those of packages."""
-
-    @property
-    def path_with_programs(self) -> str:
-        """Where commands look for programs. Those of packages come last, and shadow no others."""
-        return f"{self.path}:{self.directory}/{PROGRAMS}"
 
     @classmethod
-    def of(cls, *, python: str, machine: str, glibc: str, directory: str, path: str) -> Target:
+    def of(cls, *, python: str, machine: str, glibc: str, directory: str) -> Target:
         """From what an image says of itself; UnsuitableEnvironment if that makes no sense."""
         if not _PYTHON.fullmatch(python):
             raise UnsuitableEnvironment("it has no Python 3")
@@ -53,6 +41,4 @@ class Target(NamedTuple):
             raise UnsuitableEnvironment(
                 "its Python has no empty directory for packages on its search path"
             )
-        if not _PATH.fullmatch(path):
-            raise UnsuitableEnvironment("its PATH is not a list of absolute directories")
-        return cls(python, f"{_MACHINES[machine]}-manylinux_2_{minor}", directory, path)
+        return cls(python, f"{_MACHINES[machine]}-manylinux_2_{minor}", directory)

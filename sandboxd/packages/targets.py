@@ -36,7 +36,6 @@ answer = {
     "machine": os.uname().machine,
     "glibc": "".join(os.confstr(n) or "" for n in os.confstr_names if n == "CS_GNU_LIBC_VERSION"),
     "directory": free[0] if free else "",
-    "path": os.environ.get("PATH", ""),
 }
 with open(sys.argv[1], "w") as file:
     json.dump(answer, file)
@@ -141,4 +140,4 @@ def _read(directory: Path) -> dict[str, Any]:
 
 def _none() -> dict[str, Any]:
     """The answer of an image without Python."""
-    return dict.fromkeys(("python", "machine", "glibc", "directory", "path"), "")
+    return dict.fromkeys(("python", "machine", "glibc", "directory"), "")

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from sandboxd.packages.target import PROGRAMS
-
 FILE_MODE, PROGRAM_MODE, DIRECTORY_MODE = 0o444, 0o555, 0o555
+PROGRAMS = "bin"
 INTERPRETER = b"#!/usr/bin/env python3\n"
 _DROPPED = frozenset([".lock"])
 """Files in the topmost directory that only uv needs."""

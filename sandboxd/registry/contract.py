@@ -49,6 +49,8 @@ class SessionRecord:
     """Packages that it added to its environment, as they were requested, sorted."""
     env_vars: Mapping[str, str] = field(default_factory=dict)
     """Variables that it added to its environment; `env` overrides them."""
+    package_set: str = ""
+    """Key of the set that holds its packages; empty when it has none."""
     command_policy: str = ""
     """Name of the command policy that was requested; empty means that of its environment."""
 

@@ -53,7 +53,8 @@ CREATE TABLE IF NOT EXISTS sessions (
   environment TEXT NOT NULL DEFAULT 'default',
   packages TEXT NOT NULL DEFAULT '[]',
   env_vars TEXT NOT NULL DEFAULT '{}',
-  command_policy TEXT NOT NULL DEFAULT ''
+  command_policy TEXT NOT NULL DEFAULT '',
+  package_set TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE IF NOT EXISTS executions (
   place INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -91,12 +92,13 @@ _LATER_COLUMNS = {
     "packages": "TEXT NOT NULL DEFAULT '[]'",
     "env_vars": "TEXT NOT NULL DEFAULT '{}'",
     "command_policy": "TEXT NOT NULL DEFAULT ''",
+    "package_set": "TEXT NOT NULL DEFAULT ''",
 }
 """Columns that a file of an earlier release may lack."""
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
     "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id, "
-    "environment, packages, env_vars, command_policy"
+    "environment, packages, env_vars, command_policy, package_set"
 )
 _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
 _SAVE = f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})"
@@ -203,6 +205,7 @@ class SqliteRegistry:
                 packages=tuple(json.loads(row[17])),
                 env_vars=json.loads(row[18]),
                 command_policy=row[19],
+                package_set=row[20],
             )
         except ValueError as error:
             log.error("registry.row_unreadable", session_id=row[0], error=str(error))
@@ -426,4 +429,5 @@ def _values(record: SessionRecord) -> Sequence[object]:
         json.dumps(list(record.packages)),
         json.dumps(dict(record.env_vars)),
         record.command_policy,
+        record.package_set,
     )

@@ -11,7 +11,7 @@ from sandboxd.packages.lock import Lock, LockUnusable, Wheel, parse_pylock, requ
 from sandboxd.packages.requirements import MAX_PACKAGES, lines, parse, parse_all
 from sandboxd.packages.target import Target, UnsuitableEnvironment
 
-TARGET = Target("3.11", "x86_64-manylinux_2_36", "/usr/local/lib/python3.11/dist-packages", "/bin")
+TARGET = Target("3.11", "x86_64-manylinux_2_36", "/usr/local/lib/python3.11/dist-packages")
 SHA256 = "ab" * 32
 
 
@@ -134,7 +134,6 @@ def a_target(**changes: str) -> Target:
         "machine": "x86_64",
         "glibc": "glibc 2.36",
         "directory": "/usr/local/lib/python3.11/dist-packages",
-        "path": "/usr/bin:/bin",
     }
     return Target.of(**{**answer, **changes})
 
@@ -143,13 +142,6 @@ def test_target_comes_from_what_an_image_says() -> None:
     """A glibc newer than any platform of uv counts as the newest that uv knows."""
     assert a_target().platform == "x86_64-manylinux_2_36"
     assert a_target(glibc="glibc 2.41").platform == "x86_64-manylinux_2_40"
-
-
-def test_programs_of_packages_come_last() -> None:
-    """No program of a package takes the place of one of the image."""
-    path = a_target().path_with_programs
-
-    assert path == "/usr/bin:/bin:/usr/local/lib/python3.11/dist-packages/bin"
 
 
 @pytest.mark.parametrize(
@@ -163,9 +155,6 @@ def test_programs_of_packages_come_last() -> None:
         {"directory": "relative"},
         {"directory": "/usr/../etc"},
         {"directory": "/a b"},
-        {"path": ""},
-        {"path": "relative:/bin"},
-        {"path": "/bin:\n/sbin"},
     ],
 )
 def test_image_that_makes_no_sense_is_unsuitable(change: dict[str, str]) -> None:

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from sandboxd.environments import builds
+from sandboxd.environments.builds import Build
+from sandboxd.environments.progress import Progress
 from sandboxd.errors import (
-    Draining,
+    EnvironmentBuildFailed,
     EnvironmentBuildsBusy,
     PackageCacheFull,
     PackagesBuildFailed,
@@ -22,8 +25,7 @@ from sandboxd.errors import (
 from sandboxd.packages import package_sets
 from sandboxd.packages.build import Order
 from sandboxd.packages.lock import Lock, Wheel
-from sandboxd.packages.package_sets import Build, PackageSets, PackageSetSettings, result_of
-from sandboxd.packages.progress import Progress
+from sandboxd.packages.package_sets import PackageSets, PackageSetSettings
 from sandboxd.packages.requirements import parse_all
 from sandboxd.packages.store import PackageSet, PackageStore
 from sandboxd.packages.target import Target
@@ -31,7 +33,7 @@ from sandboxd.packages.tree import TreeSize
 from tests.fakes.settings import of_environment
 from tests.fakes.waiting import eventually
 
-TARGET = Target("3.11", "x86_64-manylinux_2_36", "/packages", "/bin")
+TARGET = Target("3.11", "x86_64-manylinux_2_36", "/packages")
 SET_BYTES = 100
 DAY = 86400.0
 
@@ -84,6 +86,7 @@ class Rig:
         self.builder = FakeBuilder(store)
         self.of_sessions: Collection[str] = ()
         usual = {
+            "build_seconds": 60.0,
             "total_bytes": 10 * SET_BYTES,
             "keep_seconds": 30 * DAY,
             "fresh_seconds": DAY,
@@ -220,17 +223,17 @@ async def test_end_of_the_daemon_ends_builds(rig: Rig) -> None:
 
     await rig.sets.aclose()
 
-    with pytest.raises(Draining):
+    with pytest.raises(EnvironmentBuildFailed, match="cancelled"):
         await waiting
-    with pytest.raises(Draining):
-        result_of(found)
+    with pytest.raises(EnvironmentBuildFailed, match="cancelled"):
+        await found.result()
 
 
 # --- limits ---
 
 
 async def test_builds_that_wait_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_sets, "MAX_WAITING", 2)
+    monkeypatch.setattr(builds, "MAX_WAITING", 2)
     rig.builder.gate.clear()
     for name in ("a", "b", "c"):
         rig.sets.find_or_build(an_order(name), user_id="ada")
@@ -362,36 +365,3 @@ async def test_sets_above_a_limit_that_was_lowered_are_deleted_at_start(tmp_path
 
     await eventually(lambda: after.sets.size_bytes == 3 * SET_BYTES)
     await after.sets.aclose()
-
-
-# --- progress ---
-
-
-async def test_progress_never_goes_back() -> None:
-    progress = Progress({"resolve": 0.2, "download": 0.6, "save": 0.2})
-    seen = [progress.now.fraction]
-    progress.begin("resolve")
-    progress.advance(0.5, "half")
-    seen.append(progress.now.fraction)
-    progress.advance(0.1, "less")
-    seen.append(progress.now.fraction)
-    progress.begin("download", "x" * 500)
-    seen.append(progress.now.fraction)
-    progress.advance(7.0, "too much")
-    seen.append(progress.now.fraction)
-
-    assert seen == pytest.approx([0.0, 0.1, 0.1, 0.2, 0.8])
-    now = progress.now
-    assert (now.step, now.step_number, now.step_count) == ("download", 2, 3)
-
-
-async def test_change_wakes_everyone_who_waits() -> None:
-    progress = Progress({"resolve": 1.0})
-    waiting = [asyncio.create_task(progress.changed(60.0)) for _ in range(3)]
-    await asyncio.sleep(0)
-
-    progress.begin("resolve", "x" * 500)
-
-    async with asyncio.timeout(5):
-        await asyncio.gather(*waiting)
-    assert len(progress.now.detail) == 200

@@ -13,7 +13,7 @@ from sandboxd.packages.store import PackageSet, PackageStore, superfluous
 from sandboxd.packages.target import Target
 from sandboxd.packages.tree import TreeSize
 
-TARGET = Target("3.11", "x86_64-manylinux_2_36", "/packages", "/bin")
+TARGET = Target("3.11", "x86_64-manylinux_2_36", "/packages")
 
 
 def a_lock(name: str = "numpy") -> Lock:

@@ -21,7 +21,8 @@ from sandboxd.config import Config
 from sandboxd.daemon import settings
 from sandboxd.daemon.adoption import Adoption
 from sandboxd.daemon.instance import StartRefused, claim
-from sandboxd.daemon.preparation import EnvironmentPreparation
+from sandboxd.daemon.packages import open_packages
+from sandboxd.daemon.preparation import BuiltPreparation
 from sandboxd.daemon.reloads import Reloads
 from sandboxd.engine.contract import Engine, EngineInfo
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
@@ -142,6 +143,7 @@ async def running(
         )
         pools = await stack.enter_async_context(_pools(config, sandboxes, environments, adoption))
         await stack.enter_async_context(environments)
+        packages = await open_packages(config, sandboxes, host, stack)
         shared = _shared_exec_state(config, policies, quotas)
         sessions = await stack.enter_async_context(
             Sessions(
@@ -152,7 +154,7 @@ async def running(
                 shared,
                 adoption.session_ids,
                 journal,
-                EnvironmentPreparation(environments),
+                BuiltPreparation(environments, packages),
             )
         )
         environments.session_count = sessions.count_in
@@ -172,7 +174,7 @@ async def running(
             sessions=SessionServicer(sessions, config),
             execs=ExecServicer(sessions, config, journal),
             files=FileServicer(sessions, config, journal),
-            environments=EnvironmentServicer(environments, config),
+            environments=EnvironmentServicer(environments, packages, config),
             admin=AdminServicer(
                 sessions,
                 pools,

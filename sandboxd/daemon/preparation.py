@@ -1,23 +1,40 @@
-"""What must be there before a session is created: its environment."""
+"""What must be there before a session is created: its environment and its packages."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from sandboxd.environments.catalogue import Environments
-from sandboxd.errors import InvalidRequest
+from sandboxd.environments.environment import Environment
+from sandboxd.packages.packages import Packages
 from sandboxd.sessions.preparation import Preparation
 
 
-class EnvironmentPreparation(Preparation):
-    """Waits for the build of a session's environment."""
+class BuiltPreparation(Preparation):
+    """Waits for what has to be built first."""
 
-    def __init__(self, environments: Environments) -> None:
+    packages: Packages
+
+    def __init__(self, environments: Environments, packages: Packages) -> None:
         self._environments = environments
+        self.packages = packages
 
     async def prepare(
-        self, environment: str, packages: Sequence[str], *, wait_seconds: float
+        self,
+        environment: Environment,
+        packages: Sequence[str],
+        *,
+        user_id: str,
+        wait_seconds: float,
     ) -> None:
+        wait_until = time.monotonic() + wait_seconds
+        self.packages.check(packages)
+        await self._environments.wait_until_ready(environment.name, wait_seconds=wait_seconds)
         if packages:
-            raise InvalidRequest("packages", "this daemon cannot add packages to a session")
-        await self._environments.wait_until_ready(environment, wait_seconds=wait_seconds)
+            await self.packages.ensure(
+                self._environments.get(environment.name).environment,
+                packages,
+                user_id=user_id,
+                wait_seconds=max(0.0, wait_until - time.monotonic()),
+            )

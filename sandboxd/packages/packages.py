@@ -23,14 +23,11 @@ class Packages:
         self._targets = targets
         self.sets = sets
 
-    def normalised(self, texts: Sequence[str]) -> Sequence[str]:
-        """The packages as they are compared and recorded; InvalidRequest or PackagesNotAllowed if
-        they cannot be had, whatever the environment."""
-        if not texts:
-            return ()
-        packages = requirements.parse_all(texts)
-        self._allowed.check(packages)
-        return tuple(map(str, packages))
+    def check(self, texts: Sequence[str]) -> None:
+        """InvalidRequest or PackagesNotAllowed if sessions cannot have these packages, whatever
+        their environment."""
+        if texts:
+            self._allowed.check(requirements.parse_all(texts))
 
     async def ensure(
         self,
@@ -50,6 +47,16 @@ class Packages:
         """The set for a request, or its build."""
         order = await self._order(environment, texts)
         return self.sets.find_or_build(order, user_id=user_id)
+
+    async def find(
+        self, environment: Environment, texts: Sequence[str], *, key: str, user_id: str
+    ) -> PackageSet:
+        """The set with this key, if it is there and fits the environment as it is now; otherwise
+        the one for the request. PackagesNotReady if that has to be built."""
+        known = self.sets.get(key)
+        if known is not None and known.target == await self._targets.of(environment):
+            return known
+        return await self.ensure(environment, texts, user_id=user_id, wait_seconds=0.0)
 
     def attachment(self, found: PackageSet) -> Attachment:
         """What shows a set in a sandbox."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from sandboxd.access import current_caller
 from sandboxd.config import Config
+from sandboxd.environments.builds import Build
 from sandboxd.environments.catalogue import Environments, State
-from sandboxd.errors import InvalidRequest
-from sandboxd.service import environment_wire, wire
+from sandboxd.environments.environment import DEFAULT_ENVIRONMENT
+from sandboxd.packages.packages import Packages
+from sandboxd.service import environment_wire, session_wire, wire
 from sandboxd.service.wire import Context
 from sandboxd_proto.v1 import environment_service_pb2 as pb
 from sandboxd_proto.v1 import environment_service_pb2_grpc as pb_grpc
 
 
 class EnvironmentServicer(pb_grpc.EnvironmentServiceServicer):
-    def __init__(self, environments: Environments, config: Config) -> None:
+    def __init__(self, environments: Environments, packages: Packages, config: Config) -> None:
         self._environments = environments
+        self._packages = packages
         self._config = config
 
     async def ListEnvironments(
@@ -62,5 +66,24 @@ class EnvironmentServicer(pb_grpc.EnvironmentServiceServicer):
     async def EnsurePackages(
         self, request: pb.EnsurePackagesRequest, context: Context
     ) -> AsyncIterator[pb.EnsurePackagesResponse]:
-        raise InvalidRequest("packages", "this daemon cannot add packages to a session")
-        yield pb.EnsurePackagesResponse()
+        name = wire.configured_name("environment", request.environment or DEFAULT_ENVIRONMENT)
+        texts = session_wire.packages(request.packages)
+        if not texts:
+            raise wire.missing("packages")
+        self._packages.check(texts)
+        if not self._environments.is_ready(name):
+            image = self._environments.build(name)
+            async for snapshot in image.follow():
+                yield pb.EnsurePackagesResponse(progress=environment_wire.progress(snapshot))
+            await image.result()
+        environment = self._environments.get(name).environment
+        # Those who call for many users build for none of them.
+        user_id = current_caller().user_id or ""
+        found = await self._packages.find_or_build(environment, texts, user_id=user_id)
+        if isinstance(found, Build):
+            async for snapshot in found.follow():
+                yield pb.EnsurePackagesResponse(progress=environment_wire.progress(snapshot))
+            found = await found.result()
+        yield pb.EnsurePackagesResponse(
+            package_set=environment_wire.describe_set(found, environment)
+        )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from sandboxd.config import Config
 from sandboxd.environments.catalogue import State, Status
+from sandboxd.environments.environment import Environment
 from sandboxd.environments.progress import Snapshot
+from sandboxd.packages.store import PackageSet
 from sandboxd.service import session_wire, wire
 from sandboxd_proto.v1 import environment_pb2
+from sandboxd_proto.v1 import environment_service_pb2 as service_pb
 
 _STATES = {
     State.NOT_BUILT: environment_pb2.ENVIRONMENT_STATE_NOT_BUILT,
@@ -52,6 +55,18 @@ def describe(
             for kind, name, version in built.packages
         )
     return message
+
+
+def describe_set(found: PackageSet, environment: Environment) -> service_pb.PackageSet:
+    return service_pb.PackageSet(
+        package_set_id=found.key,
+        environment=environment.name,
+        packages=[
+            environment_pb2.EnvironmentPackage(kind="python", name=name, version=version)
+            for name, version in sorted(found.versions.items())
+        ],
+        size_bytes=found.size_bytes,
+    )
 
 
 def progress(snapshot: Snapshot) -> environment_pb2.BuildProgress:

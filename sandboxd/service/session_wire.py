@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from sandboxd.config import Config
 from sandboxd.environments.environment import Environment
-from sandboxd.errors import InvalidRequest, quoted
+from sandboxd.errors import InvalidRequest
 from sandboxd.execs.spec import check_env
 from sandboxd.isolation.meter import LiveUsage
+from sandboxd.packages import requirements
 from sandboxd.registry.contract import SessionState
 from sandboxd.service import wire
 from sandboxd.sessions.opening import EnvironmentConfig, OpenRequest
@@ -21,9 +22,6 @@ MAX_NAME = 256
 MAX_IDLE_SECONDS = 7 * 24 * 3600.0
 MAX_BUILD_WAIT_SECONDS = 3600.0
 MAX_METADATA = 32
-MAX_PACKAGES = 50
-MAX_PACKAGE = 200
-"""Characters of one package."""
 MAX_PAGE_WITH_USAGE = 200
 """Sessions with usage in a page: for each, files of the kernel are read."""
 
@@ -90,16 +88,9 @@ def _environment_config(request: pb.OpenSessionRequest) -> EnvironmentConfig | N
 
 
 def packages(values: Sequence[str]) -> tuple[str, ...]:
-    """Requested packages, sorted and each once; which ones are allowed is decided elsewhere."""
-    if len(values) > MAX_PACKAGES:
-        raise InvalidRequest("packages", f"must have at most {MAX_PACKAGES} packages")
-    for value in values:
-        if not 1 <= len(value) <= MAX_PACKAGE or not value.isprintable():
-            raise InvalidRequest(
-                "packages",
-                f"{quoted(value)} is not a package; use 1 to {MAX_PACKAGE} printable characters",
-            )
-    return tuple(sorted({value.strip() for value in values}))
+    """Requested packages, in the one form that is compared; which ones are allowed is decided
+    elsewhere."""
+    return tuple(map(str, requirements.parse_all(values)))
 
 
 def _optional_name(field: str, value: str) -> str:

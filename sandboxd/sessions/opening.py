@@ -62,6 +62,7 @@ class Opening:
     ) -> None:
         self._pools = shared.pools
         self._preparation = shared.preparation
+        self._packages = shared.packages
         self._policies = shared.exec_state.policies
         self._registry = shared.registry
         self._settings = shared.settings
@@ -87,17 +88,22 @@ class Opening:
             if is_prepared:
                 break
             # Not as part of the creation that racing callers share: each waits as long as it asked.
-            await self._prepare(session.record if session else None, wanted)
+            await self._prepare(key[0], session.record if session else None, wanted)
             is_prepared = True
         return await result_of(self._transitions.start_open(key, self._create(key, wanted)))
 
-    async def _prepare(self, before: SessionRecord | None, wanted: OpenRequest) -> None:
+    async def _prepare(
+        self, user_id: str, before: SessionRecord | None, wanted: OpenRequest
+    ) -> None:
         """Check what can be checked without a sandbox, then wait for what is not built yet."""
         environment = self._pools.get(_environment(before, wanted)).environment
         config = _config(before, wanted)
         self._check_policy(environment, _policy(before, wanted), {**config.env_vars, **wanted.env})
         await self._preparation.prepare(
-            environment.name, config.packages, wait_seconds=wanted.build_wait_seconds
+            environment,
+            config.packages,
+            user_id=user_id,
+            wait_seconds=wanted.build_wait_seconds,
         )
 
     def _check_policy(self, environment: Environment, asked: str, env: Mapping[str, str]) -> None:
@@ -130,22 +136,25 @@ class Opening:
         self._check_room_of(key[0])
         earlier = self._sessions.of_thread(key)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
-        environment = _environment(earlier.record if earlier else None, wanted)
-        sandbox = await self._pools.get(environment).acquire(kept, user_id=key[0])
-        is_kept = _is_on(sandbox, kept)
-        try:
-            record = self._new_record(key, wanted, earlier.record if earlier else None)
-            record = await self._placement.assign(record, sandbox, kept)
-        except BaseException:
-            self._pools.destroy(sandbox, keep=is_kept)
-            raise
-        if earlier is not None and earlier.is_closed:
-            self._pools.destroy(sandbox, keep=is_kept)
-            self._tasks.spawn(self._registry.save(earlier.record), "session-save")
-            return await self._create(key, wanted)
-        if earlier is not None:
-            earlier.execs.delete()  # of another incarnation
-        session = self._placement.install(record, sandbox)
+        record = self._new_record(key, wanted, earlier.record if earlier else None)
+        pool = self._pools.get(record.environment)
+        found = await self._packages.find(pool.environment, record)
+        record = replace(record, package_set=found.key if found else "")
+        with self._packages.held(found) as attachments:
+            sandbox = await pool.acquire(kept, user_id=key[0], attachments=attachments)
+            is_kept = _is_on(sandbox, kept)
+            try:
+                record = await self._placement.assign(record, sandbox, kept)
+            except BaseException:
+                self._pools.destroy(sandbox, keep=is_kept)
+                raise
+            if earlier is not None and earlier.is_closed:
+                self._pools.destroy(sandbox, keep=is_kept)
+                self._tasks.spawn(self._registry.save(earlier.record), "session-save")
+                return await self._create(key, wanted)
+            if earlier is not None:
+                earlier.execs.delete()  # of another incarnation
+            session = self._placement.install(record, sandbox)
         session.has_earlier_files = is_kept
         outcome = Outcome.RECREATED if earlier else Outcome.CREATED
         log.info("session.opened", session_id=session.id, outcome=outcome.name.lower())
@@ -169,6 +178,7 @@ class Opening:
             env={**(before.env if before else {}), **wanted.env},
             environment=_environment(before, wanted),
             packages=config.packages,
+            package_set=before.package_set if before and _is_same(before, config) else "",
             env_vars=config.env_vars,
             command_policy=_policy(before, wanted),
         )
@@ -202,6 +212,11 @@ def _config(before: SessionRecord | None, wanted: OpenRequest) -> EnvironmentCon
     if wanted.environment_config is not None:
         return wanted.environment_config
     return EnvironmentConfig(before.packages, before.env_vars) if before else EnvironmentConfig()
+
+
+def _is_same(before: SessionRecord, config: EnvironmentConfig) -> bool:
+    """Whether a session goes on with the packages that it had."""
+    return tuple(before.packages) == tuple(config.packages)
 
 
 def _environment(before: SessionRecord | None, wanted: OpenRequest) -> str:

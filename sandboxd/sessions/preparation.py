@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sandboxd.environments.environment import Environment
+from sandboxd.packages.packages import Packages
+
 
 class Preparation:
     """Is asked before a session is created. This one finds everything ready."""
 
+    packages: Packages | None = None
+    """What sessions get packages from; None where they cannot have any."""
+
     async def prepare(
-        self, environment: str, packages: Sequence[str], *, wait_seconds: float
+        self,
+        environment: Environment,
+        packages: Sequence[str],
+        *,
+        user_id: str,
+        wait_seconds: float,
     ) -> None:
         """Return once the environment and these packages can be used.
 
-        EnvironmentNotReady if that takes longer than `wait_seconds`; it goes on meanwhile.
+        EnvironmentNotReady or PackagesNotReady if that takes longer than `wait_seconds`; it goes on
+        meanwhile.
         EnvironmentNotFound, EnvironmentUnavailable or EnvironmentBuildFailed if they cannot.
         """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import structlog
 
 from sandboxd.errors import PoolExhausted
+from sandboxd.isolation.attachment import Attachment
 from sandboxd.pool.pool import Patience
 from sandboxd.registry.contract import SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
@@ -29,6 +31,7 @@ class Resetting:
 
     def __init__(self, shared: SharedSessionState, ends: SessionEnds, placement: Placement) -> None:
         self._pools = shared.pools
+        self._packages = shared.packages
         self._kept_files = shared.kept_files
         self._registry = shared.registry
         self._journal = shared.journal
@@ -45,25 +48,32 @@ class Resetting:
         return await result_of(resetting)
 
     async def _reset(self, session: Session) -> Session:
-        sandbox = await self._acquire_replacement(session)
-        return await run_to_end(self._swap(session, sandbox))
+        environment = self._pools.get(session.record.environment).environment
+        found = await self._packages.find(environment, session.record)
+        with self._packages.held(found) as attachments:
+            sandbox = await self._acquire_replacement(session, attachments)
+            return await run_to_end(self._swap(session, sandbox, found.key if found else ""))
 
-    async def _acquire_replacement(self, session: Session) -> Sandbox:
+    async def _acquire_replacement(
+        self, session: Session, attachments: Sequence[Attachment]
+    ) -> Sandbox:
         """A sandbox to replace that of a session, which is given up first if the pool is full."""
         user_id = session.record.user_id
         pool = self._pools.get(session.record.environment)
         has_one = session.sandbox is not None
         patience = Patience.NONE if has_one else Patience.QUEUES
         try:
-            return await pool.acquire(user_id=user_id, patience=patience)
+            return await pool.acquire(user_id=user_id, patience=patience, attachments=attachments)
         except PoolExhausted:
             if session.sandbox is None:
                 raise
         self._ends.stop(session, SessionState.LOST, RESET)
         await self._registry.save(session.record)
-        return await pool.acquire(user_id=user_id, patience=Patience.GOES_FIRST)
+        return await pool.acquire(
+            user_id=user_id, patience=Patience.GOES_FIRST, attachments=attachments
+        )
 
-    async def _swap(self, session: Session, sandbox: Sandbox) -> Session:
+    async def _swap(self, session: Session, sandbox: Sandbox, package_set: str) -> Session:
         if session.is_active:
             self._ends.stop(session, SessionState.LOST, RESET)
         kept = kept_files_of(session.record)
@@ -75,6 +85,7 @@ class Resetting:
                 incarnation=session.record.incarnation + 1,
                 changed_at=time.time(),
                 end_reason="",
+                package_set=package_set,
             )
             record = await self._placement.assign(record, sandbox, kept)
             session.check_not_closed()

@@ -27,6 +27,7 @@ from sandboxd.registry.contract import SessionRegistry, SessionState
 from sandboxd.sandboxes.kept_files import KeptFilesStore
 from sandboxd.sandboxes.maker import Adopted
 from sandboxd.sandboxes.sandbox import Sandbox
+from sandboxd.sessions.added_packages import AddedPackages, sets_in_use
 from sandboxd.sessions.ends import SessionEnds
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.journal import Journal
@@ -67,6 +68,7 @@ class Sessions:
         preparation: Preparation | None = None,
     ) -> None:
         """With the ids of sessions of an earlier daemon whose sandboxes may still be adopted."""
+        preparation = preparation or Preparation()
         shared = SharedSessionState(
             pools=pools,
             kept_files=kept_files,
@@ -74,7 +76,8 @@ class Sessions:
             settings=settings,
             exec_state=exec_state,
             journal=journal or Journal(),
-            preparation=preparation or Preparation(),
+            preparation=preparation,
+            packages=AddedPackages(preparation.packages),
         )
         self.exec_state = exec_state
         self._registry = registry
@@ -84,6 +87,7 @@ class Sessions:
         self._sessions = shared.sessions
         self._transitions = shared.transitions
         self._tasks = shared.tasks
+        self._packages = shared.packages
         self._ends = SessionEnds(shared)
         self._expiry = SessionExpiry(shared, self._ends)
         self._placement = Placement(shared, self._ends, self._expiry)
@@ -102,6 +106,7 @@ class Sessions:
                 record = self._ends.end_unadopted(record)
             await self._placement.restore(record)
         self._expiry.start()
+        self._packages.start_sweeping(lambda: sets_in_use(self._sessions))
         await self._ends.save_all()
         return self
 

@@ -8,6 +8,7 @@ from sandboxd.execs.session_execs import SharedExecState
 from sandboxd.pool.pools import Pools
 from sandboxd.registry.contract import SessionRegistry
 from sandboxd.sandboxes.kept_files import KeptFilesStore
+from sandboxd.sessions.added_packages import AddedPackages
 from sandboxd.sessions.book import SessionBook
 from sandboxd.sessions.journal import Journal
 from sandboxd.sessions.preparation import Preparation
@@ -27,6 +28,7 @@ class SharedSessionState:
     exec_state: SharedExecState
     journal: Journal
     preparation: Preparation
+    packages: AddedPackages
     sessions: SessionBook[Session] = field(default_factory=SessionBook)
     transitions: Transitions = field(default_factory=Transitions)
     tasks: Tasks = field(default_factory=Tasks)

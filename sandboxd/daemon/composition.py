@@ -137,7 +137,7 @@ async def running(
         kept_files = sandboxes.kept_files
         stack.push_async_callback(kept_files.aclose)
         await kept_files.keep(_kept(records))
-        environments = _environments(config, engine, journal)
+        environments = _environments(config, engine, sandboxes, journal)
         adoption = Adoption(
             records, environments.values, sandboxes, grace_seconds=sandbox_settings.grace_seconds
         )
@@ -226,12 +226,19 @@ def _assess_protections(
     return assess(read_host_facts(config.state_dir), compared, engine_info, examiner.findings)
 
 
-def _environments(config: Config, engine: Engine, journal: KeptJournal) -> Environments:
+def _environments(
+    config: Config, engine: Engine, sandboxes: SandboxMaker, journal: KeptJournal
+) -> Environments:
     definitions = settings.definitions(config)
     environments = Environments(
         definitions,
         {name: settings.environment(config, known) for name, known in definitions.items()},
-        Builder(engine, list(definitions.values()), settings.builder_settings(config)),
+        Builder(
+            engine,
+            list(definitions.values()),
+            settings.builder_settings(config),
+            read_file=sandboxes.read_file,
+        ),
         BuildRecords(config.state_dir / "environments"),
         builds_at_once=config.environment_builds,
         build_seconds=config.environment_build_seconds,

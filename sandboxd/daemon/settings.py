@@ -93,6 +93,8 @@ def definitions(config: Config) -> Mapping[str, Definition]:
 
 def _changed(known: Definition, table: EnvironmentTable) -> Definition:
     described = replace(known, description=table.description or known.description)
+    if table.image is not None or table.dockerfile is not None:
+        described = replace(described, python="", node="")
     if table.image is not None:
         return replace(described, image=table.image, dockerfile=None, sources=())
     if table.dockerfile is not None:

@@ -7,14 +7,21 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,8 +55,8 @@ STEPS: Mapping[str, float] = {"base": 0.3, "tools": 0.3, "files": 0.15, "image":
 """Steps of a build, and the share of its time that each usually takes."""
 DETAILS_LABEL = "sandboxd.environment"
 """Label of an image with what is known of its build."""
-INSTANCE_LABEL = "sandboxd.build"
-"""Label of containers that only exist to read a file of an image."""
+DEBIAN_STATUS = "/var/lib/dpkg/status"
+"""File of an image that lists its Debian packages."""
 MAX_PACKAGES = 2000
 BASE_REPOSITORY = "sandboxd/base"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
@@ -82,24 +89,8 @@ class BuiltImage:
     skipped: Sequence[str] = ()
     """Why sources that would have been preferred were not used."""
     packages: Sequence[Package] = field(default_factory=tuple)
-
-    @property
-    def python_version(self) -> str:
-        """Major and minor version of the Python that commands find; empty without one."""
-        own = _version(self.packages, "program", "python") or _version(
-            self.packages, "debian", "python3"
-        )
-        return ".".join(own.split(".")[:2])
-
-    @property
-    def node_version(self) -> str:
-        """Major version of Node.js; empty without it."""
-        return _version(self.packages, "program", "node").partition(".")[0]
-
-
-def _version(packages: Sequence[Package], kind: str, name: str) -> str:
-    found = (package for package in packages if (package.kind, package.name) == (kind, name))
-    return next((package.version for package in found), "")
+    is_listed: bool = False
+    """Whether these are all packages, and not only those that the build added."""
 
 
 class _Base(NamedTuple):
@@ -113,9 +104,16 @@ class Builder:
     """Builds images. What is there already, made from the same, is not built again."""
 
     def __init__(
-        self, engine: Engine, definitions: Sequence[Definition], settings: BuilderSettings
+        self,
+        engine: Engine,
+        definitions: Sequence[Definition],
+        settings: BuilderSettings,
+        *,
+        read_file: Callable[[ImageId, str], Awaitable[str]],
     ) -> None:
+        """`read_file`: reads a file of an image; empty if the image has none."""
         self._engine = engine
+        self._read_file = read_file
         self._definitions = {definition.name: definition for definition in definitions}
         self._settings = settings
 
@@ -126,7 +124,15 @@ class Builder:
     async def find(self, definition: Definition) -> BuiltImage | None:
         """The image of an environment that is used as it is, if the engine has it."""
         info = await self._engine.inspect_image(definition.image) if definition.image else None
-        return await self._described(info, source="image") if info is not None else None
+        return _described(info, source="image") if info is not None else None
+
+    async def list_packages(self, built: BuiltImage) -> BuiltImage:
+        """An image with the packages that it has; those of Debian are read from it."""
+        if built.is_listed:
+            return built
+        found = _debian_packages(await self._read_file(built.image_id, DEBIAN_STATUS))
+        packages = sorted({*built.packages, *found})[:MAX_PACKAGES]
+        return replace(built, packages=packages, is_listed=True)
 
     async def name_default(self, built: BuiltImage) -> None:
         """Give the image of the default environment the name that daemons look for."""
@@ -221,7 +227,11 @@ class Builder:
                 packages = [*packages, *await self._fill(layer, directory, progress)]
             shutil.copy(definition.dockerfile, context / "Dockerfile")
             progress.begin("image", f"building {definition.name}")
-            details = {**asdict(known), "packages": packages, "image_id": "", "tag": ""}
+            details = {
+                "source": known.source,
+                "skipped": known.skipped,
+                "packages": packages,
+            }
             await self._run_build(
                 context,
                 tag=tag,
@@ -400,27 +410,8 @@ class Builder:
         info = await self._engine.inspect_image(tag)
         if info is None:
             raise SourceUnavailable(f"the engine does not have {tag}")
-        built = await self._described(info, source="")
-        return replace(built, tag=tag, seconds=seconds or built.seconds)
-
-    async def _described(self, info: ImageInfo, *, source: str) -> BuiltImage:
-        """An image with what its label says, and with the packages of Debian in it."""
-        details = _details(info)
-        status = await self._engine.read_file(
-            info.id,
-            "/var/lib/dpkg/status",
-            name=f"sandboxd-look-{secrets.token_hex(8)}",
-            labels={INSTANCE_LABEL: "look"},
-        )
-        packages = [*details.packages, *_debian_packages(status.decode(errors="replace"))]
-        return replace(
-            details,
-            image_id=info.id,
-            size_bytes=info.size_bytes,
-            built_at=info.created_at,
-            source=details.source or source,
-            packages=sorted(set(packages))[:MAX_PACKAGES],
-        )
+        built = replace(_described(info, source=""), tag=tag, seconds=seconds)
+        return await self.list_packages(built)
 
     @asynccontextmanager
     async def _context(self) -> AsyncIterator[Path]:
@@ -448,9 +439,15 @@ def _plain(line: str) -> str:
     return "".join(letter for letter in re.sub(r"\x1b\[[0-9;]*m", "", line) if letter.isprintable())
 
 
-def _details(info: ImageInfo) -> BuiltImage:
-    """What the label of an image says of its build."""
-    empty = BuiltImage(image_id=info.id, tag="")
+def _described(info: ImageInfo, *, source: str) -> BuiltImage:
+    """An image with what its label says of its build."""
+    empty = BuiltImage(
+        image_id=info.id,
+        tag="",
+        size_bytes=info.size_bytes,
+        built_at=info.created_at,
+        source=source,
+    )
     try:
         fields = json.loads(info.labels[DETAILS_LABEL])
         packages = tuple(Package(*map(str, package)) for package in fields["packages"])

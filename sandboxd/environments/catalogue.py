@@ -50,7 +50,7 @@ class Status:
     """An environment as it is now."""
 
     environment: Environment
-    description: str
+    definition: Definition
     state: State
     detail: str
     """Why it has no image, and what would help."""
@@ -137,13 +137,22 @@ class Environments:
         build = self._builds.get(name)
         return Status(
             environment=self._environments[name],
-            description=definition.description,
+            definition=definition,
             state=state,
             detail=detail,
             built=self._built.get(name),
             session_count=self.session_count(name),
             progress=build.progress.now if build else None,
         )
+
+    async def get_with_packages(self, name: str) -> Status:
+        """The same as `get`, with all packages of its image."""
+        self._definition(name)
+        if (built := self._built.get(name)) is not None and not built.is_listed:
+            listed = await self._builder.list_packages(built)
+            if self._built.get(name) is built:
+                self._built[name] = listed
+        return self.get(name)
 
     def _definition(self, name: str) -> Definition:
         definition = self._definitions.get(name)

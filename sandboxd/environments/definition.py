@@ -78,6 +78,10 @@ class Definition:
     """Name of an image to use as it is, in place of a Dockerfile."""
     advice: str = ""
     """What would help if no source can be used, as the end of a sentence."""
+    python: str = ""
+    """Version of Python that commands find, as in `3.11`; empty if that is not known."""
+    node: str = ""
+    """Major version of Node.js; empty if that is not known."""
     strict_policy: str = ""
     """Command policy that takes the place of `strict`, where that would forbid its main program."""
 
@@ -92,6 +96,7 @@ def default_definition(image: str) -> Definition:
     return Definition(
         name="default",
         description="A shell, the usual text and archive tools, and Python 3.11",
+        python="3.11" if is_built else "",
         dockerfile=recipe("default") if is_built else None,
         sources=(Source(base=Debian(suite="bookworm")),) if is_built else (),
         image=image,
@@ -107,6 +112,7 @@ BUILT_IN: Sequence[Definition] = (
     Definition(
         name="python3.11",
         description="Python 3.11",
+        python="3.11",
         dockerfile=recipe("python3.11"),
         sources=(Source(base=_ON_DEFAULT, stages=("tools",)),),
         advice="set CONTAINER_IMAGE to an image of Debian 12, or remove that setting",
@@ -114,6 +120,7 @@ BUILT_IN: Sequence[Definition] = (
     Definition(
         name="python3.12",
         description="Python 3.12",
+        python="3.12",
         dockerfile=recipe("python3.12"),
         sources=(
             Source(base=Pulled(reference="python:3.12-slim-bookworm"), stages=("default", "tools")),
@@ -127,6 +134,7 @@ BUILT_IN: Sequence[Definition] = (
     Definition(
         name="python3.13",
         description="Python 3.13",
+        python="3.13",
         dockerfile=recipe("python3.13"),
         sources=(Source(base=Debian(suite="trixie"), stages=("default", "tools")),),
         advice="let the engine reach an image registry or a Debian mirror",
@@ -134,6 +142,8 @@ BUILT_IN: Sequence[Definition] = (
     Definition(
         name="node20",
         description="Node.js 20 with npm and TypeScript, and Python 3.11",
+        python="3.11",
+        node="20",
         dockerfile=recipe("node20"),
         sources=(
             Source(
@@ -154,6 +164,7 @@ BUILT_IN: Sequence[Definition] = (
             "Python 3.11 with numpy, pandas, scipy, scikit-learn, matplotlib, openpyxl, requests "
             "and others"
         ),
+        python="3.11",
         dockerfile=recipe("data"),
         sources=(
             Source(

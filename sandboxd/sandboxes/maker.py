@@ -220,13 +220,14 @@ class SandboxMaker:
             if (known := self._images.get(environment.image)) is not None:
                 return known
             image_id = await self._engine.image_id(environment.image)
-            passwd, group = [await self._read(image_id, path) for path in _ACCOUNT_FILES]
+            passwd, group = [await self.read_file(image_id, path) for path in _ACCOUNT_FILES]
             volumes = await self._engine.volumes(image_id)
             image = Image(id=image_id, passwd=passwd, group=group, volumes=volumes)
             self._images[environment.image] = image
             return image
 
-    async def _read(self, image: ImageId, path: str) -> str:
+    async def read_file(self, image: ImageId, path: str) -> str:
+        """A small text file of an image; empty if it has none."""
         name = self._name(secrets.token_hex(8))
         with self._being_made(name):
             # To the end: it makes a container, and removes it afterwards.

@@ -35,7 +35,8 @@ class EnvironmentServicer(pb_grpc.EnvironmentServiceServicer):
     async def GetEnvironment(
         self, request: pb.GetEnvironmentRequest, context: Context
     ) -> pb.GetEnvironmentResponse:
-        status = self._environments.get(wire.configured_name("name", request.name))
+        name = wire.configured_name("name", request.name)
+        status = await self._environments.get_with_packages(name)
         return pb.GetEnvironmentResponse(
             environment=environment_wire.describe(status, self._config, with_packages=True)
         )
@@ -49,7 +50,7 @@ class EnvironmentServicer(pb_grpc.EnvironmentServiceServicer):
             async for snapshot in build.follow():
                 yield pb.BuildEnvironmentResponse(progress=environment_wire.progress(snapshot))
             await build.result()
-        status = self._environments.get(name)
+        status = await self._environments.get_with_packages(name)
         yield pb.BuildEnvironmentResponse(
             environment=environment_wire.describe(status, self._config, with_packages=True)
         )

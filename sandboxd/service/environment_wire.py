@@ -26,7 +26,7 @@ def describe(
     environment = status.environment
     message = environment_pb2.Environment(
         name=environment.name,
-        description=status.description,
+        description=status.definition.description,
         state=_STATES[status.state],
         state_detail=status.detail,
         limits=session_wire.limits(environment, config),
@@ -34,6 +34,8 @@ def describe(
         env_vars=dict.fromkeys(environment.env_vars, ""),
         command_policy=environment.command_policy or config.command_policy,
         active_sessions=status.session_count,
+        python_version=status.definition.python,
+        node_version=status.definition.node,
     )
     if status.progress is not None:
         message.progress.CopyFrom(progress(status.progress))
@@ -43,8 +45,6 @@ def describe(
     message.skipped_sources.extend(built.skipped)
     message.image_id = built.image_id
     message.image_bytes = built.size_bytes
-    message.python_version = built.python_version
-    message.node_version = built.node_version
     if built.built_at:
         message.build_time.CopyFrom(wire.timestamp(built.built_at))
     if built.seconds:

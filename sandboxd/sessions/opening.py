@@ -7,8 +7,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -29,12 +28,13 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 
-class EnvironmentConfig(NamedTuple):
+@dataclass(frozen=True)
+class EnvironmentConfig:
     """What a session adds to its environment."""
 
     packages: Sequence[str] = ()
     """Sorted."""
-    env_vars: Mapping[str, str] = MappingProxyType({})
+    env_vars: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

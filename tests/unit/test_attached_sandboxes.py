@@ -14,6 +14,7 @@ from sandboxd.errors import EngineFailed, PoolExhausted
 from sandboxd.isolation.attachment import AttachFailed, Attachment, Possibility, Way
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool.pool import Patience, WarmPool
+from sandboxd.pool.pools import Pools
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.sandbox import Sandbox
@@ -21,6 +22,7 @@ from sandboxd.sandboxes.settings import SandboxSettings
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests, FakeProcess
+from tests.fakes.settings import NEVER
 from tests.fakes.waiting import eventually
 
 DIRECTORIES = (
@@ -45,10 +47,11 @@ class Rig:
         host = Host(uids=self._uids, attaching=Possibility(way))
         maker = self.guests.maker(self.engine, self._settings, host)
         settings = settings_for_tests.of_pool(target=target, maximum=maximum)
-        async with WarmPool(maker, settings_for_tests.of_environment(), settings) as pool:
+        environment = settings_for_tests.of_environment()
+        async with Pools(maker, [environment], settings, sweep_seconds=NEVER) as pools:
             if target:
-                await pool.wait_until_warm()
-            yield pool
+                await pools.default.wait_until_warm()
+            yield pools.default
 
     def attached(self, sandbox: Sandbox) -> list[Attachment]:
         assert isinstance(sandbox.process, FakeProcess)

@@ -12,8 +12,14 @@ def queue(*waiting: tuple[str, int]) -> OpenQueue[tuple[str, int]]:
     return made
 
 
+def served(waiting: OpenQueue[tuple[str, int]]) -> tuple[str, int]:
+    first = next(iter(waiting))
+    waiting.serve(first[0], first)
+    return first
+
+
 def drained(waiting: OpenQueue[tuple[str, int]]) -> list[tuple[str, int]]:
-    return [waiting.pop() for _ in range(len(waiting))]
+    return [served(waiting) for _ in range(len(waiting))]
 
 
 def test_openers_of_one_user_are_served_in_their_order() -> None:
@@ -30,9 +36,24 @@ def test_users_take_turns() -> None:
 def test_user_who_comes_back_is_not_served_before_those_who_wait() -> None:
     """A user who was just served and joins again does not get ahead."""
     waiting = queue(("a", 1), ("b", 1), ("c", 1))
-    assert waiting.pop() == ("a", 1)
+    assert served(waiting) == ("a", 1)
     waiting.join("a", ("a", 2))
     assert drained(waiting) == [("b", 1), ("c", 1), ("a", 2)]
+
+
+def test_order_of_the_queue_is_the_order_of_turns() -> None:
+    """What is listed is what would be served, one after the other."""
+    waiting = queue(("a", 1), ("a", 2), ("b", 1), ("c", 1), ("c", 2), ("a", 3))
+    assert list(waiting) == drained(waiting)
+
+
+def test_opener_that_cannot_be_served_yet_keeps_its_place() -> None:
+    """Others are served meanwhile, of other users and of its own, and it stays the first."""
+    waiting = queue(("a", 1), ("a", 2), ("b", 1))
+    waiting.serve("b", ("b", 1))
+    waiting.serve("a", ("a", 2))
+    waiting.join("c", ("c", 1))
+    assert list(waiting) == [("a", 1), ("c", 1)]
 
 
 def test_opener_that_gave_up_has_no_turn() -> None:
@@ -41,9 +62,9 @@ def test_opener_that_gave_up_has_no_turn() -> None:
     for _ in range(2):
         waiting.leave("a", ("a", 1))
         waiting.leave("b", ("b", 1))
-    assert (len(waiting), waiting.next) == (1, ("a", 2))
+    assert list(waiting) == [("a", 2)]
     assert drained(waiting) == [("a", 2)]
-    assert waiting.next is None
+    assert list(waiting) == []
 
 
 def test_user_with_the_most_gives_way_to_one_with_fewer() -> None:

@@ -11,6 +11,7 @@ from sandboxd.engine.contract import ContainerSpec
 from sandboxd.errors import Draining, EngineFailed, PoolExhausted
 from sandboxd.link import connection
 from sandboxd.pool.pool import WarmPool
+from sandboxd.pool.pools import Pools
 from sandboxd.sandboxes.maker import REMOVALS_AT_ONCE, SandboxMaker
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -141,7 +142,7 @@ async def test_starts_at_once_are_limited(start_pool: StartPool, engine: FakeEng
 
 
 async def test_closing_destroys_every_sandbox(
-    maker: SandboxMaker, start_pool: StartPool, engine: FakeEngine
+    start_pool: StartPool, pools_of: dict[WarmPool, Pools], engine: FakeEngine
 ) -> None:
     """No container outlives the pool, warm, in use or half started."""
     pool = await start_pool(target=3)
@@ -151,17 +152,19 @@ async def test_closing_destroys_every_sandbox(
     await pool.acquire()
     await engine.wait_until(lambda: pool.figures.starting > 0 and len(engine.live) == 5)
 
-    await pool.__aexit__(None, None, None)
+    await pools_of[pool].__aexit__(None, None, None)
     assert engine.live == set()
 
 
-async def test_closing_tells_whoever_waits(start_pool: StartPool, engine: FakeEngine) -> None:
+async def test_closing_tells_whoever_waits(
+    start_pool: StartPool, pools_of: dict[WarmPool, Pools], engine: FakeEngine
+) -> None:
     """An opener that still waits is told that the daemon goes, and so is a later one."""
     pool = await start_pool()
     engine.gates["start"] = asyncio.Event()
     waiting = asyncio.ensure_future(pool.acquire())
     await engine.wait_until(lambda: engine.calls["start"] == 1)
-    await pool.__aexit__(None, None, None)
+    await pools_of[pool].__aexit__(None, None, None)
 
     for opening in (waiting, pool.acquire()):
         with pytest.raises(Draining):

@@ -20,6 +20,7 @@ from sandboxd.errors import (
 from sandboxd.execs.ending import Reason
 from sandboxd.execs.spec import ExecSpec
 from sandboxd.registry.contract import SessionRegistry, SessionState
+from sandboxd.sessions.opening import OpenRequest
 from sandboxd.sessions.session import Outcome, Session, SessionFilter
 from sandboxd.sessions.sessions import Sessions
 from tests.fakes.engine import FakeEngine
@@ -32,12 +33,7 @@ EVERYTHING = SessionFilter(metadata={})
 async def opened(
     sessions: Sessions, thread: str = "t1", user: str = "ada", **options: Any
 ) -> tuple[Session, Outcome]:
-    return await sessions.open(
-        user,
-        thread,
-        idle_seconds=options.get("idle_seconds"),
-        metadata=options.get("metadata", {}),
-    )
+    return await sessions.open(user, thread, OpenRequest(**options))
 
 
 def a_command(shell: str = "sleep", *, exec_id: str = "e1", seconds: float = 30.0) -> ExecSpec:

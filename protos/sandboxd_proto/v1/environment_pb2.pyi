@@ -119,9 +119,9 @@ class Environment(google.protobuf.message.Message):
     active_sessions: builtins.int
     """Output only. Number of open sessions in it."""
     python_version: builtins.str
-    """Output only. Version of Python, for example `3.12`; empty if the environment has none."""
+    """Output only. Version of Python, for example `3.12`; empty if the environment has none, or is not built from a recipe of sandboxd."""
     node_version: builtins.str
-    """Output only. Major version of Node.js, for example `20`; empty if the environment has none."""
+    """Output only. Major version of Node.js, for example `20`; empty as for `python_version`."""
     @property
     def skipped_sources(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Output only. Why earlier sources in the order of preference were not used, one sentence each."""

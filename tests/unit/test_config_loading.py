@@ -86,6 +86,8 @@ def test_every_setting_can_be_set_in_every_way(name: str, file: Path) -> None:
     file.write_text(f"config_version = 1\n[{setting.table}]\n{name} = {written}")
     value = tomllib.loads(f"value = {written}")["value"]
     text = str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, list):
+        text = ", ".join(value)
     ways = [
         load(file=file, environment={}),
         load(file=NO_FILE, environment={}, flags={name: text}),

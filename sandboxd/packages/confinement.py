@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 
 _MOUNT_SETATTR = 442
 """Number of the system call, the same on every architecture."""
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _AT_FDCWD = -100
 _READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 5, 1 << 12, 1 << 14, 1 << 18
+_MNT_DETACH = 2
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
 _SET_PDEATHSIG, _SET_NO_NEW_PRIVS = 1, 38
 
@@ -129,8 +131,7 @@ def _leave_the_host(view: View) -> None:
     for path in ("/etc/resolv.conf", *view.shown):
         _show(path, view.root)
     _mount(None, view.root, None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
-    os.chroot(view.root)
-    os.chdir("/")
+    _make_root(view.root)
     _set_limit(resource.RLIMIT_NPROC, MAX_PROCESSES)  # of this uid, which nobody else has
     os.setgroups([])
     os.setresgid(view.uid, view.uid, view.uid)
@@ -140,6 +141,15 @@ def _leave_the_host(view: View) -> None:
 def give_up_privileges() -> None:
     """From here on no program that this process starts gets more rights than it has."""
     _checked(_libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def _make_root(directory: str) -> None:
+    """Make a mount the root, and let go of everything else. Unlike chroot, this needs no further
+    capability, and leaves no way back."""
+    os.chdir(directory)
+    _checked(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."))
+    _checked(_libc.umount2(b".", _MNT_DETACH))
+    os.chdir("/")
 
 
 def _set_limit(kind: int, value: int) -> None:

@@ -22,6 +22,7 @@ from sandboxd.config import Config
 from sandboxd.daemon import settings
 from sandboxd.daemon.packages import open_packages
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
+from sandboxd.environments.environment import DEFAULT_ENVIRONMENT
 from sandboxd.errors import (
     PackageIndexUnreachable,
     PackagesBuildFailed,
@@ -67,7 +68,8 @@ class Rig:
             packages_min_age_days=0,
             **{"packages_set_mb": SET_MB, "packages_total_mb": 10 * SET_MB, **changes},
         )
-        self.environment = settings.default_environment(self.config)
+        known = settings.definitions(self.config)[DEFAULT_ENVIRONMENT]
+        self.environment = settings.environment(self.config, known)
         # Not as other tests count: a process of this uid is one of this rig.
         self.first_uid = 10_000_000 + UIDS * secrets.randbelow(1_000_000)
         self.instance = f"test-{secrets.token_hex(4)}"

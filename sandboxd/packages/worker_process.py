@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from subprocess import PIPE
+from typing import IO, Any, NamedTuple
 
 from sandboxd.packages import worker
 from sandboxd.tasks import outlast
@@ -46,39 +48,60 @@ async def run_worker(
 
     However this ends, the worker and what it started has ended too.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", worker.__name__),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=dict(environment),
-        cwd="/",
-        start_new_session=True,  # so that it can be killed with all that it starts
-    )
+    process = _start(job, environment)
     try:
         async with asyncio.timeout(seconds):
-            return await _talk(process, job, on_line)
+            return await _follow(process, on_line)
     except TimeoutError:
         raise WorkerTimedOut from None
     finally:
         await _end(process)
 
 
-async def _talk(
-    process: Process, job: Mapping[str, Any], on_line: Callable[[str], None]
-) -> Finished:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps({**job, "parent": os.getpid()}).encode())
-    process.stdin.close()
-    errors, _ = await asyncio.gather(_read_errors(process), _read_lines(process, on_line))
-    code = await process.wait()
+def _start(job: Mapping[str, Any], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    with tempfile.TemporaryFile() as given:
+        given.write(json.dumps({**job, "parent": os.getpid()}).encode())
+        given.seek(0)
+        # Not by the event loop: uvloop forks in a way that runs gRPC's handlers in the child, which
+        # crash there now and then.
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", worker.__name__],
+            stdin=given,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=dict(environment),
+            cwd="/",
+            start_new_session=True,  # so that it can be killed with all that it starts
+        )
+
+
+async def _follow(process: subprocess.Popen[bytes], on_line: Callable[[str], None]) -> Finished:
+    async with _reader(process.stdout) as output, _reader(process.stderr) as complaints:
+        errors, _ = await asyncio.gather(
+            _read_errors(complaints), _read_lines(process, output, on_line)
+        )
+    code = await _exited(process)
     return Finished(code if code >= 0 else 128 - code, errors)
 
 
-async def _read_lines(process: Process, on_line: Callable[[str], None]) -> None:
-    assert process.stdout is not None
+@asynccontextmanager
+async def _reader(pipe: IO[bytes] | None) -> AsyncIterator[asyncio.StreamReader]:
+    assert pipe is not None
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    try:
+        yield reader
+    finally:
+        transport.close()
+
+
+async def _read_lines(
+    process: subprocess.Popen[bytes], output: asyncio.StreamReader, on_line: Callable[[str], None]
+) -> None:
     read, rest = 0, b""
-    while chunk := await process.stdout.read(_CHUNK_BYTES):
+    while chunk := await output.read(_CHUNK_BYTES):
         read += len(chunk)
         if read > MAX_OUTPUT_BYTES:
             _kill(process)
@@ -88,17 +111,19 @@ async def _read_lines(process: Process, on_line: Callable[[str], None]) -> None:
             on_line(line.decode(errors="replace"))
 
 
-async def _read_errors(process: Process) -> str:
-    assert process.stderr is not None
+async def _read_errors(complaints: asyncio.StreamReader) -> str:
     kept = b""
-    while chunk := await process.stderr.read(_CHUNK_BYTES):
+    while chunk := await complaints.read(_CHUNK_BYTES):
         kept = (kept + chunk)[-KEPT_ERROR_BYTES:]
     return kept.decode(errors="replace")
 
 
-async def _end(process: Process) -> None:
+async def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill what is left of it, and wait for the end, also if the daemon is cancelled meanwhile."""
     _kill(process)
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
     ending = asyncio.ensure_future(_gone(process))
     cancel = await outlast(ending, _KILL_SECONDS)
     ending.cancel()
@@ -106,16 +131,30 @@ async def _end(process: Process) -> None:
         raise cancel
 
 
-async def _gone(process: Process) -> None:
+async def _gone(process: subprocess.Popen[bytes]) -> None:
     """Return when the worker has ended, and the confined process, which it does not outlive."""
-    await process.wait()
+    await _exited(process)
     with suppress(ProcessLookupError):
         while True:
             os.killpg(process.pid, 0)
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _kill(process: Process) -> None:
-    if process.returncode is None:  # otherwise its number may belong to another by now
+async def _exited(process: subprocess.Popen[bytes]) -> int:
+    """Wait for its end; returns the exit code, negative for a signal."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    if process.poll() is None:
+        pidfd = os.pidfd_open(process.pid)
+        loop.add_reader(pidfd, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+    return process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:  # otherwise its number may belong to another by now
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -28,6 +28,8 @@ log = structlog.get_logger()
 
 MAX_REQUESTS = 10_000
 """Requests whose locks are remembered."""
+NOTE_SECONDS = 60.0
+"""How exact the order of use is after a restart."""
 _KEY = re.compile("[0-9a-f]{32}")
 _MAX_FILE_BYTES = 4 << 20
 
@@ -64,6 +66,10 @@ class PackageStore:
         self._sets: dict[str, PackageSet] = {}
         self._used_at: dict[str, float] = {}
         """When each set was last used, seconds since the epoch."""
+        self._noted_at: dict[str, float] = {}
+        """What of that is on the disk."""
+        self._resolved: dict[str, Resolved] = {}
+        """What requests of this daemon were resolved to."""
 
     def open(self) -> None:
         """Read what is there, and delete what a killed daemon left; blocks."""
@@ -102,8 +108,11 @@ class PackageStore:
         return self._sets.get(key)
 
     def use(self, key: str) -> None:
-        """Note that a set is used now."""
-        self._used_at[key] = time.time()
+        """Note that a set is used now; on the disk only now and then."""
+        now = self._used_at[key] = time.time()
+        if now - self._noted_at.get(key, 0.0) < NOTE_SECONDS:
+            return
+        self._noted_at[key] = now
         try:
             os.utime(self._description(key))
         except OSError as error:
@@ -138,6 +147,7 @@ class PackageStore:
     def remove(self, key: str) -> Path:
         """Make a set unknown; its files are still to be deleted from the returned path."""
         del self._sets[key], self._used_at[key]
+        self._noted_at.pop(key, None)
         self._description(key).unlink(missing_ok=True)
         return self._move_to_trash(self.path(key))
 
@@ -161,6 +171,14 @@ class PackageStore:
 
     def recall(self, request_key: str) -> Resolved | None:
         """What the request was resolved to last; None if that is unknown."""
+        if request_key not in self._resolved:
+            found = self._recall_from_disk(request_key)
+            if found is None:
+                return None
+            self._resolved[request_key] = found
+        return self._resolved[request_key]
+
+    def _recall_from_disk(self, request_key: str) -> Resolved | None:
         path = self._requests_dir / f"{request_key}.json"
         try:
             with path.open() as file:
@@ -173,6 +191,7 @@ class PackageStore:
             return None
 
     def remember(self, request_key: str, lock: Lock) -> None:
+        self._resolved[request_key] = Resolved(lock, time.time())
         _write(self._requests_dir / f"{request_key}.json", locks.dumps(lock))
         self._forget_oldest()
 
@@ -182,6 +201,7 @@ class PackageStore:
             paths.sort(key=lambda path: path.stat().st_mtime)
             for path in paths[: len(paths) - MAX_REQUESTS]:
                 path.unlink(missing_ok=True)
+                self._resolved.pop(path.stem, None)
 
 
 def superfluous(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -100,11 +100,10 @@ class Rig:
     async def ensure(self, *packages: str, wait: float = 5.0, user_id: str = "ada") -> PackageSet:
         return await self.sets.ensure(an_order(*packages), user_id=user_id, wait_seconds=wait)
 
-    def age(self, seconds: float) -> None:
-        """Make every lock older."""
-        for path in (self.directory / "requests").iterdir():
-            at = path.stat().st_mtime - seconds
-            os.utime(path, (at, at))
+    def age(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        """Let time go by."""
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + seconds)
 
 
 def an_order(*packages: str) -> Order:
@@ -263,10 +262,12 @@ async def test_builds_of_a_user_are_limited(tmp_path: Path) -> None:
 # --- newer versions ---
 
 
-async def test_old_versions_are_good_enough_until_newer_ones_are_there(rig: Rig) -> None:
+async def test_old_versions_are_good_enough_until_newer_ones_are_there(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody waits for the look at the index."""
     old = await rig.ensure("numpy")
-    rig.age(2 * DAY)
+    rig.age(monkeypatch, 2 * DAY)
     rig.builder.version = "2.0"
 
     assert rig.sets.find_or_build(an_order(), user_id="ada") == old
@@ -276,9 +277,11 @@ async def test_old_versions_are_good_enough_until_newer_ones_are_there(rig: Rig)
     assert (await rig.ensure("numpy")).versions == {"numpy": "2.0"}
 
 
-async def test_index_that_is_down_does_not_take_sets_away(rig: Rig) -> None:
+async def test_index_that_is_down_does_not_take_sets_away(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = await rig.ensure("numpy")
-    rig.age(2 * DAY)
+    rig.age(monkeypatch, 2 * DAY)
     rig.builder.failure = PackagesBuildFailed("the index is down")
 
     for _ in range(3):

@@ -20,7 +20,7 @@ from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
 from sandboxd.daemon.composition import Daemon
 from sandboxd.service.transport.reflection import SERVICE_V1
-from sandboxd.service.transport.rules import LOOK, OVERSEE, RULES, USE
+from sandboxd.service.transport.rules import LOOK, MANAGE, OVERSEE, RULES, USE
 from sandboxd.service.transport.server import SERVICES
 from sandboxd_proto.v1 import session_service_pb2, session_service_pb2_grpc
 from tests.service.client import Refusal
@@ -37,6 +37,7 @@ CALLERS = {
 }
 TOKENS = {who: new_token() for who in CALLERS}
 NOT_THERE = "ses_000000000000000000000000"
+NOT_FOR_USERS = ("GetStatus", "GetStatistics", "BuildEnvironment", "DeleteEnvironment")
 WAIT_SECONDS = 20.0
 
 
@@ -90,7 +91,7 @@ def request_for(method: MethodDescriptor, session_id: str, user_id: str) -> Mess
 def _fill(message: Message, ids: dict[str, str]) -> None:
     ids = {
         **{"thread_id": "t1", "exec_id": "exe_1", "shell": "true"},
-        **{"path": "x", "new_path": "y", "pattern": "z", "old_text": "z"},
+        **{"path": "x", "new_path": "y", "pattern": "z", "old_text": "z", "name": "default"},
         **ids,
     }
     for field in message.DESCRIPTOR.fields:
@@ -151,7 +152,7 @@ def test_every_method_has_a_rule() -> None:
     every = {method.full_name for method in SERVED}
 
     assert RULES.keys() == every
-    assert set(RULES.values()) == {LOOK, USE, OVERSEE}
+    assert set(RULES.values()) == {LOOK, USE, OVERSEE, MANAGE}
 
 
 @pytest.mark.parametrize(
@@ -178,15 +179,15 @@ async def test_nobody_gets_in_without_a_token(metadata: Metadata, channel: aio.C
 
 @pytest.mark.parametrize("who", ["ada", "ops"])
 async def test_owner_and_admin_get_in(who: str, channel: aio.Channel) -> None:
-    """They are answered by the methods themselves, except that the status is not for users."""
+    """They are answered by the methods themselves, except that the status is not for users, and
+    neither are environments to be built or deleted by them."""
     answers = await everything(channel, token_of(who))
     kept_out = {"UNAUTHENTICATED", "NOT_PERMITTED", "SESSION_NOT_FOUND"}
     refusals = {
         name: answer.reason for name, answer in answers.items() if answer.reason in kept_out
     }
 
-    overseen = {"GetStatus": "NOT_PERMITTED", "GetStatistics": "NOT_PERMITTED"}
-    assert refusals == ({} if who == "ops" else overseen)
+    assert refusals == ({} if who == "ops" else dict.fromkeys(NOT_FOR_USERS, "NOT_PERMITTED"))
     assert [answers[name].code for name in ("GetSession", "Run", "CloseSession")] == [
         grpc.StatusCode.OK
     ] * 3
@@ -198,8 +199,9 @@ async def test_session_of_another_user_is_as_if_it_were_not(channel: aio.Channel
     absent = await everything(channel, token_of("bob"), session_id=NOT_THERE)
 
     assert answers == absent
-    refusals = dict.fromkeys(("OpenSession", "GetStatus", "GetStatistics"), "NOT_PERMITTED")
-    refusals["ListSessions"] = ""
+    refusals = dict.fromkeys(("OpenSession", *NOT_FOR_USERS), "NOT_PERMITTED")
+    refusals |= dict.fromkeys(("ListSessions", "ListEnvironments", "GetEnvironment"), "")
+    refusals["EnsurePackages"] = "INVALID_REQUEST"
     assert {name: answer.reason for name, answer in answers.items()} == {
         method.name: refusals.get(method.name, "SESSION_NOT_FOUND") for method in SERVED
     }
@@ -211,6 +213,7 @@ async def test_read_only_token_looks_and_does_nothing(who: str, channel: aio.Cha
     all users are not for a token of one."""
     answers = await everything(channel, token_of(who))
     looks = {"GetSession", "ListSessions", "ListExecs", "ListExecutions"}
+    looks |= {"ListEnvironments", "GetEnvironment"}
     if who == "board":
         looks |= {"GetStatus", "GetStatistics"}
 
@@ -222,7 +225,9 @@ async def test_read_only_token_looks_and_does_nothing(who: str, channel: aio.Cha
 def test_every_method_that_a_read_only_token_may_call_is_documented() -> None:
     """The table in docs/access.md names all of them."""
     page = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
-    looks = [name.rpartition(".")[2] for name, allowed in RULES.items() if allowed != USE]
+    looks = [
+        name.rpartition(".")[2] for name, allowed in RULES.items() if Scope.READ_ONLY in allowed
+    ]
 
     assert [name for name in looks if f"`{name}`" not in page] == []
 

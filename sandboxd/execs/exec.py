@@ -150,10 +150,12 @@ class Exec:
         kill_counts: KillCounts,
         spool: Spool | None,
         excerpt_bytes: int = 0,
+        before_kill: Callable[[Exec, Reason], None] | None = None,
     ) -> None:
         self.details = details
         self._sandbox = sandbox
         self._on_ended = on_ended
+        self._before_kill = before_kill
         self._kill_counts = kill_counts
         self._loop = asyncio.get_running_loop()
         self._began = time.monotonic()
@@ -238,8 +240,16 @@ class Exec:
                 self._used()  # or its reading would stay open
             raise SandboxLost(str(error)) from None
 
-    def adopt(self, number: int, state: ExecState, have: Mapping[Stream, int]) -> None:
-        """Take over a command that an earlier daemon started; `have` is what the spool holds."""
+    def adopt(
+        self,
+        number: int,
+        state: ExecState,
+        have: Mapping[Stream, int],
+        *,
+        intent: Reason | None = None,
+    ) -> None:
+        """Take over a command that an earlier daemon started; `have` is what the spool holds,
+        `intent` why that daemon was ending it."""
         self.number = number
         self._counts = dict(have)
         self._announced = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
@@ -248,7 +258,9 @@ class Exec:
         self._began = time.monotonic() - elapsed
         if self._sandbox.meter is not None:
             self._reading = self._sandbox.meter.begin()
-        if state.exited is None:
+        if state.exited is not None:
+            self._intent = intent
+        else:
             self._watch_time(self.details.timeout_seconds - elapsed)
             if not self.details.survives_disconnect:
                 self._loop.call_later(REATTACH_SECONDS, self._end_if_alone)
@@ -257,6 +269,8 @@ class Exec:
         except LinkClosed as error:  # while the daemon was still starting
             if self.exit is None:
                 self.on_lost(str(error))
+        if intent is not None:
+            self.end(intent)  # that daemon may not have come to it
 
     def _watch_time(self, seconds: float) -> None:
         self._deadline = self._loop.call_later(seconds, self.end, Reason.TIMED_OUT)
@@ -287,6 +301,8 @@ class Exec:
         if not self.number:
             self._finish(reason)  # it waited for its shell and never ran
             return
+        if self._before_kill is not None:
+            self._before_kill(self, reason)
         if self._sandbox.meter is not None:
             self._sandbox.meter.lift_quota()
         try:

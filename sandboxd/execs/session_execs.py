@@ -196,6 +196,7 @@ class SessionExecs:
             kill_counts=self._shared.kill_counts,
             spool=spool,
             excerpt_bytes=spec.capture_bytes or 0 if spec else 0,
+            before_kill=self._record_reason if details.is_chosen else None,
         )
 
     def _enqueue(self, execution: Exec, request: bytes) -> None:
@@ -264,6 +265,11 @@ class SessionExecs:
             self._persist_soon()
         if execution.details.shell_name:
             self._next_of_shell(execution)
+
+    def _record_reason(self, execution: Exec, reason: Reason) -> None:
+        """Before the kill, so that no daemon reports it as anything else."""
+        if execution.is_kept and reason is not Reason.SESSION_CLOSED:
+            self._shared.records.save_reason(self._key(execution.id), reason)
 
     def _persist_soon(self) -> None:
         if len(self._unpersisted) >= MAX_UNPERSISTED:
@@ -386,7 +392,9 @@ class SessionExecs:
         if details.shell_name:
             queue = self._queues.setdefault(details.shell_name, deque())
             queue.append(_Queued(execution, request=b""))  # already started
-        execution.adopt(number, state, {stream: spool.durable(stream) for stream in STREAMS})
+        have = {stream: spool.durable(stream) for stream in STREAMS}
+        intent = self._shared.records.load_reason(self._key(details.exec_id))
+        execution.adopt(number, state, have, intent=intent)
 
     def _disown(self, number: int, state: ExecState, sandbox: Sandbox) -> None:
         """End a command that nobody can ask about: its caller is gone, or it is on disk already."""

@@ -133,7 +133,7 @@ class SessionNotFound(NotFound):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"Session {quoted(session_id)} does not exist; open one with OpenSession.",
+            f"Session {quoted(session_id)} does not exist; open the session of the user's thread.",
             sessionId=session_id,
         )
 
@@ -143,8 +143,8 @@ class ExecNotFound(NotFound):
 
     def __init__(self, exec_id: str) -> None:
         super().__init__(
-            f"The session keeps no exec {quoted(exec_id)}: it was never started, ended too long "
-            "ago, or is a Run without an exec_id. ListExecs returns the known ones.",
+            f"The session has no command {quoted(exec_id)}: it was never started, ended too long "
+            "ago, or was run without an id. List the commands of the session to see what it has.",
             execId=exec_id,
         )
 
@@ -165,7 +165,7 @@ class FileNotFound(NotFound):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} does not exist in the workspace; ListFiles lists what does.",
+            f"{quoted(path)} does not exist in the workspace; list the directory to see what does.",
             path=path,
         )
 
@@ -179,8 +179,8 @@ class ExecConflict(AlreadyExists):
 
     def __init__(self, exec_id: str) -> None:
         super().__init__(
-            f"Exec {quoted(exec_id)} already exists with another command or other settings; use a "
-            "new exec_id for a new command.",
+            f"Command {quoted(exec_id)} already exists with another text or other settings; use a "
+            "new id for a new command.",
             execId=exec_id,
         )
 
@@ -205,7 +205,7 @@ class SessionExpired(WrongState):
     def __init__(self, session_id: str, why: str) -> None:
         super().__init__(
             f"Session {session_id} {why}; its sandbox and files are gone. "
-            "Call OpenSession for a new one.",
+            "Open it again for a new one.",
             sessionId=session_id,
         )
 
@@ -215,7 +215,7 @@ class SessionClosed(WrongState):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"Session {session_id} was closed; call OpenSession for a new one.",
+            f"Session {session_id} was closed; open a new one.",
             sessionId=session_id,
         )
 
@@ -226,8 +226,8 @@ class SessionRecreated(WrongState):
     def __init__(self, session_id: str, *, asked: int, current: int) -> None:
         super().__init__(
             f"Session {session_id} is on incarnation {current}, not {asked}: its sandbox was "
-            "replaced. Call OpenSession, read `incarnation` and `workspace_kept`, and restore what "
-            "is gone.",
+            "replaced. Open the session again, read `incarnation` and `workspace_kept`, and "
+            "restore what is gone.",
             sessionId=session_id,
             incarnation=str(current),
         )
@@ -239,7 +239,7 @@ class ExecEnded(WrongState):
     reason = "EXEC_ENDED"
 
     def __init__(self, exec_id: str, problem: str) -> None:
-        super().__init__(f"Exec {quoted(exec_id)} {problem}.", execId=exec_id)
+        super().__init__(f"Command {quoted(exec_id)} {problem}.", execId=exec_id)
 
 
 class CommandNotStartable(WrongState):
@@ -259,7 +259,8 @@ class NotAFile(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} is not a regular file; StatFile returns its type.", path=path
+            f"{quoted(path)} is not a regular file; list its directory to see what it is.",
+            path=path,
         )
 
 
@@ -268,8 +269,8 @@ class NotADirectory(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)}, or something above it, is not a directory; StatFile returns its "
-            "type.",
+            f"{quoted(path)}, or something above it, is not a directory; list what is above it to "
+            "see its type.",
             path=path,
         )
 
@@ -520,8 +521,8 @@ class SandboxLost(Lost):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"The sandbox of this session was lost ({why}); call OpenSession for a new one, which "
-            "also returns whether the files were kept.",
+            f"The sandbox of this session was lost ({why}); open the session again for a new one. "
+            "`workspace_kept` then says whether the files were kept.",
             why=why,
         )
         self.why = why

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 from sandboxd_client import methods
+from sandboxd_client.cancellation import run_to_end
 from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import (
@@ -139,8 +140,14 @@ class AsyncSandboxClient:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Here, not in the task below: the selection belongs to the caller's context.
+        threads = list(self._threads)
+        _forget(self._number)
+        await run_to_end(self._leave(threads))
+
+    async def _leave(self, threads: Sequence[Thread]) -> None:
         try:
-            for thread in list(self._threads):
+            for thread in threads:
                 await self._close(thread)
         finally:
             await self.aclose()
@@ -323,9 +330,9 @@ class AsyncSandboxClient:
         """
         connection, self._connection = self._connection, None
         self._threads.clear()
-        _selected.set({k: v for k, v in _selected.get().items() if k != self._number})
+        _forget(self._number)
         if connection is not None:
-            await release(self._settings)
+            await release(connection)
 
     # --- the current session ---
 
@@ -382,5 +389,10 @@ class AsyncSandboxClient:
             if self._connection is None:
                 self._connection = connection
             else:
-                await release(self._settings)  # another task did it first
+                await release(connection)  # another task did it first
         return self._connection
+
+
+def _forget(number: int) -> None:
+    """Forget the conversation that was selected with a client."""
+    _selected.set({k: v for k, v in _selected.get().items() if k != number})

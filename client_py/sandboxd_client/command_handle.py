@@ -152,15 +152,18 @@ class AsyncCommandHandle:
                 rest = rest[MAX_STDIN_BYTES:]
 
     async def close_stdin(self) -> None:
-        """Close standard input, so that the command sees its end.
+        """Close standard input, so that the command sees its end. Does nothing if it has ended.
 
         Example:
             command = await sandbox.commands.run("wc -c", background=True, stdin="12345")
             await command.close_stdin()
             print((await command.wait()).stdout)
         """
-        async with self._stdin_lock:
-            await self._write(b"", eof=True)
+        try:
+            async with self._stdin_lock:
+                await self._write(b"", eof=True)
+        except ExecEndedError:
+            pass  # and so has its input
 
     async def _write(self, data: bytes, *, eof: bool = False) -> None:
         connection = self._hold.connection

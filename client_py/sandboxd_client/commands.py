@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal as signals
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Literal, overload
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Literal, TypeVar, overload
 
 from sandboxd_client import methods
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback, send_signal
@@ -22,6 +21,8 @@ from sandboxd_client.results import CommandInfo, CommandResult
 from sandboxd_client.session import SessionHold, duration
 from sandboxd_proto.v1 import exec_pb2
 from sandboxd_proto.v1 import exec_service_pb2 as pb
+
+T = TypeVar("T")
 
 
 class AsyncCommands:
@@ -116,7 +117,7 @@ class AsyncCommands:
         if background:
             handle = await start_exec(self._hold, request, on_stdout=on_stdout, on_stderr=on_stderr)
             if stdin is not None:
-                await handle.send_stdin(stdin)
+                await _or_kill(self._hold, handle, handle.send_stdin(stdin))
             return handle
 
         async def once(earlier_tries: int) -> CommandResult:
@@ -129,7 +130,7 @@ class AsyncCommands:
                 on_stderr=on_stderr,
                 earlier_tries=earlier_tries,
             )
-            return await _finished(handle, stdin)
+            return await _finished(self._hold, handle, stdin)
 
         back_off = BackOff(self._hold.connection.timeouts.call)
         earlier_tries = 0
@@ -217,7 +218,15 @@ async def start_exec(
     on_stderr: OutputCallback | None = None,
     earlier_tries: int = 0,
 ) -> AsyncCommandHandle:
-    started = await hold.connection.call(methods.START_EXEC, request, earlier_tries=earlier_tries)
+    call = hold.connection.call(methods.START_EXEC, request, earlier_tries=earlier_tries)
+    starting = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait([starting])
+    except asyncio.CancelledError:
+        # It may have been started, and nobody gets its handle.
+        await hold.connection.clean_up(_kill_once_started(hold, starting))
+        raise
+    started = starting.result()
     is_queued = started.exec.state == exec_pb2.EXEC_STATE_QUEUED
     return AsyncCommandHandle(
         hold,
@@ -274,22 +283,36 @@ def _time_limit(hold: SessionHold, request: pb.ExecRequest) -> float:
     return asked.seconds + asked.nanos / 1e9
 
 
-async def _finished(handle: AsyncCommandHandle, stdin: str | bytes | None) -> CommandResult:
+async def _kill_once_started(
+    hold: SessionHold, starting: asyncio.Future[pb.StartExecResponse]
+) -> None:
+    started = await starting
+    if not started.already_started:  # otherwise another call has its handle
+        await send_signal(hold, started.exec.exec_id, signals.SIGKILL)
+
+
+async def _finished(
+    hold: SessionHold, handle: AsyncCommandHandle, stdin: str | bytes | None
+) -> CommandResult:
     """Send input to a command and wait for its end; cancelling this kills the command."""
     feeding = None if stdin is None else asyncio.create_task(_feed(handle, stdin))
     try:
-        return await handle.wait()
-    except SandboxError:
-        raise  # the daemon reports the failure: nothing to kill, or no daemon to call
-    except BaseException:
-        # In a separate task, because this one may be cancelled more than once.
-        with suppress(SandboxError):
-            await asyncio.shield(asyncio.create_task(handle.kill()))
-        raise
+        return await _or_kill(hold, handle, handle.wait())
     finally:
         if feeding is not None:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
+
+
+async def _or_kill(hold: SessionHold, handle: AsyncCommandHandle, work: Awaitable[T]) -> T:
+    """Do the work; kill the command if this is cancelled, or fails in the caller's own code."""
+    try:
+        return await work
+    except SandboxError:
+        raise  # the daemon reports the failure: nothing to kill, or no daemon to call
+    except BaseException:
+        await hold.connection.clean_up(handle.kill())
+        raise
 
 
 async def _feed(handle: AsyncCommandHandle, stdin: str | bytes) -> None:

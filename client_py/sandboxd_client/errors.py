@@ -7,6 +7,7 @@
     │   ├── RequestTooLargeError
     │   ├── InvalidArchiveError
     │   ├── NoSessionError              no session was opened with this client
+    │   ├── ClientClosedError           the sandbox or client was closed
     │   └── PolicyError                 the command policy refuses the command
     ├── SessionError                    the session cannot be used
     │   ├── SessionNotFoundError
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CallTimeoutError",
     "ChecksumMismatchError",
+    "ClientClosedError",
     "CommandError",
     "CommandFailedError",
     "CommandNotStartableError",
@@ -184,6 +186,19 @@ class NoSessionError(InvalidRequestError):
     """This client has not opened a session."""
 
     reason = ""
+
+
+class ClientClosedError(InvalidRequestError):
+    """The sandbox or client was closed, or its `with` block has ended."""
+
+    reason = ""
+
+    def __init__(
+        self,
+        message: str = "This sandbox or client was closed; open it again, or make the call before "
+        "its `with` block ends.",
+    ) -> None:
+        super().__init__(message)
 
 
 class PolicyError(InvalidRequestError):

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Literal, overload
 
 from sandboxd_client import methods
+from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.errors import (
     ConnectionLostError,
     InvalidRequestError,
@@ -194,9 +195,12 @@ class AsyncFiles:
         new_text: str,
         *,
         replace_all: bool = False,
-        expected_count: int = 1,
+        expected_count: int | None = None,
     ) -> int:
         """Replace an exact piece of text; returns the number of replacements.
+
+        The text must occur `expected_count` times, once by default; with `replace_all`, at least
+        once.
 
         Example:
             await sandbox.files.write("hello.py", "print('hello')")
@@ -208,7 +212,7 @@ class AsyncFiles:
             old_text=old_text,
             new_text=new_text,
             replace_all=replace_all,
-            expected_count=expected_count,
+            expected_count=expected_count or 0,
         )
         return (await self._hold.connection.call(methods.EDIT_TEXT, request)).replaced
 
@@ -283,7 +287,8 @@ class AsyncFiles:
         Example:
             await sandbox.files.upload("report.csv", "data/report.csv")
         """
-        with await asyncio.to_thread(open, local_path, "rb") as source:
+        opening = asyncio.to_thread(open, local_path, "rb")
+        with await run_or_undo(opening, _closed) as source:
             facts = os.fstat(source.fileno())
             header = self._header(
                 path or Path(local_path).name,
@@ -311,7 +316,8 @@ class AsyncFiles:
             print(await sandbox.files.download("report.csv", "report.csv"))
         """
         target = await asyncio.to_thread(_target, path, local_path)
-        with await asyncio.to_thread(_beside, target) as content:
+        making = asyncio.to_thread(_beside, target)
+        with await run_or_undo(making, _removed) as content:
             try:
                 await fetch_file(self._hold, path, content, Progress(on_progress))
                 content.flush()
@@ -456,6 +462,15 @@ def _beside(target: str) -> IO[bytes]:
     """A new file in the same directory, to be renamed when it is complete."""
     directory, name = os.path.split(os.path.abspath(target))
     return tempfile.NamedTemporaryFile(dir=directory, prefix=f".{name}.", delete=False)
+
+
+async def _closed(file: IO[bytes]) -> None:
+    file.close()
+
+
+async def _removed(file: IO[bytes]) -> None:
+    file.close()
+    os.unlink(file.name)
 
 
 def _pack(directory: Path, archive: IO[bytes]) -> None:

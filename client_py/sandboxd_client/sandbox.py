@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from types import TracebackType
 
 from sandboxd_client import methods
+from sandboxd_client.cancellation import run_or_undo, run_to_end
 from sandboxd_client.command_policy import CommandCheck, CommandPolicy, command_check
 from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.files import AsyncFiles
 from sandboxd_client.results import SessionInfo
 from sandboxd_client.session import SessionHold, close_session, get_session, open_session
-from sandboxd_client.settings import Mode, Settings, Timeouts, resolve
+from sandboxd_client.settings import Mode, Timeouts, resolve
 from sandboxd_client.terminals import AsyncPty, AsyncShell
 from sandboxd_proto.v1 import session_service_pb2 as pb
 
@@ -35,11 +36,11 @@ class AsyncSandbox:
         self,
         hold: SessionHold,
         *,
-        settings: Settings | None = None,
+        owns_connection: bool = False,
         is_temporary: bool = False,
     ) -> None:
         self._hold = hold
-        self._settings = settings
+        self._owns_connection = owns_connection
         self._is_temporary = is_temporary
         self._commands = AsyncCommands(hold)
         self._files = AsyncFiles(hold)
@@ -71,21 +72,26 @@ class AsyncSandbox:
             async with await AsyncSandbox.create(env={"LANG": "C.UTF-8"}) as sandbox:
                 print((await sandbox.commands.run("echo $LANG")).stdout)
         """
-        sandbox = await cls.open(
-            user_id,
-            f"sandbox-{secrets.token_hex(8)}",
-            timeout_minutes=timeout_minutes,
-            metadata=metadata,
-            env=env,
-            mode=mode,
-            server_url=server_url,
-            token=token,
-            policy=policy,
-            timeouts=timeouts,
-            local_settings=local_settings,
-        )
-        sandbox._is_temporary = True
-        return sandbox
+
+        async def opened() -> AsyncSandbox:
+            sandbox = await cls.open(
+                user_id,
+                f"sandbox-{secrets.token_hex(8)}",
+                timeout_minutes=timeout_minutes,
+                metadata=metadata,
+                env=env,
+                mode=mode,
+                server_url=server_url,
+                token=token,
+                policy=policy,
+                timeouts=timeouts,
+                local_settings=local_settings,
+            )
+            sandbox._is_temporary = True
+            return sandbox
+
+        # Nobody else knows the thread, so a cancelled caller would leave the session to expire.
+        return await run_or_undo(opened(), AsyncSandbox._leave)
 
     @classmethod
     async def open(
@@ -122,9 +128,9 @@ class AsyncSandbox:
                 env=env,
             )
         except BaseException:
-            await release(settings)
+            await release(connection)
             raise
-        return cls(SessionHold(connection, info, check=check), settings=settings)
+        return cls(SessionHold(connection, info, check=check), owns_connection=True)
 
     @classmethod
     async def connect(
@@ -153,10 +159,10 @@ class AsyncSandbox:
                 methods.TOUCH_SESSION, pb.TouchSessionRequest(session_id=session_id)
             )
         except BaseException:
-            await release(settings)
+            await release(connection)
             raise
         info = SessionInfo.of(touched.session)
-        return cls(SessionHold(connection, info, check=check), settings=settings)
+        return cls(SessionHold(connection, info, check=check), owns_connection=True)
 
     async def __aenter__(self) -> AsyncSandbox:
         return self
@@ -167,6 +173,9 @@ class AsyncSandbox:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await run_to_end(self._leave())
+
+    async def _leave(self) -> None:
         try:
             if self._is_temporary:
                 await self.kill()
@@ -271,9 +280,9 @@ class AsyncSandbox:
             sandbox = await AsyncSandbox.open("ada", "conversation-42")
             await sandbox.aclose()
         """
-        settings, self._settings = self._settings, None
-        if settings is not None:
-            await release(settings)
+        owns_connection, self._owns_connection = self._owns_connection, False
+        if owns_connection:
+            await release(self._hold.connection)
 
 
 def sandbox_of(

@@ -161,7 +161,7 @@ class CommandHandle:
         portal.call(self._inner.send_stdin(data))
 
     def close_stdin(self) -> None:
-        """Close standard input, so that the command sees its end.
+        """Close standard input, so that the command sees its end. Does nothing if it has ended.
 
         Example:
             command = sandbox.commands.run("wc -c", background=True, stdin="12345")
@@ -591,9 +591,12 @@ class Files:
         new_text: str,
         *,
         replace_all: bool = False,
-        expected_count: int = 1,
+        expected_count: int | None = None,
     ) -> int:
         """Replace an exact piece of text; returns the number of replacements.
+
+        The text must occur `expected_count` times, once by default; with `replace_all`, at least
+        once.
 
         Example:
             sandbox.files.write("hello.py", "print('hello')")

@@ -14,7 +14,7 @@ from sandboxd.cli import keyboard, table
 from sandboxd.cli.failure import INTERRUPTED, OWN_FAULT, USAGE, Failure, call
 from sandboxd.cli.relay import BROKEN_PIPE_CODE, Left, Relay
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
-from sandboxd_client import AsyncCommandHandle, AsyncSandbox, CommandResult, ExecEndedError
+from sandboxd_client import AsyncCommandHandle, AsyncSandbox, CommandResult
 
 KILL_SECONDS = 5.0
 
@@ -112,10 +112,7 @@ async def _streamed(sandbox: AsyncSandbox, wanted: Wanted, *, only_start: bool) 
         shell=wanted.shell,
     )
     if only_start or not wanted.sends_input:
-        try:
-            await started.close_stdin()
-        except ExecEndedError:
-            pass  # the command ended first
+        await started.close_stdin()
     if only_start:
         click.echo(started.exec_id)
         return 0

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
+from signal import SIGKILL
 from typing import NamedTuple
 
 import structlog
@@ -443,6 +444,9 @@ class Exec:
     # --- acting on it ---
 
     def signal(self, number: int, target: Target) -> None:
+        if number == SIGKILL and self.state is State.QUEUED:
+            self.end(Reason.CANCELLED)
+            return
         self._check_running("so it cannot be signalled")
         with _closed_link_as_loss():
             self._sandbox.link.signal(self.number, number, target)

@@ -83,7 +83,7 @@ def exec_spec(
     # Most requests name a session and a command: fields that they leave out should cost nothing.
     given = {field.name: value for field, value in request.ListFields()}
     if "session_id" not in given:
-        raise InvalidRequest("session_id", "required; OpenSession returns one")
+        raise InvalidRequest("session_id", "required; open a session to get one")
     shell, argv = given.get("shell"), given.get("argv")
     if shell is None and argv is None:
         raise InvalidRequest("command", "give `shell` or `argv`")
@@ -93,7 +93,9 @@ def exec_spec(
     terminal = given.get("terminal")
     has_stdin = "stdin" in given
     if is_run and (terminal is not None or has_stdin):
-        raise InvalidRequest("terminal", "Run takes no input; use StartExec or Exec")
+        raise InvalidRequest(
+            "terminal", "a call that answers once takes no input; start the command and write to it"
+        )
     longest = config.max_exec_seconds
     timeout = silence = None
     if "timeout" in given:

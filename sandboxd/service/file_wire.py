@@ -219,7 +219,7 @@ def edit_spec(request: pb.EditTextRequest, paths: Paths) -> EditSpec:
 
 def _text(field: str, value: str) -> str:
     if len(value.encode()) > MAX_TEXT:
-        raise InvalidRequest(field, f"must have at most {MAX_TEXT} bytes; use UploadFile")
+        raise InvalidRequest(field, f"must have at most {MAX_TEXT} bytes; upload it as a file")
     return value
 
 

@@ -27,6 +27,7 @@ from sandboxd.registry.contract import SessionRegistry, SessionState
 from sandboxd.sandboxes.kept_files import KeptFilesStore
 from sandboxd.sandboxes.maker import Adopted
 from sandboxd.sandboxes.sandbox import Sandbox
+from sandboxd.sessions.changing import Changing, SessionChange
 from sandboxd.sessions.ends import SessionEnds
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.journal import Journal
@@ -86,6 +87,7 @@ class Sessions:
         self._placement = Placement(shared, self._ends, self._expiry)
         self._opening = Opening(shared, self._expiry, self._placement)
         self._resetting = Resetting(shared, self._ends, self._placement)
+        self._changing = Changing(shared, self._expiry)
         self._draining = False
 
     # --- start ---
@@ -218,7 +220,7 @@ class Sessions:
         """Sessions whose end is not in the registry yet."""
         return self._ends.unsaved_count
 
-    # --- open, reset, close ---
+    # --- open, change, reset, close ---
 
     async def open(
         self,
@@ -260,6 +262,11 @@ class Sessions:
         session.check_not_closed()
         session.check_not_returning()
         return await self._resetting.reset(session)
+
+    async def change(self, session_id: str, wanted: SessionChange) -> Session:
+        """Change the idle time and the labels of an active session; this counts as use."""
+        await self.wait_until_back(session_id)
+        return await self._changing.change(self.get(session_id), wanted)
 
     def close(self, session_id: str) -> Session:
         """End a session for good; one that has ended already stays as it is, but closed."""

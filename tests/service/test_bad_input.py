@@ -178,7 +178,7 @@ async def test_unknown_session_is_told(use: str, session_id: str, api: Api) -> N
         else:
             await getattr(api, use)(session_id, *(["true"] if use == "run" else []))
 
-    assert "OpenSession" in refusal.message
+    assert "open the session" in refusal.message
     assert len(refusal.message) < 1000
     assert refusal.message.isprintable()
 
@@ -188,7 +188,7 @@ async def test_missing_session_id_is_told(api: Api) -> None:
     with refused(INVALID, "INVALID_REQUEST") as refusal:
         await api.run("", "true")
 
-    assert "OpenSession" in refusal.message
+    assert "open a session" in refusal.message
 
 
 NOT_UTF8 = b"\xff\xfe\x80"

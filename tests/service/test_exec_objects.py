@@ -233,6 +233,24 @@ async def test_list_tells_states(api: Api, session_id: str, guests: FakeGuests) 
     assert queued.shell_name == "main"
 
 
+async def test_command_that_waits_for_its_shell_can_be_killed(
+    api: Api, session_id: str, guests: FakeGuests
+) -> None:
+    """It never runs, and the one behind it does; other signals need a process."""
+    await api.start(session_id, "sleep", "first", shell_name="main")
+    for name in ("second", "third"):
+        await api.start(session_id, f"echo {name}", name, shell_name="main")
+    with refused(WRONG_STATE, "EXEC_ENDED"):
+        await api.signal(session_id, "second", 15)
+
+    await api.signal(session_id, "second", 9)
+    await api.signal(session_id, "first", 9)
+
+    assert (await api.wait(session_id, "second")).exit.reason == exec_pb2.EXIT_REASON_CANCELLED
+    assert (await api.wait(session_id, "third")).exit.code == 0
+    assert [one.request["shell"] for one in guests.commands] == ["sleep", "echo third"]
+
+
 @pytest.mark.parametrize(
     "fields", [{"page_token": "x"}, {"page_token": "e1"}, {"page_size": 1001}, {"state": 9}]
 )
@@ -521,7 +539,7 @@ async def test_commands_of_a_named_shell_run_one_after_the_other(
     await guests.wait_for("echo other; sleep")
     assert len(guests.commands) == 2
     with refused(WRONG_STATE, "EXEC_ENDED"):
-        await api.signal(session_id, "e1", 9)
+        await api.signal(session_id, "e1", 15)
     await api.signal(session_id, "e0", 9)
     await guests.wait_for("echo 1; sleep")
     assert len(guests.commands) == 3

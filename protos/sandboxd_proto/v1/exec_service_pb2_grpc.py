@@ -173,7 +173,8 @@ class ExecServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SignalExec(self, request, context):
-        """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED.
+        """Sends a signal to a running exec. SIGKILL also ends one that waits for its shell, with reason CANCELLED. Reasons: INVALID_REQUEST,
+        EXEC_ENDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -87,7 +87,9 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
         sandboxd_proto.v1.exec_service_pb2.SignalExecResponse,
     ]
-    """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+    """Sends a signal to a running exec. SIGKILL also ends one that waits for its shell, with reason CANCELLED. Reasons: INVALID_REQUEST,
+    EXEC_ENDED.
+    """
 
     WriteStdin: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
@@ -191,7 +193,9 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
         sandboxd_proto.v1.exec_service_pb2.SignalExecResponse,
     ]
-    """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+    """Sends a signal to a running exec. SIGKILL also ends one that waits for its shell, with reason CANCELLED. Reasons: INVALID_REQUEST,
+    EXEC_ENDED.
+    """
 
     WriteStdin: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
@@ -311,7 +315,9 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.SignalExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.SignalExecResponse]]:
-        """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+        """Sends a signal to a running exec. SIGKILL also ends one that waits for its shell, with reason CANCELLED. Reasons: INVALID_REQUEST,
+        EXEC_ENDED.
+        """
 
     @abc.abstractmethod
     def WriteStdin(

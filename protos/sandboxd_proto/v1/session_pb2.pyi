@@ -129,7 +129,7 @@ class Session(google.protobuf.message.Message):
 
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Output only. Labels given at OpenSession."""
+        """Output only. Labels given at OpenSession and UpdateSession."""
 
     @property
     def usage(self) -> global___SessionUsage:

@@ -35,7 +35,7 @@ from sandboxd.errors import (
 from sandboxd.files import EditSpec, FileType, TarSpec, TextSpec, UploadSpec
 from sandboxd.guest.files import listing
 from sandboxd.workspaces.layout import Layout
-from tests.guest.file_rig import MIB, FileRig, chunks_of, guest_with_files
+from tests.guest.file_rig import MIB, FileRig, chunks_of, guest_with_files, mount_read_only
 
 
 @pytest.fixture
@@ -789,22 +789,6 @@ async def project_rig(tmp_path: Path) -> AsyncIterator[FileRig]:
         (rig.workspace / "agent_workspace").symlink_to(".")
         await mount_read_only(rig, project, rig.workspace / "project_files")
         yield rig
-
-
-def only_child_of(pid: int) -> str:
-    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return child
-
-
-async def mount_read_only(rig: FileRig, source: Path, target: Path) -> None:
-    """In the guest's namespace, from outside: its commands may not mount."""
-    assert rig.process is not None
-    enter = ["nsenter", f"--target={only_child_of(rig.process.pid)}", "--mount"]
-    if os.geteuid() != 0:
-        enter += ["--user", "--preserve-credentials"]
-    mount = f"mount --bind {source} {target} && mount -o remount,bind,ro {target}"
-    mounting = await asyncio.create_subprocess_exec(*enter, "sh", "-c", mount)
-    assert await mounting.wait() == 0
 
 
 async def test_project_files_are_written_on_the_host(project_rig: FileRig) -> None:

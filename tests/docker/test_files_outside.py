@@ -15,7 +15,7 @@ from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 from tests.docker.commands import run
 from tests.docker.daemon_process import Api
-from tests.docker.test_file_worker import SWAPS, swapping
+from tests.docker.test_file_worker import REPLACER, SWAPS, swapping
 from tests.service.client import refused
 from tests.service.file_client import FileClient
 
@@ -294,7 +294,9 @@ async def test_a_file_swapped_for_a_link_under_a_download(
     swaps, answers, refusals = await swapping(files, sh, "/tmp/f", "/tmp/l", attempt)
     assert swaps >= SWAPS
     assert answers > 0
-    print(f"swaps in /tmp with {target}: {swaps}, {answers} sent, {refusals} refused, 0 leaks")
+    print(
+        f"swaps outside the workspace: {swaps}, {answers} sent, {refusals} refused, 0 of {target}"
+    )
 
 
 @pytest.mark.alone
@@ -308,7 +310,7 @@ async def test_a_directory_swapped_for_a_link_under_a_download(files: FileClient
     swaps, answers, refusals = await swapping(files, sh, "/tmp/d", "/tmp/l", attempt)
     assert swaps >= SWAPS
     assert answers > 0
-    print(f"directory swaps in /tmp: {swaps}, {answers} sent, {refusals} refused, 0 leaks")
+    print(f"directory swaps outside: {swaps}, {answers} sent, {refusals} refused, 0 leaks")
 
 
 @pytest.mark.alone
@@ -330,20 +332,22 @@ async def test_a_directory_swapped_for_a_link_under_an_upload(
     assert await sh(f"ls -A {target}") == before
     real = "$([ -L /tmp/d ] && echo /tmp/l || echo /tmp/d)"
     assert len((await sh(f"ls {real}")).split()) == answers > 0
-    print(f"upload swaps with {target}: {swaps}, {answers} written, {refusals} refused, 0 outside")
+    print(f"upload swaps outside: {swaps}, {answers} written, {refusals} refused, 0 in {target}")
 
 
 @pytest.mark.alone
 async def test_a_file_swapped_for_a_link_under_an_upload(files: FileClient, sh: Any) -> None:
     """P07: project files stay, whatever the name is in between."""
     await files.upload("project_files/p", b"kept")
-    await sh("echo old >/tmp/f; ln -s /workspace/project_files/p /tmp/l")
+    await sh("echo old >/tmp/f")
+    target = "/workspace/project_files/p"
 
     async def attempt() -> None:
         await files.upload("/tmp/f", b"new\n")
 
-    swaps, answers, refusals = await swapping(files, sh, "/tmp/f", "/tmp/l", attempt)
+    swaps, answers, refusals = await swapping(files, sh, "/tmp/f", target, attempt, REPLACER)
     assert swaps >= SWAPS
     assert answers > 0
+    assert refusals > 0
     assert await sh("cat project_files/p; ls project_files") == "keptp\n"
-    print(f"name swaps in /tmp: {swaps}, {answers} written, {refusals} refused, 0 in project files")
+    print(f"name swaps outside: {swaps}, {answers} written, {refusals} refused, 0 in {target}")

@@ -165,7 +165,7 @@ class FileNotFound(NotFound):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} does not exist in the workspace; list the directory to see what does.",
+            f"{quoted(path)} does not exist; list the directory to see what does.",
             path=path,
         )
 
@@ -292,7 +292,7 @@ class OutsideWorkspace(WrongState):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"A symbolic link in {quoted(path)} leads out of the workspace or is part of a loop; "
-            "copy its target into the workspace with a command.",
+            "to follow it, give the absolute path of its target.",
             path=path,
         )
 
@@ -312,12 +312,13 @@ class ProtectedPath(WrongState):
 class FileNotPermitted(WrongState):
     reason = "FILE_NOT_PERMITTED"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The permissions of {quoted(path)}, or of a directory above it, forbid this; change "
-            "them with a command, or use another path.",
-            path=path,
-        )
+    def __init__(
+        self,
+        path: str,
+        problem: str = "The permissions of {path}, or of a directory above it, forbid this",
+        advice: str = "change them with a command, or use another path",
+    ) -> None:
+        super().__init__(f"{problem.format(path=quoted(path))}; {advice}.", path=path)
 
 
 class FileTooLarge(WrongState):
@@ -339,10 +340,9 @@ class WorkspaceFull(WrongState):
 
     reason = "WORKSPACE_FULL"
 
-    def __init__(self, path: str, **figures: int) -> None:
+    def __init__(self, path: str, *, place: str = "The workspace", **figures: int) -> None:
         super().__init__(
-            f"The workspace has no room for {quoted(path)}; remove files that are no longer "
-            "needed.",
+            f"{place} has no room for {quoted(path)}; remove files that are no longer needed.",
             path=path,
         )
         self.metadata |= {name: str(value) for name, value in figures.items()}

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import structlog
 
 from sandboxd.errors import FileBusy, FileWorkInterrupted, ProtectedPath
-from sandboxd.files.error_mapping import error_of
+from sandboxd.files.error_mapping import between_filesystems, error_of
 from sandboxd.files.paths import FilePath
 from sandboxd.files.project_area import ProjectArea
 from sandboxd.files.requests import FileSettings
@@ -51,11 +51,14 @@ class FileOperations:
         self._project = project
         limit = WorkerLimit(settings.max_workers, wait_seconds=settings.wait_seconds)
         self._watches = WorkerLimit(settings.max_watches, wait_seconds=settings.wait_seconds)
-        self._workers = Workers(link, Purpose.FILES, limit, idle_seconds=settings.idle_seconds)
+        idle_seconds = settings.idle_seconds
+        self._workers = Workers(link, Purpose.FILES, limit, idle_seconds=idle_seconds)
+        self._outside = Workers(link, Purpose.FILES_ANYWHERE, limit, idle_seconds=idle_seconds)
 
     async def aclose(self) -> None:
         """Wait for workers that were given up; CLEAN_UP_SECONDS at most."""
         await self._workers.aclose()
+        await self._outside.aclose()
 
     @asynccontextmanager
     async def reading(
@@ -64,7 +67,7 @@ class FileOperations:
         """A worker in the sandbox that changes nothing."""
         request = {**self._request(operation, path, path), **fields}
         with self._reported(operation, path), self._over_work():
-            async with self._workers.in_guest() as worker:
+            async with self._workers_at(path).in_guest() as worker:
                 file_worker = FileWorker(worker)
                 await file_worker.request(request)
                 yield file_worker
@@ -100,15 +103,16 @@ class FileOperations:
         path: FilePath,
         new_path: FilePath,
         work: Callable[[FileWorker], Awaitable[T]],
-        *,
-        replace: bool,
+        **fields: object,
     ) -> T:
         old, new = self._below_project(path), self._below_project(new_path)
         if (old is None) != (new is None):
             reason = f"cannot be moved between {layout.PROJECT_FILES} and the rest"
             raise ProtectedPath(str(path), reason)
+        if path.is_outside != new_path.is_outside:
+            raise between_filesystems(str(path))
         in_project = old is not None
-        fields = {"new_path": _text(new or new_path), "replace": replace}
+        fields = {"new_path": _text(new or new_path), **fields}
         with self._reported("move", path, new_path):
             return await self._write(
                 "move", new_path, old or path, work, fields, in_project=in_project
@@ -126,14 +130,17 @@ class FileOperations:
     ) -> T:
         request = {**self._request(operation, shown, path, in_project=in_project), **fields}
         with self._over_work():
-            async with self._writer(in_project=in_project) as worker:
+            async with self._writer(path, in_project=in_project) as worker:
                 file_worker = FileWorker(worker)
                 await file_worker.request(request)
                 return await work(file_worker)
 
-    def _writer(self, *, in_project: bool) -> AbstractAsyncContextManager[Worker]:
+    def _workers_at(self, path: FilePath) -> Workers:
+        return self._outside if path.is_outside else self._workers
+
+    def _writer(self, path: FilePath, *, in_project: bool) -> AbstractAsyncContextManager[Worker]:
         if not in_project:
-            return self._workers.in_guest(clean_up_seconds=CLEAN_UP_SECONDS)
+            return self._workers_at(path).in_guest(clean_up_seconds=CLEAN_UP_SECONDS)
         assert self._project is not None
         return self._workers.started(self._project.start, clean_up_seconds=CLEAN_UP_SECONDS)
 
@@ -150,10 +157,10 @@ class FileOperations:
             log.info("file_worker.gone", operation=operation, why=str(error))
             raise FileWorkInterrupted from error
         except WorkerFailed as error:
-            is_new = error.failed.failure == Failure.EXISTS and new_path is not None
-            raise error_of(
-                error.failed, str(new_path if is_new else path), self._settings
-            ) from error
+            # Earlier guests do not name the field.
+            is_new = error.failed.field == b"new_path" or error.failed.failure == Failure.EXISTS
+            about = new_path if is_new and new_path is not None else path
+            raise error_of(error.failed, about, self._settings) from error
 
     def _request(
         self, operation: str, shown: FilePath, path: FilePath, *, in_project: bool = False

@@ -162,10 +162,11 @@ class Target(IntEnum):
 class Purpose(IntEnum):
     """What a worker is for."""
 
-    FILES = 1
+    FILES = 1  # of the workspace
+    FILES_ANYWHERE = 2  # of the workspace and outside of it
 
 
-FIRST_VERSION = {Purpose.FILES: 4}
+FIRST_VERSION = {Purpose.FILES: 4, Purpose.FILES_ANYWHERE: 5}
 """The first version in which a guest knows a purpose. One of version 4 does not read the purpose:
 it takes every worker to be one for files."""
 

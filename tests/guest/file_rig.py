@@ -156,3 +156,19 @@ async def guest_with_files(
         listener.close()
         rig.end_guest()
         await process.wait()
+
+
+def _only_child_of(pid: int) -> str:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return child
+
+
+async def mount_read_only(rig: FileRig, source: Path, target: Path) -> None:
+    """In the guest's namespace, from outside: its commands may not mount."""
+    assert rig.process is not None
+    enter = ["nsenter", f"--target={_only_child_of(rig.process.pid)}", "--mount"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--preserve-credentials"]
+    mount = f"mount --bind {source} {target} && mount -o remount,bind,ro {target}"
+    mounting = await asyncio.create_subprocess_exec(*enter, "sh", "-c", mount)
+    assert await mounting.wait() == 0

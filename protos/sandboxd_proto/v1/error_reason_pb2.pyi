@@ -79,15 +79,17 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     OUTSIDE_WORKSPACE: _ErrorReason.ValueType  # 26
     """The path leaves the workspace through a link. FAILED_PRECONDITION."""
     PROTECTED_PATH: _ErrorReason.ValueType  # 27
-    """The workspace itself, its layout and project_files/ cannot be removed or moved, and entries cannot be moved between areas.
-    FAILED_PRECONDITION.
+    """The workspace itself, its layout and project_files/ cannot be removed or moved, entries cannot be moved between areas, and outside of
+    the workspace only /tmp and /var/tmp can be written. FAILED_PRECONDITION.
     """
     FILE_NOT_PERMITTED: _ErrorReason.ValueType  # 28
-    """Permissions set by a command forbid the operation. FAILED_PRECONDITION."""
+    """Permissions forbid the operation. FAILED_PRECONDITION."""
     FILE_TOO_LARGE: _ErrorReason.ValueType  # 29
     """The file is larger than a file may be, or larger than the operation supports; the limit is in the metadata. FAILED_PRECONDITION."""
     WORKSPACE_FULL: _ErrorReason.ValueType  # 30
-    """The workspace has no space left, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
+    """The workspace has no space left, in bytes or in files; the limit is in the metadata. For a path outside of it: that filesystem has none.
+    FAILED_PRECONDITION.
+    """
     CHECKSUM_MISMATCH: _ErrorReason.ValueType  # 31
     """Size or checksum of the upload differ from its header. ABORTED; nothing was written, send it again."""
     FILE_CHANGED: _ErrorReason.ValueType  # 32
@@ -180,15 +182,17 @@ DIRECTORY_NOT_EMPTY: ErrorReason.ValueType  # 25
 OUTSIDE_WORKSPACE: ErrorReason.ValueType  # 26
 """The path leaves the workspace through a link. FAILED_PRECONDITION."""
 PROTECTED_PATH: ErrorReason.ValueType  # 27
-"""The workspace itself, its layout and project_files/ cannot be removed or moved, and entries cannot be moved between areas.
-FAILED_PRECONDITION.
+"""The workspace itself, its layout and project_files/ cannot be removed or moved, entries cannot be moved between areas, and outside of
+the workspace only /tmp and /var/tmp can be written. FAILED_PRECONDITION.
 """
 FILE_NOT_PERMITTED: ErrorReason.ValueType  # 28
-"""Permissions set by a command forbid the operation. FAILED_PRECONDITION."""
+"""Permissions forbid the operation. FAILED_PRECONDITION."""
 FILE_TOO_LARGE: ErrorReason.ValueType  # 29
 """The file is larger than a file may be, or larger than the operation supports; the limit is in the metadata. FAILED_PRECONDITION."""
 WORKSPACE_FULL: ErrorReason.ValueType  # 30
-"""The workspace has no space left, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
+"""The workspace has no space left, in bytes or in files; the limit is in the metadata. For a path outside of it: that filesystem has none.
+FAILED_PRECONDITION.
+"""
 CHECKSUM_MISMATCH: ErrorReason.ValueType  # 31
 """Size or checksum of the upload differ from its header. ABORTED; nothing was written, send it again."""
 FILE_CHANGED: ErrorReason.ValueType  # 32

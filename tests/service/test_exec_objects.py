@@ -186,8 +186,12 @@ async def test_wait_has_a_time_limit(api: Api, session_id: str) -> None:
 
 
 async def test_command_that_never_began_says_so_for_good(api: Api, session_id: str) -> None:
-    """A refused command is an ended exec whose hint says why; its stream is an error."""
-    await api.start(session_id, "refuse there is no such directory", "e1")
+    """A refused command is an ended exec whose hint says why; its start, a repeat of it and its
+    stream are errors."""
+    for _ in range(2):
+        with refused(WRONG_STATE, "COMMAND_NOT_STARTABLE") as refusal:
+            await api.start(session_id, "refuse there is no such directory", "e1")
+        assert dict(refusal.info.metadata) == {"kind": "other"}
     ended = await api.wait(session_id, "e1")
 
     assert ended.exit.WhichOneof("outcome") is None
@@ -581,7 +585,7 @@ async def test_waiting_command_that_is_too_large_is_refused_at_once(
 ) -> None:
     """What no frame can hold does not wait for its turn, and costs nobody their sandbox."""
     await api.start(session_id, "sleep", "e0", shell_name="main")
-    env = {f"V{n}": "\x01" * 100_000 for n in range(4)}
+    env = {f"V{n}": "\x01" * 100_000 for n in range(16)}
     with refused(INVALID, "REQUEST_TOO_LARGE"):
         await api.start(session_id, "true", "e1", shell_name="main", env=env)
     await api.signal(session_id, "e0", 9)

@@ -241,7 +241,7 @@ async def test_refusal_cannot_break_out_of_a_line() -> None:
     rig = Rig()
     number, heard = rig.start()
     text = "no\n[error] \x1b[31mfake\x00 %s\u202e".encode() + b"\xff"
-    rig.receive(frames.encode(Kind.REFUSED, number, text))
+    rig.receive(frames.encode(Kind.REFUSED, number, b"\0" + text))
 
     (told,) = heard.ends
     assert str(told).isprintable()

@@ -372,6 +372,7 @@ class FakeGuest(asyncio.Protocol):
     def _start(self, channel: int, request: dict[str, Any]) -> None:
         command = Command(self, channel, request, [])
         command.steps = command.line.split("; ")
+        command.is_input_closed = not command.has_input
         self.running[channel] = command
         self._guests.commands.append(command)
         if not command.steps[0].startswith("refuse "):

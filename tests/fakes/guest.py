@@ -360,7 +360,7 @@ class FakeGuest(asyncio.Protocol):
         command.rewind({Stream.STDOUT: stdout_bytes, Stream.STDERR: stderr_bytes})
         command.is_attached = True
         command.window = frames.WINDOW
-        self._report_start(command)
+        self.report_start(command)
         for piece in command.unacknowledged:
             self._send_output(command, piece)
         if command.exited is not None:
@@ -376,10 +376,10 @@ class FakeGuest(asyncio.Protocol):
         self.running[channel] = command
         self._guests.commands.append(command)
         if not command.steps[0].startswith("refuse "):
-            self._report_start(command)
+            self.report_start(command)
         self.advance(command)
 
-    def _report_start(self, command: Command) -> None:
+    def report_start(self, command: Command) -> None:
         if command.request.get("report_start"):
             self.say(frames.encode_started(command.channel, command.pid))
 

@@ -219,8 +219,11 @@ async def test_report_of_a_kill_out_of_turn_is_the_last_one(
     await liar.is_caught("of a kill", reason=TIMED_OUT)
 
 
-async def test_requests_do_not_pile_up_before_a_guest_that_does_not_read(stage: Stage) -> None:
-    """L04: what waits to be sent is bounded; beyond that the guest counts as gone."""
+async def test_requests_do_not_pile_up_before_a_guest_that_does_not_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L04: what waits to be sent is bounded; a guest that makes no room for more counts as gone."""
+    monkeypatch.setattr(connection, "READ_SECONDS", 1.0)
     liar = await stage.liar()
     session = stage.daemon.sessions.get(liar.session_id)
     tally.lies += 1

@@ -244,13 +244,17 @@ class ExecEnded(WrongState):
 
 class CommandNotStartable(WrongState):
     """The guest could not start the command: no such directory, program or shell; or no free
-    process at that moment, in which case a retry may help."""
+    process at that moment, in which case a retry may help. `kind` says which, for programs."""
 
     reason = "COMMAND_NOT_STARTABLE"
 
-    def __init__(self, problem: str, *, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self, problem: str, *, kind: str, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(
-            f"The command was not started: {problem}.", retry_after_seconds=retry_after_seconds
+            f"The command was not started: {problem}.",
+            retry_after_seconds=retry_after_seconds,
+            kind=kind,
         )
 
 
@@ -379,6 +383,7 @@ class CommandNotAllowed(NotPermitted):
     def __init__(self, policy: str, *, rule: str, command: str, why: str) -> None:
         super().__init__(
             f"The policy `{policy}` refuses this command (rule {rule}): {why}",
+            kind="policy",
             policy=policy,
             rule=rule,
             command=command,

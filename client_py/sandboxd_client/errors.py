@@ -68,7 +68,7 @@ exits non-zero, is ended by a signal or times out is a result, not an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 if TYPE_CHECKING:
     from sandboxd_client.results import CommandResult
@@ -134,6 +134,19 @@ __all__ = [
     "UploadStalledError",
     "WorkspaceFullError",
 ]
+
+
+StartFailure: TypeAlias = Literal[
+    "no_program",
+    "not_executable",
+    "no_directory",
+    "no_shell",
+    "too_many_shells",
+    "too_large",
+    "no_process",
+    "other",
+]
+"""Why a command could not be started."""
 
 
 class SandboxError(Exception):
@@ -206,6 +219,8 @@ class PolicyError(InvalidRequestError):
     names the rule."""
 
     reason = "COMMAND_NOT_ALLOWED"
+    kind: Literal["policy"] = "policy"
+    """Why the command was not started, as in CommandNotStartableError."""
 
 
 class SessionError(SandboxError):
@@ -247,12 +262,26 @@ class CommandError(SandboxError):
 
 
 class CommandNotStartableError(CommandError):
-    """The directory, program or shell of the command does not exist.
+    """The command could not be started; `kind` says why.
 
-    Or, with `retry_after_seconds`, no process was available for it, after several attempts.
+    With `retry_after_seconds`, no process was available for it, after several attempts.
+
+    Example:
+        try:
+            sandbox.commands.run(["no-such-program"])
+        except CommandNotStartableError as error:
+            print(error.kind)
     """
 
     reason = "COMMAND_NOT_STARTABLE"
+
+    @property
+    def kind(self) -> StartFailure:
+        """Why, for programs: `no_program`, `not_executable`, `no_directory`, `no_shell` (the image
+        has none for command lines, or for named shells), `too_many_shells`, `too_large` (more
+        arguments than the kernel takes), `no_process` or `other`."""
+        kind = self.metadata.get("kind", "")
+        return cast(StartFailure, kind) if kind in get_args(StartFailure) else "other"
 
 
 class ExecNotFoundError(CommandError):

@@ -205,6 +205,9 @@ class CommandInfo(Result):
     state: str
     """`queued`, `running` or `ended`."""
     started_at: str
+    pid: int | None
+    """Number of its first process inside the sandbox; None if that is not known, as with a command
+    that `run` waits for."""
     shell: str
     """Name of the shell that the command runs in; empty for an unnamed one."""
     has_terminal: bool
@@ -222,6 +225,7 @@ class CommandInfo(Result):
             command=found.command,
             state=exec_pb2.ExecState.Name(found.state).removeprefix("EXEC_STATE_").lower(),
             started_at=_iso(found.start_time),
+            pid=found.pid or None,
             shell=found.shell_name,
             has_terminal=found.has_terminal,
             has_stdin=found.has_stdin,

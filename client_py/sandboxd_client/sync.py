@@ -105,7 +105,7 @@ class CommandHandle:
     """A started command. It continues whether or not a client is attached.
 
     Example:
-        command = sandbox.commands.run("read x; echo got $x", background=True)
+        command = sandbox.commands.run("read x; echo got $x", background=True, stdin=True)
         command.send_stdin("42\\n")
         print(command.wait().stdout)
     """
@@ -117,6 +117,13 @@ class CommandHandle:
     def exec_id(self) -> str:
         """Id of the command in its session."""
         return self._inner.exec_id
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the command's first process inside the sandbox; None if it is not known, as
+        while the command waits for its shell.
+        """
+        return self._inner.pid
 
     @property
     def result(self) -> CommandResult | None:
@@ -154,7 +161,7 @@ class CommandHandle:
         """Write to standard input; waits while the command is slow to read.
 
         Example:
-            command = sandbox.commands.run("cat", background=True)
+            command = sandbox.commands.run("cat", background=True, stdin=True)
             command.send_stdin("hello")
             command.close_stdin()
         """
@@ -277,9 +284,11 @@ class Commands:
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -294,9 +303,11 @@ class Commands:
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -310,9 +321,11 @@ class Commands:
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -320,10 +333,14 @@ class Commands:
         """Run a command and wait for its end; with `background=True` only start it.
 
         A string is a line for bash, a list is a program with its arguments. `timeout` is how many
-        seconds the command may run (30 by default); a time-out or a non-zero exit is a result,
-        unless `check` is set. `on_stdout` and `on_stderr` receive text as it is written; for a
-        background command, only while `wait` is called. The handle of a background command can
-        write to its standard input, which starts with `stdin`. With `shell` the command runs in
+        seconds the command may run (30 by default, 0 for as long as the session allows); a time-out
+        or a non-zero exit is a result, unless `check` is set. `on_stdout` and `on_stderr` receive
+        text as it is written; for a background command, only while `wait` is called. With
+        `merge_stderr` everything is in `stdout`, in the order in which it was written.
+        `max_output_bytes` is how much of each stream the result holds (by default what the daemon
+        returns at once, 1 MiB); of longer output the middle is left out. `stdin` is the standard
+        input, which is empty by default; for a background command it stays open until
+        `close_stdin`, and `stdin=True` opens it for `send_stdin`. With `shell` the command runs in
         that named shell. Calls with the same `exec_id` run the command once.
 
         Example:
@@ -344,6 +361,8 @@ class Commands:
                 stdin=stdin,
                 on_stdout=here(on_stdout),
                 on_stderr=here(on_stderr),
+                merge_stderr=merge_stderr,
+                max_output_bytes=max_output_bytes,
                 check=check,
                 shell=shell,
                 exec_id=exec_id,
@@ -416,6 +435,8 @@ class Shell:
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
     ) -> CommandResult:
         """Run a line in this shell and wait for its end; otherwise like `commands.run`.
@@ -431,6 +452,8 @@ class Shell:
                 timeout=timeout,
                 on_stdout=here(on_stdout),
                 on_stderr=here(on_stderr),
+                merge_stderr=merge_stderr,
+                max_output_bytes=max_output_bytes,
                 check=check,
             )
         )

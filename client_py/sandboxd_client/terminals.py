@@ -40,6 +40,8 @@ class AsyncShell:
         timeout: float | None = None,
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
     ) -> CommandResult:
         """Run a line in this shell and wait for its end; otherwise like `commands.run`.
@@ -55,6 +57,8 @@ class AsyncShell:
             timeout=timeout,
             on_stdout=on_stdout,
             on_stderr=on_stderr,
+            merge_stderr=merge_stderr,
+            max_output_bytes=max_output_bytes,
             check=check,
         )
 

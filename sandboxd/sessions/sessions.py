@@ -18,7 +18,7 @@ from sandboxd.errors import (
 )
 from sandboxd.execs.exec import Exec
 from sandboxd.execs.policy import CheckTakesLong, Clearance
-from sandboxd.execs.session_execs import SharedExecState, key_prefixes
+from sandboxd.execs.session_execs import GuestIsBehind, SharedExecState, key_prefixes
 from sandboxd.execs.spec import ExecSpec
 from sandboxd.files import SessionFiles
 from sandboxd.link.connection import LinkClosed
@@ -327,14 +327,19 @@ class Sessions:
         self, session_id: str, spec: ExecSpec, *, incarnation: int = 0
     ) -> tuple[Exec, bool]:
         """The same as `start_exec`, but a command that takes long to check delays no others, and a
-        session that is returning is waited for."""
+        session that is returning, or a guest that is behind, is waited for."""
         if self.are_returning:
             await self.wait_until_back(session_id)
-        try:
-            return self.start_exec(session_id, spec, incarnation=incarnation)
-        except CheckTakesLong:
-            clearance = await self.get(session_id).execs.clear(spec)
-        return self.start_exec(session_id, spec, incarnation=incarnation, clearance=clearance)
+        clearance: Clearance | None = None
+        while True:
+            try:
+                return self.start_exec(
+                    session_id, spec, incarnation=incarnation, clearance=clearance
+                )
+            except CheckTakesLong:
+                clearance = await self.get(session_id).execs.clear(spec)
+            except GuestIsBehind:
+                await self._active(session_id).wait_for_guest()
 
     def start_exec(
         self,

@@ -39,6 +39,7 @@ from sandboxd.guest.frames import (
     Exited,
     Kind,
     Output,
+    StartFailure,
     Stream,
     Target,
 )
@@ -92,6 +93,10 @@ class Command:
     @property
     def line(self) -> str:
         return self.request["shell"] or " ".join(self.request["argv"])
+
+    @property
+    def pid(self) -> int:
+        return 100 + self.channel
 
     @property
     def label(self) -> bytes:
@@ -355,6 +360,7 @@ class FakeGuest(asyncio.Protocol):
         command.rewind({Stream.STDOUT: stdout_bytes, Stream.STDERR: stderr_bytes})
         command.is_attached = True
         command.window = frames.WINDOW
+        self.report_start(command)
         for piece in command.unacknowledged:
             self._send_output(command, piece)
         if command.exited is not None:
@@ -366,9 +372,16 @@ class FakeGuest(asyncio.Protocol):
     def _start(self, channel: int, request: dict[str, Any]) -> None:
         command = Command(self, channel, request, [])
         command.steps = command.line.split("; ")
+        command.is_input_closed = not command.has_input
         self.running[channel] = command
         self._guests.commands.append(command)
+        if not command.steps[0].startswith("refuse "):
+            self.report_start(command)
         self.advance(command)
+
+    def report_start(self, command: Command) -> None:
+        if command.request.get("report_start"):
+            self.say(frames.encode_started(command.channel, command.pid))
 
     def advance(self, command: Command) -> None:
         """Take the steps that can be taken now."""
@@ -403,7 +416,10 @@ class FakeGuest(asyncio.Protocol):
                 self.exit(command, Ending.SIGNAL, int(argument))
             case "refuse":
                 del self.running[command.channel]
-                self.say(frames.encode(Kind.REFUSED, command.channel, argument.encode()))
+                failure = StartFailure.OTHER
+                if argument.startswith(frames.NO_PROCESS):
+                    failure = StartFailure.NO_PROCESS
+                self.say(frames.encode_refused(command.channel, failure, argument))
             case "die":
                 self.drop()
             case "lie":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxd.files import FilePath, FileSettings, UploadSpec, WorkspaceFiles
-from sandboxd.guest.frames import FRAME_COST, Exited, Stream
+from sandboxd.guest.frames import FRAME_COST, Exited, StartFailure, Stream
 from sandboxd.link import GuestLink
 from tests.guest.guest_rig import PATIENCE, PROGRAM, ROOT
 
@@ -52,7 +52,9 @@ class Finished:
     def on_exited(self, exited: Exited) -> None:
         self.end.set_result(exited)
 
-    def on_refused(self, why: str) -> None:
+    def on_started(self, pid: int) -> None: ...
+
+    def on_refused(self, failure: StartFailure, why: str) -> None:
         self.end.set_result(why)
 
     def on_lost(self, why: str) -> None:

@@ -87,7 +87,8 @@ async def test_session_and_command_go_on(way: str, world: World) -> None:
     """Id, incarnation and sandbox stay; a reader goes on at the next byte; the end is told."""
     async with world.daemon(way) as (_, api):
         before = (await api.open()).session
-        await api.start(before.session_id, "echo before; cat; echo after", "e1", stdin=True)
+        line = "echo before; cat; echo after"
+        pid = (await api.start(before.session_id, line, "e1", stdin=True)).exec.pid
         await api.write(before.session_id, "e1", 0, b"one ")
         await written(api, before.session_id, "e1", 11)
     containers = world.engine.live
@@ -97,9 +98,8 @@ async def test_session_and_command_go_on(way: str, world: World) -> None:
         session = opened.session
         assert (session.session_id, session.incarnation) == (before.session_id, 1)
         assert world.engine.live == containers
-        assert (
-            await api.start(session.session_id, "echo before; cat; echo after", "e1", stdin=True)
-        ).already_started
+        again = await api.start(session.session_id, line, "e1", stdin=True)
+        assert (again.already_started, again.exec.pid) == (True, pid)
         call = api.attach(session.session_id, "e1", stdout_offset=11)
         assert await api.write(session.session_id, "e1", 4, b"two\n", eof=True) == 8
         data, status = await stdout_of(call)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import signal as signals
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Literal, TypeVar, overload
 
 from sandboxd_client import methods
+from sandboxd_client.arguments import SandboxPath, checked, either
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback, send_signal
 from sandboxd_client.connection import BackOff
 from sandboxd_client.errors import (
@@ -25,6 +27,7 @@ from sandboxd_proto.v1 import exec_service_pb2 as pb
 T = TypeVar("T")
 
 
+@checked
 class AsyncCommands:
     """Commands of a sandbox.
 
@@ -42,8 +45,9 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: Literal[False] = False,
-        cwd: str | None = None,
+        cwd: SandboxPath | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | None = None,
@@ -60,8 +64,9 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: Literal[True],
-        cwd: str | None = None,
+        cwd: SandboxPath | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | None = None,
@@ -77,8 +82,9 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: bool = False,
-        cwd: str | None = None,
+        cwd: SandboxPath | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | None = None,
@@ -95,7 +101,8 @@ class AsyncCommands:
         unless `check` is set. `on_stdout` and `on_stderr` receive text as it is written; for a
         background command, only while `wait` is called. The handle of a background command can
         write to its standard input, which starts with `stdin`. With `shell` the command runs in
-        that named shell. Calls with the same `exec_id` run the command once.
+        that named shell. Calls with the same `exec_id` run the command once. `envs` is another name
+        of `env`.
 
         Example:
             result = await sandbox.commands.run("sort", stdin="b\\na\\n")
@@ -108,7 +115,7 @@ class AsyncCommands:
             command,
             exec_id=exec_id,
             cwd=cwd,
-            env=env,
+            env=either(env=env, envs=envs),
             timeout=timeout,
             no_output_timeout=no_output_timeout,
             shell=shell,
@@ -247,7 +254,7 @@ def exec_request(
     command: str | Sequence[str],
     *,
     exec_id: str | None = None,
-    cwd: str | None = None,
+    cwd: SandboxPath | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     no_output_timeout: float | None = None,
@@ -261,7 +268,7 @@ def exec_request(
         incarnation=hold.incarnation,
         # Always set an id: it makes a repeated call run the command once.
         exec_id=exec_id or new_exec_id(),
-        cwd=cwd or "",
+        cwd=os.fspath(cwd or ""),
         env=env or {},
         shell_name=shell or "",
     )

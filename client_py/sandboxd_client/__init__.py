@@ -68,6 +68,16 @@ from sandboxd_client.sync import (
 )
 from sandboxd_client.terminals import AsyncPty, AsyncShell
 
+
+def __getattr__(name: str) -> str:
+    """`__version__`, which takes longer to find than most programs want to wait at import."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("sandboxd")
+
+
 __all__ = [
     "AsyncCommandHandle",
     "AsyncCommandStream",

@@ -6,6 +6,7 @@
     ├── InvalidRequestError             also a ValueError: the request can never succeed
     │   ├── RequestTooLargeError
     │   ├── InvalidArchiveError
+    │   ├── ArgumentTypeError           also a TypeError: an argument of the wrong type
     │   ├── NoSessionError              no session was opened with this client
     │   ├── ClientClosedError           the sandbox or client was closed
     │   └── PolicyError                 the command policy refuses the command
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "ArgumentTypeError",
     "CallTimeoutError",
     "ChecksumMismatchError",
     "ClientClosedError",
@@ -193,6 +195,12 @@ class InvalidArchiveError(InvalidRequestError):
     """The bytes are not a valid archive."""
 
     reason = "INVALID_ARCHIVE"
+
+
+class ArgumentTypeError(InvalidRequestError, TypeError):
+    """An argument has the wrong type; nothing was sent."""
+
+    reason = ""
 
 
 class NoSessionError(InvalidRequestError):

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Literal, overload
 
 from sandboxd_client import methods
+from sandboxd_client.arguments import checked
 from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.errors import (
     ConnectionLostError,
@@ -43,6 +44,7 @@ _KINDS = {
 }
 
 
+@checked
 class AsyncFiles:
     """Files of the workspace. Paths are relative to it, or absolute below it.
 
@@ -90,12 +92,14 @@ class AsyncFiles:
     async def write(
         self,
         path: str,
-        data: str | bytes,
+        data: str | bytes | IO[bytes],
         *,
         mode: int = 0,
         overwrite: bool = True,
     ) -> FileInfo:
         """Write a file atomically; missing parent directories are created.
+
+        `data` may also be an open file, which is read to its end. For large files use `upload`.
 
         If the connection is lost, the file is sent again. Without `overwrite` the file may then
         exist because an earlier attempt succeeded and its answer was lost:
@@ -105,8 +109,10 @@ class AsyncFiles:
             info = await sandbox.files.write("src/main.py", "print('hi')")
             print(info.path, info.size_bytes)
         """
+        if not isinstance(data, str | bytes | bytearray | memoryview):
+            data = await asyncio.to_thread(data.read)
         content = data.encode() if isinstance(data, str) else data
-        header = self._header(path, size=len(content), mode=mode, overwrite=overwrite)
+        header = self._header(path, size=memoryview(content).nbytes, mode=mode, overwrite=overwrite)
         written = await send_file(self._hold, header, io.BytesIO(content), Progress(None))
         return FileInfo.of(written.entry)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -25,6 +25,8 @@ NEVER_SEEN_CODE = -1
 """Exit code of a command whose end was not observed, as with a lost sandbox."""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
+StateName: TypeAlias = Literal["active", "expired", "lost", "closed"]
+"""Whether a session can be used, and if not, why."""
 ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
 """Receives the number of bytes transferred since the last call; may be a coroutine function."""
 
@@ -64,6 +66,10 @@ class SessionInfo(Result):
 
     state: str
     """`active`, `expired`, `lost` or `closed`."""
+    last_used_at: str
+    """ISO 8601 time; for an ended session, when it ended."""
+    idle_timeout_seconds: float
+    """Idle time after which it expires."""
     running_execs: int
     end_reason: str
     limits: session_pb2.SessionLimits
@@ -88,6 +94,11 @@ class SessionInfo(Result):
             metadata=dict(session.metadata),
         )
         info.state = state
+        info.idle_timeout_seconds = _seconds(session.idle_timeout)
+        used_at = _moment(session.expire_time)
+        if state == "active":
+            used_at -= timedelta(seconds=info.idle_timeout_seconds)
+        info.last_used_at = _iso_of(used_at)
         info.running_execs = session.running_execs
         info.end_reason = session.end_reason
         info.limits = session.limits
@@ -518,5 +529,12 @@ def _seconds(duration: Duration) -> float:
 
 
 def _iso(time: Timestamp) -> str:
-    moment = datetime.fromtimestamp(time.seconds + time.nanos / 1e9, UTC)
+    return _iso_of(_moment(time))
+
+
+def _moment(time: Timestamp) -> datetime:
+    return datetime.fromtimestamp(time.seconds + time.nanos / 1e9, UTC)
+
+
+def _iso_of(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

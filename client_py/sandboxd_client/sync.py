@@ -12,8 +12,9 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, overload
+from typing import IO, Any, Literal, TypeAlias, overload
 
+from sandboxd_client.arguments import InstanceOrClass, SandboxPath
 from sandboxd_client.client import AsyncSandboxClient
 from sandboxd_client.command_handle import AsyncCommandHandle
 from sandboxd_client.command_policy import CommandPolicy
@@ -36,6 +37,7 @@ from sandboxd_client.results import (
     OutputSlice,
     ProgressCallback,
     SessionInfo,
+    StateName,
     StreamName,
     TextPage,
     TransferReport,
@@ -45,6 +47,7 @@ from sandboxd_client.sandbox import AsyncSandbox
 from sandboxd_client.settings import Mode, Timeouts
 from sandboxd_client.terminals import AsyncPty, AsyncShell
 from sandboxd_proto.v1 import admin_service_pb2
+from sandboxd_proto.v1.session_pb2 import SessionUsage
 
 TextCallback: TypeAlias = Callable[[str], object]
 """Receives text as it is written, in the thread that waits for the command."""
@@ -112,6 +115,9 @@ class CommandHandle:
 
     def __init__(self, inner: AsyncCommandHandle) -> None:
         self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
 
     @property
     def exec_id(self) -> str:
@@ -280,8 +286,9 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: Literal[False] = False,
-        cwd: str | None = None,
+        cwd: SandboxPath | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -299,8 +306,9 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: Literal[True],
-        cwd: str | None = None,
+        cwd: SandboxPath | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -317,8 +325,9 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: bool = False,
-        cwd: str | None = None,
+        cwd: SandboxPath | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -341,7 +350,8 @@ class Commands:
         returns at once, 1 MiB); of longer output the middle is left out. `stdin` is the standard
         input, which is empty by default; for a background command it stays open until
         `close_stdin`, and `stdin=True` opens it for `send_stdin`. With `shell` the command runs in
-        that named shell. Calls with the same `exec_id` run the command once.
+        that named shell. Calls with the same `exec_id` run the command once. `envs` is another name
+        of `env`.
 
         Example:
             result = sandbox.commands.run("sort", stdin="b\\na\\n")
@@ -356,6 +366,7 @@ class Commands:
                 background=background,
                 cwd=cwd,
                 env=env,
+                envs=envs,
                 timeout=timeout,
                 no_output_timeout=no_output_timeout,
                 stdin=stdin,
@@ -432,6 +443,7 @@ class Shell:
         command: str,
         *,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
@@ -449,6 +461,7 @@ class Shell:
             self._inner.run(
                 command,
                 env=env,
+                envs=envs,
                 timeout=timeout,
                 on_stdout=here(on_stdout),
                 on_stderr=here(on_stderr),
@@ -477,8 +490,9 @@ class Pty:
         *,
         rows: int = 24,
         columns: int = 80,
-        cwd: str | None = None,
+        cwd: SandboxPath | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         on_data: TextCallback | None = None,
     ) -> CommandHandle:
@@ -497,6 +511,7 @@ class Pty:
                     columns=columns,
                     cwd=cwd,
                     env=env,
+                    envs=envs,
                     timeout=timeout,
                     on_data=here(on_data),
                 )
@@ -540,9 +555,11 @@ class Files:
         return portal.call(self._inner.read_lines(path, first_line=first_line, max_lines=max_lines))
 
     def write(
-        self, path: str, data: str | bytes, *, mode: int = 0, overwrite: bool = True
+        self, path: str, data: str | bytes | IO[bytes], *, mode: int = 0, overwrite: bool = True
     ) -> FileInfo:
         """Write a file atomically; missing parent directories are created.
+
+        `data` may also be an open file, which is read to its end. For large files use `upload`.
 
         If the connection is lost, the file is sent again. Without `overwrite` the file may then
         exist because an earlier attempt succeeded and its answer was lost:
@@ -810,16 +827,21 @@ class Sandbox:
             print(result.stdout)
     """
 
-    def __init__(self, inner: AsyncSandbox) -> None:
-        self._inner = inner
+    def __init__(self, inner: AsyncSandbox | None = None) -> None:
+        self._inner = inner or AsyncSandbox()
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
 
     @classmethod
     def create(
         cls,
         *,
         timeout_minutes: float | None = None,
+        timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -829,6 +851,9 @@ class Sandbox:
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
         """A new sandbox with its own session, which `with` ends.
+
+        It expires when it is not used for `timeout_minutes`, or for `timeout` seconds. `env` (or
+        `envs`) are environment variables of its commands, `metadata` are labels to find it by.
 
         The daemon is `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`),
         SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this process.
@@ -843,8 +868,10 @@ class Sandbox:
             portal.call(
                 AsyncSandbox.create(
                     timeout_minutes=timeout_minutes,
+                    timeout=timeout,
                     metadata=metadata,
                     env=env,
+                    envs=envs,
                     user_id=user_id,
                     mode=mode,
                     server_url=server_url,
@@ -863,8 +890,10 @@ class Sandbox:
         thread_id: str,
         *,
         timeout_minutes: float | None = None,
+        timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -873,6 +902,8 @@ class Sandbox:
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
         """The sandbox of a user's conversation, with its files; created if there is none.
+
+        The parameters are those of `create`.
 
         Example:
             with Sandbox.open("ada", "conversation-42") as sandbox:
@@ -884,8 +915,10 @@ class Sandbox:
                     user_id,
                     thread_id,
                     timeout_minutes=timeout_minutes,
+                    timeout=timeout,
                     metadata=metadata,
                     env=env,
+                    envs=envs,
                     mode=mode,
                     server_url=server_url,
                     token=token,
@@ -929,6 +962,42 @@ class Sandbox:
             )
         )
 
+    @classmethod
+    def list(
+        cls,
+        *,
+        user_id: str = "",
+        thread_id: str = "",
+        state: StateName | None = "active",
+        metadata: Mapping[str, str] | None = None,
+        mode: Mode | None = None,
+        server_url: str | None = None,
+        token: str | None = None,
+        timeouts: Timeouts | None = None,
+        local_settings: Mapping[str, object] | None = None,
+    ) -> Sequence[SessionInfo]:
+        """Sessions of the daemon, oldest first, by user, thread, state or labels.
+
+        Only active ones by default; with `state=None`, ended ones too.
+
+        Example:
+            for session in Sandbox.list(user_id="ada"):
+                print(session.session_id, session.expires_at)
+        """
+        return portal.call(
+            AsyncSandbox.list(
+                user_id=user_id,
+                thread_id=thread_id,
+                state=state,
+                metadata=metadata,
+                mode=mode,
+                server_url=server_url,
+                token=token,
+                timeouts=timeouts,
+                local_settings=local_settings,
+            )
+        )
+
     def __enter__(self) -> Sandbox:
         portal.call(self._inner.__aenter__())
         return self
@@ -945,6 +1014,11 @@ class Sandbox:
     def session_id(self) -> str:
         """Id of the session in the API."""
         return self._inner.session_id
+
+    @property
+    def sandbox_id(self) -> str:
+        """The same as `session_id`, under the name that other SDKs use."""
+        return self._inner.sandbox_id
 
     @property
     def info(self) -> SessionInfo:
@@ -989,13 +1063,56 @@ class Sandbox:
         """
         return portal.call(self._inner.refresh())
 
-    def set_timeout(self, minutes: float) -> SessionInfo:
-        """Set the idle time, in minutes, after which the session expires.
+    def get_info(self) -> SessionInfo:
+        """The same as `refresh`, under the name that other SDKs use.
 
         Example:
-            sandbox.set_timeout(5)
+            print(sandbox.get_info().state)
         """
-        return portal.call(self._inner.set_timeout(minutes))
+        return portal.call(self._inner.get_info())
+
+    def is_running(self) -> bool:
+        """Whether the session is active; does not count as use.
+
+        Example:
+            print(sandbox.is_running())
+        """
+        return portal.call(self._inner.is_running())
+
+    def get_metrics(self) -> SessionUsage | None:
+        """Memory, CPU time, processes and disk space in use; None if they cannot be measured.
+
+        Example:
+            usage = sandbox.get_metrics()
+            print(usage.memory_bytes, usage.processes, usage.workspace_bytes)
+        """
+        return portal.call(self._inner.get_metrics())
+
+    def set_timeout(
+        self,
+        timeout: float | None = None,
+        *,
+        minutes: float | None = None,
+        seconds: float | None = None,
+    ) -> SessionInfo:
+        """Set the idle time after which the session expires, counted from now.
+
+        A number without a unit is refused: other SDKs mean seconds, and `timeout_minutes` minutes.
+
+        Example:
+            sandbox.set_timeout(minutes=5)
+            sandbox.set_timeout(seconds=300)
+        """
+        return portal.call(self._inner.set_timeout(timeout, minutes=minutes, seconds=seconds))
+
+    def update_metadata(self, labels: Mapping[str, str | None]) -> SessionInfo:
+        """Set labels of the session, or remove those whose value is None; others stay.
+
+        Example:
+            sandbox.update_metadata({"turn": "7", "draft": None})
+            print(sandbox.info.metadata)
+        """
+        return portal.call(self._inner.update_metadata(labels))
 
     def reset(self) -> SessionInfo:
         """Switch to a fresh sandbox: commands end and files are deleted, except project_files/.
@@ -1007,15 +1124,37 @@ class Sandbox:
         """
         return portal.call(self._inner.reset())
 
-    def kill(self) -> SessionInfo:
+    @InstanceOrClass
+    def kill(
+        self: Sandbox | None,
+        session_id: str | None = None,
+        *,
+        mode: Mode | None = None,
+        server_url: str | None = None,
+        token: str | None = None,
+        timeouts: Timeouts | None = None,
+        local_settings: Mapping[str, object] | None = None,
+    ) -> SessionInfo:
         """End the session with its commands, and delete its files.
+
+        On the class it takes the id of a session: `Sandbox.kill(session_id)`.
 
         Example:
             sandbox = Sandbox.create()
             sandbox.kill()
             sandbox.close()
         """
-        return portal.call(self._inner.kill())
+        kill = AsyncSandbox.kill if self is None else self._inner.kill
+        return portal.call(
+            kill(
+                session_id,
+                mode=mode,
+                server_url=server_url,
+                token=token,
+                timeouts=timeouts,
+                local_settings=local_settings,
+            )
+        )
 
     def close(self) -> None:
         """Free the connection. The session stays open until it expires.
@@ -1067,6 +1206,9 @@ class SandboxClient:
             local_settings=local_settings,
         )
 
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
+
     @property
     def mode(self) -> str:
         """`local` or `remote`."""
@@ -1114,12 +1256,15 @@ class SandboxClient:
         thread_id: str,
         timeout_minutes: float | None = None,
         *,
+        timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
-        `timeout_minutes` is the idle time after which it expires (30 by default).
+        It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
+        seconds. `env` (or `envs`) are environment variables of its commands.
 
         Example:
             info = client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -1127,7 +1272,13 @@ class SandboxClient:
         """
         return portal.call(
             self._inner.get_or_create_session(
-                user_id, thread_id, timeout_minutes, metadata=metadata, env=env
+                user_id,
+                thread_id,
+                timeout_minutes,
+                timeout=timeout,
+                metadata=metadata,
+                env=env,
+                envs=envs,
             )
         )
 
@@ -1214,7 +1365,7 @@ class SandboxClient:
         *,
         user_id: str = "",
         thread_id: str = "",
-        state: str | None = None,
+        state: StateName | None = None,
         metadata: Mapping[str, str] | None = None,
         with_usage: bool = False,
     ) -> Sequence[SessionInfo]:

@@ -11,6 +11,7 @@ from sandboxd.cli import table
 from sandboxd.cli.failure import call
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
 from sandboxd_client import SessionInfo
+from sandboxd_client.results import StateName
 from sandboxd_client.session import close_session
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
@@ -88,7 +89,7 @@ def open_(
 def list_(
     user: str,
     thread: str,
-    state: str | None,
+    state: StateName | None,
     labels: Sequence[tuple[str, str]],
     quiet: bool,
     target: Target,

@@ -30,7 +30,8 @@ from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothing else
 from sandboxd_client.errors import __all__ as _errors
-from sandboxd_client.files import AsyncFiles, AsyncFileWatch
+from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
+from sandboxd_client.files import AsyncFiles
 from sandboxd_client.results import (
     CommandInfo,
     CommandResult,
@@ -60,6 +61,7 @@ from sandboxd_client.sync import (
     Commands,
     CommandStream,
     Files,
+    FileStream,
     FileWatch,
     Pty,
     Sandbox,
@@ -82,6 +84,7 @@ __all__ = [
     "AsyncCommandHandle",
     "AsyncCommandStream",
     "AsyncCommands",
+    "AsyncFileStream",
     "AsyncFileWatch",
     "AsyncFiles",
     "AsyncPty",
@@ -97,6 +100,7 @@ __all__ = [
     "FileEvent",
     "FileInfo",
     "FileListing",
+    "FileStream",
     "FileWatch",
     "Files",
     "GlobResult",

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar, overload
 from google.protobuf.duration_pb2 import Duration
 
 from sandboxd_client import methods
-from sandboxd_client.arguments import SandboxPath, checked, either
+from sandboxd_client.arguments import checked, either
 from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback, send_signal
 from sandboxd_client.connection import BackOff
@@ -55,7 +55,7 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: Literal[False] = False,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -76,7 +76,7 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: Literal[True],
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -96,7 +96,7 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: bool = False,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -310,7 +310,7 @@ def exec_request(
     command: str | Sequence[str],
     *,
     exec_id: str | None = None,
-    cwd: SandboxPath | None = None,
+    cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     no_output_timeout: float | None = None,

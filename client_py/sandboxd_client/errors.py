@@ -359,13 +359,15 @@ class OutsideWorkspaceError(FileError):
 
 
 class ProtectedPathError(FileError, PermissionError):
-    """The workspace itself, its layout and project_files/ cannot be removed or moved."""
+    """The workspace itself, its layout and project_files/ cannot be removed or moved; outside of
+    the workspace only /tmp and /var/tmp can be written.
+    """
 
     reason = "PROTECTED_PATH"
 
 
 class FileNotPermittedError(FileError, PermissionError):
-    """Permissions set by a command forbid the operation."""
+    """Permissions forbid the operation."""
 
     reason = "FILE_NOT_PERMITTED"
 
@@ -389,7 +391,7 @@ class ChecksumMismatchError(FileError):
 
 
 class FileChangedError(FileError):
-    """The file became shorter while it was read; read it again."""
+    """The file changed while it was read; read it again."""
 
     reason = "FILE_CHANGED"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,8 @@ NEVER_SEEN_CODE = -1
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 StateName: TypeAlias = Literal["active", "expired", "lost", "closed"]
 """Whether a session can be used, and if not, why."""
+SandboxPath: TypeAlias = str | bytes | os.PathLike[str]
+"""A path in the sandbox: text, a path object, or the bytes of a name that is not UTF-8."""
 ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
 """Receives the number of bytes transferred since the last call; may be a coroutine function."""
 
@@ -312,11 +315,11 @@ class OutputPreview:
 
 
 class FileInfo(Result):
-    """A file, a directory or another named entry in the workspace."""
+    """A file, a directory or another named entry."""
 
     name: str
     path: str
-    """Path relative to the workspace."""
+    """Path relative to the workspace, or absolute outside of it."""
     type: str
     """`file`, `directory`, `symlink`, `fifo`, `socket` or `other`."""
     size_bytes: int
@@ -435,6 +438,8 @@ class TextPage:
     total_lines: int
     truncated: bool
     """True if the file has more lines after these, or if the last one is cut."""
+    invalid_utf8: bool = False
+    """True if bytes that are not UTF-8 were replaced; the file is then probably not text."""
 
 
 @dataclass(frozen=True)

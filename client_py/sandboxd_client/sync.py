@@ -8,19 +8,22 @@ from __future__ import annotations
 import os
 from collections.abc import (
     Callable,
+    Iterable,
     Mapping,
     Sequence,
 )
 from types import TracebackType
-from typing import IO, Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
-from sandboxd_client.arguments import InstanceOrClass, SandboxPath
+from sandboxd_client.arguments import InstanceOrClass
 from sandboxd_client.client import AsyncSandboxClient
 from sandboxd_client.command_handle import AsyncCommandHandle
 from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
-from sandboxd_client.files import AsyncFiles, AsyncFileWatch
+from sandboxd_client.file_arguments import Content
+from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
+from sandboxd_client.files import AsyncFiles
 from sandboxd_client.portal import here, portal
 from sandboxd_client.results import (
     CommandEvent,
@@ -36,6 +39,7 @@ from sandboxd_client.results import (
     OutputPreview,
     OutputSlice,
     ProgressCallback,
+    SandboxPath,
     SessionInfo,
     StateName,
     StreamName,
@@ -286,7 +290,7 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: Literal[False] = False,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -306,7 +310,7 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: Literal[True],
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -325,7 +329,7 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: bool = False,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -490,7 +494,7 @@ class Pty:
         *,
         rows: int = 24,
         columns: int = 80,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -519,255 +523,57 @@ class Pty:
         )
 
 
-class Files:
-    """Files of the workspace. Paths are relative to it, or absolute below it.
+class FileStream:
+    """The bytes of a file as they arrive, in chunks of up to 1 MiB; see `files.read`.
+
+    If the connection is lost, the stream continues at the next byte; FileChangedError if size or
+    modification time show that the file has changed. Close a stream that is not read to its end.
 
     Example:
-        sandbox.files.write("notes.txt", "hello")
-        print(sandbox.files.read("notes.txt"))
+        sandbox.files.write("big.bin", b"x" * 3_000_000)
+        with sandbox.files.read("big.bin", format="stream") as chunks:
+            for chunk in chunks:
+                print(len(chunk))
     """
 
-    def __init__(self, inner: AsyncFiles) -> None:
+    def __init__(self, inner: AsyncFileStream) -> None:
         self._inner = inner
 
-    @overload
-    def read(self, path: str, *, format: Literal["text"] = "text") -> str: ...
-    @overload
-    def read(self, path: str, *, format: Literal["bytes"]) -> bytes: ...
-    def read(self, path: str, *, format: Literal["text", "bytes"] = "text") -> str | bytes:
-        """The content of a file, as text (UTF-8) or bytes.
+    @property
+    def info(self) -> FileInfo:
+        """The file as it was when the stream began."""
+        return self._inner.info
 
-        Example:
-            sandbox.files.write("data.bin", b"\\x00\\x01")
-            print(sandbox.files.read("data.bin", format="bytes"))
-        """
-        inner: Any = self._inner
-        answer: str | bytes = portal.call(inner.read(path, format=format))
-        return answer
+    def __enter__(self) -> FileStream:
+        portal.call(self._inner.__aenter__())
+        return self
 
-    def read_lines(self, path: str, *, first_line: int = 1, max_lines: int = 0) -> TextPage:
-        """Some lines of a text file, which may be large.
-
-        Example:
-            sandbox.files.write("log.txt", "one\\ntwo\\nthree\\n")
-            print(sandbox.files.read_lines("log.txt", first_line=2, max_lines=1).text)
-        """
-        return portal.call(self._inner.read_lines(path, first_line=first_line, max_lines=max_lines))
-
-    def write(
-        self, path: str, data: str | bytes | IO[bytes], *, mode: int = 0, overwrite: bool = True
-    ) -> FileInfo:
-        """Write a file atomically; missing parent directories are created.
-
-        `data` may also be an open file, which is read to its end. For large files use `upload`.
-
-        If the connection is lost, the file is sent again. Without `overwrite` the file may then
-        exist because an earlier attempt succeeded and its answer was lost:
-        FileExistsInSandboxError with `may_have_begun`.
-
-        Example:
-            info = sandbox.files.write("src/main.py", "print('hi')")
-            print(info.path, info.size_bytes)
-        """
-        return portal.call(self._inner.write(path, data, mode=mode, overwrite=overwrite))
-
-    def list(self, path: str = "", *, recursive: bool = False) -> Sequence[FileInfo]:
-        """The entries of a directory, sorted by path.
-
-        Example:
-            for entry in sandbox.files.list(recursive=True):
-                print(entry.path, entry.type, entry.size_bytes)
-        """
-        return portal.call(self._inner.list(path, recursive=recursive))
-
-    def stat(self, path: str = "", *, follow_links: bool = False) -> FileInfo:
-        """Describe one entry.
-
-        Example:
-            print(sandbox.files.stat("outputs").type)
-        """
-        return portal.call(self._inner.stat(path, follow_links=follow_links))
-
-    def exists(self, path: str) -> bool:
-        """Whether something exists at a path.
-
-        Example:
-            print(sandbox.files.exists("missing.txt"))
-        """
-        return portal.call(self._inner.exists(path))
-
-    def remove(self, path: str, *, recursive: bool = True, ignore_missing: bool = False) -> int:
-        """Remove an entry, a directory with its content; returns the number of removed entries.
-
-        Example:
-            sandbox.files.write("old/notes.txt", "hello")
-            sandbox.files.remove("old")
-        """
-        return portal.call(
-            self._inner.remove(path, recursive=recursive, ignore_missing=ignore_missing)
-        )
-
-    def rename(self, path: str, new_path: str, *, replace: bool = False) -> FileInfo:
-        """Move or rename an entry.
-
-        Example:
-            sandbox.files.write("a.txt", "hello")
-            sandbox.files.rename("a.txt", "b.txt")
-        """
-        return portal.call(self._inner.rename(path, new_path, replace=replace))
-
-    def make_dir(self, path: str) -> bool:
-        """Create a directory and missing parents; False if it already existed.
-
-        Example:
-            sandbox.files.make_dir("data/raw")
-        """
-        return portal.call(self._inner.make_dir(path))
-
-    def edit(
+    def __exit__(
         self,
-        path: str,
-        old_text: str,
-        new_text: str,
-        *,
-        replace_all: bool = False,
-        expected_count: int | None = None,
-    ) -> int:
-        """Replace an exact piece of text; returns the number of replacements.
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        portal.call(self._inner.__aexit__(kind, error, traceback))
 
-        The text must occur `expected_count` times, once by default; with `replace_all`, at least
-        once.
+    def __iter__(self) -> FileStream:
+        return self
 
-        Example:
-            sandbox.files.write("hello.py", "print('hello')")
-            sandbox.files.edit("hello.py", "hello", "goodbye")
-        """
-        return portal.call(
-            self._inner.edit(
-                path, old_text, new_text, replace_all=replace_all, expected_count=expected_count
-            )
-        )
+    def __next__(self) -> bytes:
+        try:
+            return portal.call(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
-    def grep(
-        self,
-        pattern: str,
-        path: str = "",
-        *,
-        regex: bool = False,
-        ignore_case: bool = False,
-        glob: str = "",
-        max_matches: int = 1000,
-    ) -> GrepResult:
-        """Lines in files that contain a text or match a regular expression.
+    def close(self) -> None:
+        """End the stream.
 
         Example:
-            sandbox.files.write("app.log", "ok\\nerror: disk\\n")
-            for match in sandbox.files.grep("error", glob="*.log").matches:
-                print(match.path, match.line_number, match.line)
+            sandbox.files.write("data.bin", b"x")
+            stream = sandbox.files.read("data.bin", format="stream")
+            stream.close()
         """
-        return portal.call(
-            self._inner.grep(
-                pattern,
-                path,
-                regex=regex,
-                ignore_case=ignore_case,
-                glob=glob,
-                max_matches=max_matches,
-            )
-        )
-
-    def glob(self, pattern: str, path: str = "", *, max_entries: int = 1000) -> GlobResult:
-        """Entries whose path matches a pattern; `**` matches any number of directories.
-
-        Example:
-            print([entry.path for entry in sandbox.files.glob("**/*.py").entries])
-        """
-        return portal.call(self._inner.glob(pattern, path, max_entries=max_entries))
-
-    def watch_dir(self, path: str = "", *, recursive: bool = True) -> FileWatch:
-        """Changes below a directory as they happen, until the block ends.
-
-        Example:
-            with sandbox.files.watch_dir() as changes:
-                sandbox.files.write("new.txt", "hello")
-                for change in changes:
-                    print(change.kind, change.path)
-                    break
-        """
-        return FileWatch(self._inner.watch_dir(path, recursive=recursive))
-
-    def upload(
-        self,
-        local_path: str | os.PathLike[str],
-        path: str | None = None,
-        *,
-        overwrite: bool = True,
-        on_progress: ProgressCallback | None = None,
-    ) -> FileInfo:
-        """Upload a local file; `path` defaults to its own name.
-
-        If the connection is lost, the file is sent again, as with `write`.
-
-        Example:
-            sandbox.files.upload("report.csv", "data/report.csv")
-        """
-        return portal.call(
-            self._inner.upload(local_path, path, overwrite=overwrite, on_progress=here(on_progress))
-        )
-
-    def download(
-        self,
-        path: str,
-        local_path: str | os.PathLike[str] | None = None,
-        *,
-        on_progress: ProgressCallback | None = None,
-    ) -> str:
-        """Download a file atomically; `local_path` defaults to the current directory.
-
-        If the connection is lost, the download resumes, or restarts if size or modification time
-        show that the file has changed.
-
-        Example:
-            sandbox.files.write("report.csv", "a,b")
-            print(sandbox.files.download("report.csv", "report.csv"))
-        """
-        return portal.call(self._inner.download(path, local_path, on_progress=here(on_progress)))
-
-    def upload_dir(
-        self,
-        local_path: str | os.PathLike[str],
-        path: str = "",
-        *,
-        on_progress: ProgressCallback | None = None,
-    ) -> TransferReport:
-        """Upload a directory with its content, as one archive.
-
-        It is sent once: if the connection is lost, a part of it may have arrived.
-
-        Example:
-            report = sandbox.files.upload_dir("project", "project")
-            print(report.entries, report.refused)
-        """
-        return portal.call(self._inner.upload_dir(local_path, path, on_progress=here(on_progress)))
-
-    def download_dir(
-        self,
-        path: str,
-        local_path: str | os.PathLike[str],
-        *,
-        on_progress: ProgressCallback | None = None,
-    ) -> TransferReport:
-        """Download a directory with its content. Entries that would leave `local_path` are refused.
-
-        If the connection is lost, the download restarts; nothing is written before it is complete.
-
-        Example:
-            sandbox.commands.run("echo hello > outputs/result.txt")
-            print(sandbox.files.download_dir("outputs", "results").entries)
-        """
-        return portal.call(
-            self._inner.download_dir(path, local_path, on_progress=here(on_progress))
-        )
+        portal.call(self._inner.aclose())
 
 
 class FileWatch:
@@ -812,6 +618,362 @@ class FileWatch:
             changes.close()
         """
         portal.call(self._inner.aclose())
+
+
+class Files:
+    """Files of the sandbox. Paths are relative to the workspace, or absolute.
+
+    Outside of the workspace, calls can do what commands can: /tmp and /var/tmp can be written, the
+    rest only read. A path is text, a path object, or the bytes of a name that is not UTF-8.
+
+    Example:
+        sandbox.files.write("notes.txt", "hello")
+        print(sandbox.files.read("notes.txt"))
+    """
+
+    def __init__(self, inner: AsyncFiles) -> None:
+        self._inner = inner
+
+    @overload
+    def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["text"] = "text",
+        offset: int = 0,
+        length: int | None = None,
+    ) -> str: ...
+    @overload
+    def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["bytes"],
+        offset: int = 0,
+        length: int | None = None,
+    ) -> bytes: ...
+    @overload
+    def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["stream"],
+        offset: int = 0,
+        length: int | None = None,
+    ) -> FileStream: ...
+    def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["text", "bytes", "stream"] = "text",
+        offset: int = 0,
+        length: int | None = None,
+    ) -> str | bytes | FileStream:
+        """The content of a file, as text (UTF-8, anything else replaced), as bytes, or as a stream
+        of bytes; from byte `offset` on, at most `length` bytes.
+
+        Example:
+            sandbox.files.write("data.bin", b"\\x00\\x01\\x02")
+            print(sandbox.files.read("data.bin", format="bytes", offset=1, length=1))
+        """
+        inner: Any = self._inner
+        answer: str | bytes | AsyncFileStream = portal.call(
+            inner.read(path, format=format, offset=offset, length=length)
+        )
+        return FileStream(answer) if isinstance(answer, AsyncFileStream) else answer
+
+    def read_lines(
+        self, path: SandboxPath, *, first_line: int = 1, max_lines: int = 0, max_bytes: int = 0
+    ) -> TextPage:
+        """Some lines of a text file, which may be large: at most `max_lines`, and at most
+        `max_bytes` (256 KiB by default, up to 4 MiB).
+
+        Example:
+            sandbox.files.write("log.txt", "one\\ntwo\\nthree\\n")
+            print(sandbox.files.read_lines("log.txt", first_line=2, max_lines=1).text)
+        """
+        return portal.call(
+            self._inner.read_lines(
+                path, first_line=first_line, max_lines=max_lines, max_bytes=max_bytes
+            )
+        )
+
+    def write(
+        self, path: SandboxPath, data: Content, *, mode: int = 0, overwrite: bool = True
+    ) -> FileInfo:
+        """Write a file atomically; missing parent directories are created.
+
+        A file that is replaced keeps its permissions unless `mode` is given; a link is followed.
+        Without `overwrite`, a file or a link at the path is FileExistsInSandboxError. `data` may
+        also be an open file, which is read to its end; for large files use `upload`.
+
+        If the connection is lost, the file is sent again. Without `overwrite` the file may then
+        exist because an earlier attempt succeeded and its answer was lost:
+        FileExistsInSandboxError with `may_have_begun`.
+
+        Example:
+            info = sandbox.files.write("src/main.py", "print('hi')")
+            print(info.path, info.size_bytes)
+        """
+        return portal.call(self._inner.write(path, data, mode=mode, overwrite=overwrite))
+
+    def write_files(
+        self,
+        files: Mapping[str, str | bytes] | Iterable[tuple[SandboxPath, str | bytes]],
+        *,
+        overwrite: bool = True,
+    ) -> Sequence[FileInfo]:
+        """Write several files, each as `write` does, a few at the same time.
+
+        The first error ends it; files that were written by then stay.
+
+        Example:
+            for info in sandbox.files.write_files({"a.txt": "1", "d/b.txt": "2"}):
+                print(info.path)
+        """
+        return portal.call(self._inner.write_files(files, overwrite=overwrite))
+
+    def list(
+        self, path: SandboxPath = "", *, recursive: bool = False, depth: int | None = None
+    ) -> Sequence[FileInfo]:
+        """The entries of a directory, sorted by path; with `depth`, of as many levels of
+        directories, and with `recursive`, of all.
+
+        Example:
+            for entry in sandbox.files.list(recursive=True):
+                print(entry.path, entry.type, entry.size_bytes)
+        """
+        return portal.call(self._inner.list(path, recursive=recursive, depth=depth))
+
+    def stat(self, path: SandboxPath = "", *, follow_links: bool = False) -> FileInfo:
+        """Describe one entry.
+
+        Example:
+            print(sandbox.files.stat("outputs").type)
+        """
+        return portal.call(self._inner.stat(path, follow_links=follow_links))
+
+    def exists(self, path: SandboxPath) -> bool:
+        """Whether something exists at a path.
+
+        Example:
+            print(sandbox.files.exists("missing.txt"))
+        """
+        return portal.call(self._inner.exists(path))
+
+    def remove(
+        self, path: SandboxPath, *, recursive: bool = True, ignore_missing: bool = False
+    ) -> int:
+        """Remove an entry, a directory with its content; returns the number of removed entries.
+
+        Example:
+            sandbox.files.write("old/notes.txt", "hello")
+            sandbox.files.remove("old")
+        """
+        return portal.call(
+            self._inner.remove(path, recursive=recursive, ignore_missing=ignore_missing)
+        )
+
+    def rename(
+        self,
+        path: SandboxPath,
+        new_path: SandboxPath,
+        *,
+        replace: bool = False,
+        make_parents: bool = False,
+    ) -> FileInfo:
+        """Move or rename an entry. `replace` replaces a file at the new path; `make_parents`
+        creates missing directories on it.
+
+        Example:
+            sandbox.files.write("a.txt", "hello")
+            sandbox.files.rename("a.txt", "letters/b.txt", make_parents=True)
+        """
+        return portal.call(
+            self._inner.rename(path, new_path, replace=replace, make_parents=make_parents)
+        )
+
+    def make_dir(self, path: SandboxPath) -> bool:
+        """Create a directory and missing parents; False if it already existed.
+
+        Example:
+            sandbox.files.make_dir("data/raw")
+        """
+        return portal.call(self._inner.make_dir(path))
+
+    def edit(
+        self,
+        path: SandboxPath,
+        old_text: str,
+        new_text: str,
+        *,
+        replace_all: bool = False,
+        expected_count: int | None = None,
+    ) -> int:
+        """Replace an exact piece of text; returns the number of replacements.
+
+        The text must occur `expected_count` times, once by default; with `replace_all`, at least
+        once.
+
+        Example:
+            sandbox.files.write("hello.py", "print('hello')")
+            sandbox.files.edit("hello.py", "hello", "goodbye")
+        """
+        return portal.call(
+            self._inner.edit(
+                path, old_text, new_text, replace_all=replace_all, expected_count=expected_count
+            )
+        )
+
+    def grep(
+        self,
+        pattern: str,
+        path: SandboxPath = "",
+        *,
+        regex: bool = False,
+        ignore_case: bool = False,
+        glob: str = "",
+        exclude_dirs: Sequence[str] = (),
+        max_matches: int = 1000,
+    ) -> GrepResult:
+        """Lines in files that contain a text or match a regular expression.
+
+        `glob` chooses files as `glob()` does; `exclude_dirs` names directories that are not
+        searched, such as `.git` or `*.egg-info`.
+
+        Example:
+            sandbox.files.write("app.log", "ok\\nerror: disk\\n")
+            for match in sandbox.files.grep("error", glob="*.log").matches:
+                print(match.path, match.line_number, match.line)
+        """
+        return portal.call(
+            self._inner.grep(
+                pattern,
+                path,
+                regex=regex,
+                ignore_case=ignore_case,
+                glob=glob,
+                exclude_dirs=exclude_dirs,
+                max_matches=max_matches,
+            )
+        )
+
+    def glob(
+        self,
+        pattern: str,
+        path: SandboxPath = "",
+        *,
+        types: Sequence[str] = (),
+        skip_hidden: bool = False,
+        exclude_dirs: Sequence[str] = (),
+        max_entries: int = 1000,
+    ) -> GlobResult:
+        """Entries whose path matches a pattern: `*` and `?` within a name, `[a-z]`, `{py,md}`, and
+        `**` for any number of directories.
+
+        `types` chooses entries by type: `file`, `directory`, `symlink` and so on. With
+        `skip_hidden`, only a dot in the pattern matches the dot of a hidden name. `exclude_dirs`
+        names directories to leave out.
+
+        Example:
+            found = sandbox.files.glob("**/*.{py,md}", types=["file"], exclude_dirs=[".git"])
+            print([entry.path for entry in found.entries])
+        """
+        return portal.call(
+            self._inner.glob(
+                pattern,
+                path,
+                types=types,
+                skip_hidden=skip_hidden,
+                exclude_dirs=exclude_dirs,
+                max_entries=max_entries,
+            )
+        )
+
+    def watch_dir(self, path: SandboxPath = "", *, recursive: bool = True) -> FileWatch:
+        """Changes below a directory as they happen, until the block ends.
+
+        Example:
+            with sandbox.files.watch_dir() as changes:
+                sandbox.files.write("new.txt", "hello")
+                for change in changes:
+                    print(change.kind, change.path)
+                    break
+        """
+        return FileWatch(self._inner.watch_dir(path, recursive=recursive))
+
+    def upload(
+        self,
+        local_path: str | os.PathLike[str],
+        path: SandboxPath | None = None,
+        *,
+        overwrite: bool = True,
+        on_progress: ProgressCallback | None = None,
+    ) -> FileInfo:
+        """Upload a local file; `path` defaults to its own name.
+
+        If the connection is lost, the file is sent again, as with `write`.
+
+        Example:
+            sandbox.files.upload("report.csv", "data/report.csv")
+        """
+        return portal.call(
+            self._inner.upload(local_path, path, overwrite=overwrite, on_progress=here(on_progress))
+        )
+
+    def download(
+        self,
+        path: SandboxPath,
+        local_path: str | os.PathLike[str] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
+        """Download a file atomically; `local_path` defaults to the current directory.
+
+        If the connection is lost, the download resumes, or restarts if size or modification time
+        show that the file has changed.
+
+        Example:
+            sandbox.files.write("report.csv", "a,b")
+            print(sandbox.files.download("report.csv", "report.csv"))
+        """
+        return portal.call(self._inner.download(path, local_path, on_progress=here(on_progress)))
+
+    def upload_dir(
+        self,
+        local_path: str | os.PathLike[str],
+        path: SandboxPath = "",
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Upload a directory with its content, as one archive.
+
+        It is sent once: if the connection is lost, a part of it may have arrived.
+
+        Example:
+            report = sandbox.files.upload_dir("project", "project")
+            print(report.entries, report.refused)
+        """
+        return portal.call(self._inner.upload_dir(local_path, path, on_progress=here(on_progress)))
+
+    def download_dir(
+        self,
+        path: SandboxPath,
+        local_path: str | os.PathLike[str],
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Download a directory with its content. Entries that would leave `local_path` are refused.
+
+        If the connection is lost, the download restarts; nothing is written before it is complete.
+
+        Example:
+            sandbox.commands.run("echo hello > outputs/result.txt")
+            print(sandbox.files.download_dir("outputs", "results").entries)
+        """
+        return portal.call(
+            self._inner.download_dir(path, local_path, on_progress=here(on_progress))
+        )
 
 
 class Sandbox:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
-from sandboxd_client.arguments import SandboxPath, checked, either
+from sandboxd_client.arguments import checked, either
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback
 from sandboxd_client.commands import AsyncCommands, exec_request, start_exec
 from sandboxd_client.results import CommandResult
@@ -86,7 +87,7 @@ class AsyncPty:
         *,
         rows: int = 24,
         columns: int = 80,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,

@@ -16,6 +16,7 @@ SOURCES = (
     "command_handle",
     "commands",
     "terminals",
+    "file_streams",
     "files",
     "sandbox",
     "client",

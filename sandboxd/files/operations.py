@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
-from sandboxd.errors import FileBusy, FileWorkInterrupted, ProtectedPath
+from sandboxd.errors import FileBusy, FileWorkInterrupted, InvalidRequest, ProtectedPath
 from sandboxd.files.error_mapping import between_filesystems, error_of
 from sandboxd.files.paths import FilePath
 from sandboxd.files.project_area import ProjectArea
@@ -32,6 +32,13 @@ T = TypeVar("T")
 
 OverWork: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Limits the processor time of the workers in its block."""
+NEW_FIELDS = {
+    "list": ("depth",),
+    "move": ("make_parents",),
+    "grep": ("exclude_dirs",),
+    "glob": ("types", "skip_hidden", "exclude_dirs"),
+}
+"""Fields that guests know since they work outside of the workspace; earlier ones ignore them."""
 CLEAN_UP_SECONDS = 1.0
 """Time for a worker that writes and is given up to remove what it has begun."""
 
@@ -46,6 +53,7 @@ class FileOperations:
         project: ProjectArea | None,
         over_work: OverWork,
     ) -> None:
+        self._link = link
         self._over_work = over_work
         self._settings = settings
         self._project = project
@@ -65,7 +73,7 @@ class FileOperations:
         self, operation: str, path: FilePath, **fields: object
     ) -> AsyncIterator[FileWorker]:
         """A worker in the sandbox that changes nothing."""
-        request = {**self._request(operation, path, path), **fields}
+        request = self._request(operation, path, path, fields)
         with self._reported(operation, path), self._over_work():
             async with self._workers_at(path).in_guest() as worker:
                 file_worker = FileWorker(worker)
@@ -128,7 +136,7 @@ class FileOperations:
         *,
         in_project: bool = False,
     ) -> T:
-        request = {**self._request(operation, shown, path, in_project=in_project), **fields}
+        request = self._request(operation, shown, path, fields, in_project=in_project)
         with self._over_work():
             async with self._writer(path, in_project=in_project) as worker:
                 file_worker = FileWorker(worker)
@@ -163,18 +171,41 @@ class FileOperations:
             raise error_of(error.failed, about, self._settings) from error
 
     def _request(
-        self, operation: str, shown: FilePath, path: FilePath, *, in_project: bool = False
+        self,
+        operation: str,
+        shown: FilePath,
+        path: FilePath,
+        fields: Mapping[str, object],
+        *,
+        in_project: bool = False,
     ) -> dict[str, object]:
         request: dict[str, object] = {
             "operation": operation,
             "path": _text(path),
             "shown": _text(shown),
+            **fields,
         }
         if not in_project:
+            self._refuse_what_is_too_new(operation, path, fields)
             request["protected"] = layout.NAMES
             if self._project is not None:
                 request["project"] = layout.PROJECT_FILES
         return request
+
+    def _refuse_what_is_too_new(
+        self, operation: str, path: FilePath, fields: Mapping[str, object]
+    ) -> None:
+        if self._link.knows(Purpose.FILES_ANYWHERE):
+            return
+        unknown = [field for field in NEW_FIELDS.get(operation, ()) if fields.get(field)]
+        if path.is_outside:
+            unknown.append("path")
+        if unknown:
+            raise InvalidRequest(
+                unknown[0],
+                "the sandbox of this session was started by an earlier release, which cannot do "
+                "this; use a command, or reset the session",
+            )
 
     def _below_project(self, path: FilePath) -> FilePath | None:
         """The path from the project area on; None if the path does not name the project area."""

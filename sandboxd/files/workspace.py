@@ -115,7 +115,7 @@ class WorkspaceFiles:
         `on_entries` gets the entries too, as they arrive; they are void if this raises."""
         fields: dict[str, Any] = {
             "recursive": depth > 1 or (recursive and not depth),
-            "depth": depth,
+            "depth": depth if depth > 1 else 0,
             "page_size": page_size,
             "after": after.decode(errors="surrogateescape"),
             "seconds": self._settings.search_seconds,

@@ -193,7 +193,7 @@ class Purpose(IntEnum):
     FILES_ANYWHERE = 2  # of the workspace and outside of it
 
 
-FIRST_VERSION = {Purpose.FILES: 4, Purpose.FILES_ANYWHERE: 5}
+FIRST_VERSION = {Purpose.FILES: 4, Purpose.FILES_ANYWHERE: 6}
 """The first version in which a guest knows a purpose. One of version 4 does not read the purpose:
 it takes every worker to be one for files."""
 

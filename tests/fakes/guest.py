@@ -155,6 +155,8 @@ class FakeGuest(asyncio.Protocol):
         """The connection once more: a transport does not take descriptors that come along."""
         self._descriptors: deque[int] = deque()
         self.workspace = self._link / "workspace"
+        self.outside = self._link / "outside"
+        """What it has in place of the rest of a filesystem."""
         self.file_workers: list[int] = []
         """Numbers of those that were asked for."""
         self._worker_ends: list[socket.socket] = []
@@ -343,18 +345,23 @@ class FakeGuest(asyncio.Protocol):
 
     def work_on_files(self, connection: socket.socket) -> None:
         """As a worker does that the guest would fork."""
-        self.workspace.mkdir(exist_ok=True)
-        root = os.open(self.workspace, os.O_PATH | os.O_DIRECTORY)
+        roots = []
+        for directory in (self.workspace, self.outside):
+            directory.mkdir(exist_ok=True)
+            roots.append(os.open(directory, os.O_PATH | os.O_DIRECTORY))
         path = self.settings["workspace"].encode() if self.settings else b"/workspace"
+        everything = Area(roots[1], b"/", workspace=None)
+        area = Area(roots[0], path, everything=everything)
         self._worker_ends.append(connection)
-        threading.Thread(target=self._serve, args=(root, path, connection), daemon=True).start()
+        threading.Thread(target=self._serve, args=(area, roots, connection), daemon=True).start()
 
-    def _serve(self, root: int, path: bytes, connection: socket.socket) -> None:
+    def _serve(self, area: Area, roots: list[int], connection: socket.socket) -> None:
         try:
             with connection:
-                serve(Area(root, path), connection)
+                serve(area, connection)
         finally:
-            os.close(root)
+            for root in roots:
+                os.close(root)
 
     def _resume(self, command: Command, stdout_bytes: int, stderr_bytes: int) -> None:
         command.rewind({Stream.STDOUT: stdout_bytes, Stream.STDERR: stderr_bytes})

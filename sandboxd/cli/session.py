@@ -197,6 +197,8 @@ def document(info: SessionInfo) -> Mapping[str, Any]:
             "cpu_millis": info.limits.cpu_millis,
             "workspace_bytes": info.limits.workspace_bytes,
             "workspace_files": info.limits.workspace_files,
+            "tmp_bytes": info.limits.tmp_bytes,
+            "tmp_files": info.limits.tmp_files,
             "max_file_bytes": info.limits.max_file_bytes,
             "max_running_execs": info.limits.max_running_execs,
             "default_exec_timeout_seconds": info.limits.default_exec_timeout.seconds,
@@ -213,6 +215,8 @@ def _usage(usage: SessionUsage) -> Mapping[str, Any]:
         "processes": usage.processes,
         "workspace_bytes": usage.workspace_bytes,
         "workspace_files": usage.workspace_files,
+        "tmp_bytes": usage.tmp_bytes,
+        "tmp_files": usage.tmp_files,
     }
 
 
@@ -232,13 +236,15 @@ def _facts(info: SessionInfo) -> dict[str, str]:
             f"{table.size(limits.memory_bytes)} memory, {limits.max_processes} processes, "
             f"{f'{limits.cpu_millis / 1000:g} cores' if limits.cpu_millis else 'all cores'}, "
             f"{table.size(limits.workspace_bytes)} and {limits.workspace_files} files, "
+            f"{table.size(limits.tmp_bytes)} in /tmp and /var/tmp, "
             f"{limits.default_exec_timeout.seconds} s per command unless it sets another timeout"
         ),
     }
     if info.usage is not None:
         facts["uses"] = (
             f"{table.size(info.usage.memory_bytes)} memory, {info.usage.processes} processes, "
-            f"{table.size(info.usage.workspace_bytes)} and {info.usage.workspace_files} files"
+            f"{table.size(info.usage.workspace_bytes)} and {info.usage.workspace_files} files, "
+            f"{table.size(info.usage.tmp_bytes)} in /tmp and /var/tmp"
         )
     if info.state == "active":
         facts["expires"] = f"{info.expires_at} (in {table.until(info.expires_at)})"

@@ -139,6 +139,8 @@ def _limits(environment: Environment, config: Config) -> session_pb2.SessionLimi
         max_exec_timeout=wire.duration(config.max_exec_seconds),
         max_run_output_bytes=config.max_run_output_bytes,
         max_file_bytes=environment.max_file_bytes,
+        tmp_bytes=environment.tmp_bytes,
+        tmp_files=environment.tmp_files,
     )
 
 
@@ -149,4 +151,6 @@ def _usage(usage: LiveUsage) -> session_pb2.SessionUsage:
         processes=usage.processes,
         workspace_bytes=usage.workspace_bytes,
         workspace_files=usage.workspace_files,
+        tmp_bytes=usage.tmp_bytes,
+        tmp_files=usage.tmp_files,
     )

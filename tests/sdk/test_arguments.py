@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     ),
     "format": (
         lambda box: box.files.read("a", format="nonsense"),
-        """format: must be "text" or "bytes", not 'nonsense'""",
+        """format: must be "text" or "bytes" or "stream", not 'nonsense'""",
     ),
     "line": (
         lambda box: box.files.read_lines("a", first_line=-1),

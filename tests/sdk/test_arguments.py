@@ -75,7 +75,14 @@ def parameters() -> Iterator[Any]:
                 )
 
 
-PLAUSIBLE: dict[str, object] = {"number": 9, "rows": 1, "columns": 1, "data": b"", "labels": {}}
+PLAUSIBLE: dict[str, object] = {
+    "number": 9,
+    "rows": 1,
+    "columns": 1,
+    "data": b"",
+    "labels": {},
+    "files": {},
+}
 """Values of required parameters; the others are texts."""
 
 

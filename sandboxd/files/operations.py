@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
-from sandboxd.errors import FileBusy, FileWorkInterrupted, ProtectedPath
+from sandboxd.errors import FileBusy, FileWorkInterrupted, ProtectedPath, quoted
 from sandboxd.files.error_mapping import error_of
 from sandboxd.files.paths import FilePath
 from sandboxd.files.project_area import ProjectArea
@@ -90,6 +90,7 @@ class FileOperations:
         path names it. A link does not lead there: commands make links, and what a worker in the
         sandbox says about them is not believed."""
         below = self._below_project(path)
+        self._refuse_in_project(path, below)
         with self._reported(operation, path):
             if below is None:
                 return await self._write(operation, path, path, work, fields)
@@ -104,6 +105,8 @@ class FileOperations:
         replace: bool,
     ) -> T:
         old, new = self._below_project(path), self._below_project(new_path)
+        self._refuse_in_project(path, old)
+        self._refuse_in_project(new_path, new)
         if (old is None) != (new is None):
             reason = f"cannot be moved between {layout.PROJECT_FILES} and the rest"
             raise ProtectedPath(str(path), reason)
@@ -168,6 +171,14 @@ class FileOperations:
             if self._project is not None:
                 request["project"] = layout.PROJECT_FILES
         return request
+
+    def _refuse_in_project(self, path: FilePath, below: FilePath | None) -> None:
+        """ProtectedPath for a change below the files of a project, which sessions share."""
+        if below is not None and self._settings.project:
+            project = quoted(self._settings.project)
+            raise ProtectedPath(
+                str(path), f"belongs to the project {project}", "change it with ProjectService"
+            )
 
     def _below_project(self, path: FilePath) -> FilePath | None:
         """The path from the project area on; None if the path does not name the project area."""

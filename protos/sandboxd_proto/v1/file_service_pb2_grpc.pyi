@@ -24,7 +24,8 @@ class FileServiceStub:
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
     bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
     as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
@@ -144,7 +145,8 @@ class FileServiceAsyncStub:
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
     bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
     as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
@@ -263,7 +265,8 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
     Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
     bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
     as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same

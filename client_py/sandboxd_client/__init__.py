@@ -31,6 +31,7 @@ from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothing else
 from sandboxd_client.errors import __all__ as _errors
 from sandboxd_client.files import AsyncFiles, AsyncFileWatch
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandInfo,
     CommandResult,
@@ -47,6 +48,9 @@ from sandboxd_client.results import (
     OutputMatch,
     OutputPreview,
     OutputSlice,
+    ProjectFileInfo,
+    ProjectInfo,
+    ProjectUsage,
     SessionInfo,
     TextPage,
     TransferReport,
@@ -61,6 +65,7 @@ from sandboxd_client.sync import (
     CommandStream,
     Files,
     FileWatch,
+    Projects,
     Pty,
     Sandbox,
     SandboxClient,
@@ -74,6 +79,7 @@ __all__ = [
     "AsyncCommands",
     "AsyncFileWatch",
     "AsyncFiles",
+    "AsyncProjects",
     "AsyncPty",
     "AsyncSandbox",
     "AsyncSandboxClient",
@@ -98,6 +104,10 @@ __all__ = [
     "OutputMatch",
     "OutputPreview",
     "OutputSlice",
+    "ProjectFileInfo",
+    "ProjectInfo",
+    "ProjectUsage",
+    "Projects",
     "Pty",
     "Sandbox",
     "SandboxClient",

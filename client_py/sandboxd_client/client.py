@@ -19,6 +19,7 @@ from sandboxd_client.errors import (
     SessionNotFoundError,
     SessionRecreatedError,
 )
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandResult,
     DownloadedFile,
@@ -130,6 +131,11 @@ class AsyncSandboxClient:
         assert self._connection is not None
         return sandbox_of(self._connection, info, check=self._check)
 
+    @property
+    def projects(self) -> AsyncProjects:
+        """Projects: files that users keep beyond sessions."""
+        return AsyncProjects(self._connected)
+
     async def __aenter__(self) -> AsyncSandboxClient:
         return self
 
@@ -153,10 +159,12 @@ class AsyncSandboxClient:
         *,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        project: str = "",
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
-        `timeout_minutes` is the idle time after which it expires (30 by default).
+        `timeout_minutes` is the idle time after which it expires (30 by default). With `project`,
+        project_files/ has the files of that project of the user, read-only; see `projects`.
 
         Example:
             info = await client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -170,6 +178,7 @@ class AsyncSandboxClient:
             idle_seconds=idle_seconds,
             metadata=metadata,
             env=env,
+            project=project,
         )
         self._threads[user_id, thread_id] = info, idle_seconds
         self._select((user_id, thread_id))
@@ -369,8 +378,13 @@ class AsyncSandboxClient:
         except _REOPENED as error:
             if not auto_retry or (error.may_have_begun and not is_repeatable):
                 raise
-        idle_seconds = self._threads[thread][1]
-        info = await open_session(await self._connected(), *thread, idle_seconds=idle_seconds)
+        earlier, idle_seconds = self._threads[thread]
+        info = await open_session(
+            await self._connected(),
+            *thread,
+            idle_seconds=idle_seconds,
+            project=earlier.project_id,
+        )
         self._threads[thread] = info, idle_seconds
         assert self._connection is not None
         again = sandbox_of(self._connection.repeating(), info, check=self._check)

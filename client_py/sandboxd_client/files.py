@@ -310,8 +310,8 @@ class AsyncFiles:
             await sandbox.files.write("report.csv", "a,b")
             print(await sandbox.files.download("report.csv", "report.csv"))
         """
-        target = await asyncio.to_thread(_target, path, local_path)
-        with await asyncio.to_thread(_beside, target) as content:
+        target = await asyncio.to_thread(local_target, path, local_path)
+        with await asyncio.to_thread(unfinished_beside, target) as content:
             try:
                 await fetch_file(self._hold, path, content, Progress(on_progress))
                 content.flush()
@@ -445,14 +445,14 @@ class AsyncFileWatch:
         raise ConnectionLostError("The watch was interrupted; list the directory and watch again.")
 
 
-def _target(path: str, local_path: str | os.PathLike[str] | None) -> str:
+def local_target(path: str, local_path: str | os.PathLike[str] | None) -> str:
     name = posixpath.basename(path)
     if local_path is None:
         return name
     return os.path.join(local_path, name) if os.path.isdir(local_path) else os.fspath(local_path)
 
 
-def _beside(target: str) -> IO[bytes]:
+def unfinished_beside(target: str) -> IO[bytes]:
     """A new file in the same directory, to be renamed when it is complete."""
     directory, name = os.path.split(os.path.abspath(target))
     return tempfile.NamedTemporaryFile(dir=directory, prefix=f".{name}.", delete=False)

@@ -52,6 +52,7 @@ class AsyncSandbox:
         timeout_minutes: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        project: str = "",
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -77,6 +78,7 @@ class AsyncSandbox:
             timeout_minutes=timeout_minutes,
             metadata=metadata,
             env=env,
+            project=project,
             mode=mode,
             server_url=server_url,
             token=token,
@@ -96,6 +98,7 @@ class AsyncSandbox:
         timeout_minutes: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        project: str = "",
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -104,6 +107,9 @@ class AsyncSandbox:
         local_settings: Mapping[str, object] | None = None,
     ) -> AsyncSandbox:
         """The sandbox of a user's conversation, with its files; created if there is none.
+
+        With `project`, project_files/ has the files of that project of the user, read-only and
+        always as they are now; see `AsyncSandboxClient.projects`.
 
         Example:
             async with await AsyncSandbox.open("ada", "conversation-42") as sandbox:
@@ -120,6 +126,7 @@ class AsyncSandbox:
                 idle_seconds=None if timeout_minutes is None else timeout_minutes * 60,
                 metadata=metadata,
                 env=env,
+                project=project,
             )
         except BaseException:
             await release(settings)

@@ -20,6 +20,7 @@ FACES = (
     "Pty",
     "Files",
     "FileWatch",
+    "Projects",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -18,6 +18,7 @@ SOURCES = (
     "terminals",
     "files",
     "sandbox",
+    "projects",
     "client",
 )
 TOOL_SOURCES = ("integrations.bash_tool",)

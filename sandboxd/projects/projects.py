@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,8 @@ WORK_SECONDS = 60.0
 START_SECONDS = 120.0
 """How long the disk may take at the start, when every file is looked at."""
 READ_BYTES = 1 << 20
+THREADS = 4
+"""Steps of calls that work on the disk at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +91,8 @@ class Projects:
         self._settings = settings
         self._limits = settings.limits
         self._types = ContentTypes(settings.allowed_types)
+        # Not those of the event loop: uploads that wait for the disk would delay sandboxes.
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="projects")
         self._arriving: Counter[str] = Counter()
         """Bytes of uploads that are under way, by user."""
 
@@ -106,6 +111,7 @@ class Projects:
 
     async def aclose(self) -> None:
         await self._in_thread(self._store.close)
+        self._threads.shutdown(wait=False)
 
     @property
     def limits(self) -> ProjectLimits:
@@ -269,7 +275,7 @@ class Projects:
         self, work: Callable[[], T], undo: Callable[[T], object] | None = None
     ) -> T:
         try:
-            return await run_in_thread(work, seconds=WORK_SECONDS, undo=undo)
+            return await run_in_thread(work, seconds=WORK_SECONDS, undo=undo, threads=self._threads)
         except TimeoutError as error:
             log.error("projects.disk_is_slow", error=str(error))
             raise StateNotSaved(

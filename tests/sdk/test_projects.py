@@ -53,7 +53,8 @@ async def test_a_project_and_its_files(face: Face, thread: str, tmp_path: Path) 
         assert replaced.status == "replaced"
         assert await projects.read(user, "book", "numbers.csv") == b"third"
         path = await projects.download(user, "book", "numbers (1).csv", tmp_path)
-        assert Path(path).read_text() == "other"
+        assert path == str(tmp_path / "numbers (1).csv")
+        assert (tmp_path / "numbers (1).csv").read_text() == "other"
         assert [file.name for file in await projects.list_files(user, "book")] == [
             "numbers (1).csv",
             "numbers.csv",
@@ -89,8 +90,7 @@ async def test_errors_of_projects_are_typed(face: Face, tmp_path: Path) -> None:
 
 
 async def test_a_sandbox_on_a_project(face: Face, thread: str) -> None:
-    """It sees the files, cannot write to them, and keeps them when it is reset; the client opens it
-    again on the same project after it was closed by somebody else."""
+    """It sees the files, cannot write to them, and keeps them when it is reset."""
     user = f"bob-{face.name}"
     async with face.client() as client:
         await client.projects.create(user, "book")
@@ -107,11 +107,21 @@ async def test_a_sandbox_on_a_project(face: Face, thread: str) -> None:
         assert (await client.execute("cat project_files/a.txt")).stdout == "hello"
         await sandbox.aclose()
 
-        await client.get_or_create_session(
-            user, f"{thread}-2", project="book", timeout_minutes=0.02
+
+async def test_a_session_that_expired_is_opened_again_on_its_project(
+    face: Face, thread: str
+) -> None:
+    """By the next command."""
+    user = f"cyd-{face.name}"
+    async with face.client() as client:
+        await client.projects.create(user, "book")
+        await client.projects.write(user, "book", "a.txt", "hello")
+        opened = await client.get_or_create_session(
+            user, thread, project="book", timeout_minutes=0.02
         )
-        first = client.session_id
-        while (await client.get_session(first)).state != "expired":
+        while (await client.get_session(opened.session_id)).state != "expired":
             await asyncio.sleep(0.05)
+
         again = await client.execute("cat project_files/a.txt")
+
         assert (again.stdout, again.session.project_id) == ("hello", "book")

@@ -14,6 +14,7 @@ CLIENT_COMMANDS = {
     "exec": "sandboxd.cli.exec",
     "logs": "sandboxd.cli.logs",
     "ls": "sandboxd.cli.ls",
+    "project": "sandboxd.cli.project",
     "ps": "sandboxd.cli.ps",
     "session": "sandboxd.cli.session",
     "status": "sandboxd.cli.status",

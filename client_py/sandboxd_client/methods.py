@@ -48,6 +48,9 @@ LIST_SESSIONS = Method(
 TOUCH_SESSION = Method(
     _SESSION, "TouchSession", sessions.TouchSessionRequest, sessions.TouchSessionResponse, True
 )
+UPDATE_SESSION = Method(
+    _SESSION, "UpdateSession", sessions.UpdateSessionRequest, sessions.UpdateSessionResponse, True
+)
 CLOSE_SESSION = Method(
     _SESSION, "CloseSession", sessions.CloseSessionRequest, sessions.CloseSessionResponse, True
 )

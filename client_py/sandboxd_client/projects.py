@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import IO
 
 from sandboxd_client import methods
+from sandboxd_client.arguments import checked
+from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.connection import Connection
 from sandboxd_client.errors import ChecksumMismatchError, InvalidRequestError
-from sandboxd_client.files import local_target, unfinished_beside
+from sandboxd_client.files import closed, local_target, removed, unfinished_beside
 from sandboxd_client.results import (
     OnConflict,
     ProgressCallback,
@@ -32,6 +34,7 @@ _ON_CONFLICT = {
 }
 
 
+@checked
 class AsyncProjects:
     """Projects of users. A sandbox that is opened with one sees its files in project_files/.
 
@@ -139,7 +142,8 @@ class AsyncProjects:
             stored = await client.projects.upload("ada", "book", "report.csv")
             print(stored.name, stored.mime_type)
         """
-        with await asyncio.to_thread(open, local_path, "rb") as source:
+        opening = asyncio.to_thread(open, local_path, "rb")
+        with await run_or_undo(opening, closed) as source:
             header = pb.ProjectFileHeader(
                 user_id=user_id,
                 project_id=project_id,
@@ -235,7 +239,8 @@ class AsyncProjects:
             print(await client.projects.download("ada", "book", "a.txt", "a.txt"))
         """
         target = await asyncio.to_thread(local_target, name, local_path)
-        with await asyncio.to_thread(unfinished_beside, target) as content:
+        making = asyncio.to_thread(unfinished_beside, target)
+        with await run_or_undo(making, removed) as content:
             try:
                 await self._fetch(user_id, project_id, name, content, Progress(on_progress))
                 content.flush()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -25,6 +26,10 @@ NEVER_SEEN_CODE = -1
 """Exit code of a command whose end was not observed, as with a lost sandbox."""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
+StateName: TypeAlias = Literal["active", "expired", "lost", "closed"]
+"""Whether a session can be used, and if not, why."""
+SandboxPath: TypeAlias = str | bytes | os.PathLike[str]
+"""A path in the sandbox: text, a path object, or the bytes of a name that is not UTF-8."""
 ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
 """Receives the number of bytes transferred since the last call; may be a coroutine function."""
 
@@ -67,6 +72,10 @@ class SessionInfo(Result):
 
     state: str
     """`active`, `expired`, `lost` or `closed`."""
+    last_used_at: str
+    """ISO 8601 time; for an ended session, when it ended."""
+    idle_timeout_seconds: float
+    """Idle time after which it expires."""
     running_execs: int
     end_reason: str
     limits: session_pb2.SessionLimits
@@ -93,6 +102,11 @@ class SessionInfo(Result):
             metadata=dict(session.metadata),
         )
         info.state = state
+        info.idle_timeout_seconds = _seconds(session.idle_timeout)
+        used_at = _moment(session.expire_time)
+        if state == "active":
+            used_at -= timedelta(seconds=info.idle_timeout_seconds)
+        info.last_used_at = _iso_of(used_at)
         info.running_execs = session.running_execs
         info.end_reason = session.end_reason
         info.limits = session.limits
@@ -211,6 +225,9 @@ class CommandInfo(Result):
     state: str
     """`queued`, `running` or `ended`."""
     started_at: str
+    pid: int | None
+    """Number of its first process inside the sandbox; None if that is not known, as with a command
+    that `run` waits for."""
     shell: str
     """Name of the shell that the command runs in; empty for an unnamed one."""
     has_terminal: bool
@@ -228,6 +245,7 @@ class CommandInfo(Result):
             command=found.command,
             state=exec_pb2.ExecState.Name(found.state).removeprefix("EXEC_STATE_").lower(),
             started_at=_iso(found.start_time),
+            pid=found.pid or None,
             shell=found.shell_name,
             has_terminal=found.has_terminal,
             has_stdin=found.has_stdin,
@@ -303,11 +321,11 @@ class OutputPreview:
 
 
 class FileInfo(Result):
-    """A file, a directory or another named entry in the workspace."""
+    """A file, a directory or another named entry."""
 
     name: str
     path: str
-    """Path relative to the workspace."""
+    """Path relative to the workspace, or absolute outside of it."""
     type: str
     """`file`, `directory`, `symlink`, `fifo`, `socket` or `other`."""
     size_bytes: int
@@ -495,6 +513,8 @@ class TextPage:
     total_lines: int
     truncated: bool
     """True if the file has more lines after these, or if the last one is cut."""
+    invalid_utf8: bool = False
+    """True if bytes that are not UTF-8 were replaced; the file is then probably not text."""
 
 
 @dataclass(frozen=True)
@@ -589,5 +609,12 @@ def _seconds(duration: Duration) -> float:
 
 
 def _iso(time: Timestamp) -> str:
-    moment = datetime.fromtimestamp(time.seconds + time.nanos / 1e9, UTC)
+    return _iso_of(_moment(time))
+
+
+def _moment(time: Timestamp) -> datetime:
+    return datetime.fromtimestamp(time.seconds + time.nanos / 1e9, UTC)
+
+
+def _iso_of(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

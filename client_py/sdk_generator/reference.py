@@ -19,6 +19,7 @@ FACES = (
     "Shell",
     "Pty",
     "Files",
+    "FileStream",
     "FileWatch",
     "Projects",
 )

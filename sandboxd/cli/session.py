@@ -11,6 +11,7 @@ from sandboxd.cli import table
 from sandboxd.cli.failure import call
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
 from sandboxd_client import SessionInfo
+from sandboxd_client.results import StateName
 from sandboxd_client.session import close_session
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
@@ -95,7 +96,7 @@ def open_(
 def list_(
     user: str,
     thread: str,
-    state: str | None,
+    state: StateName | None,
     labels: Sequence[tuple[str, str]],
     quiet: bool,
     target: Target,
@@ -204,6 +205,8 @@ def document(info: SessionInfo) -> Mapping[str, Any]:
             "cpu_millis": info.limits.cpu_millis,
             "workspace_bytes": info.limits.workspace_bytes,
             "workspace_files": info.limits.workspace_files,
+            "tmp_bytes": info.limits.tmp_bytes,
+            "tmp_files": info.limits.tmp_files,
             "max_file_bytes": info.limits.max_file_bytes,
             "max_running_execs": info.limits.max_running_execs,
             "default_exec_timeout_seconds": info.limits.default_exec_timeout.seconds,
@@ -220,6 +223,8 @@ def _usage(usage: SessionUsage) -> Mapping[str, Any]:
         "processes": usage.processes,
         "workspace_bytes": usage.workspace_bytes,
         "workspace_files": usage.workspace_files,
+        "tmp_bytes": usage.tmp_bytes,
+        "tmp_files": usage.tmp_files,
     }
 
 
@@ -239,13 +244,15 @@ def _facts(info: SessionInfo) -> dict[str, str]:
             f"{table.size(limits.memory_bytes)} memory, {limits.max_processes} processes, "
             f"{f'{limits.cpu_millis / 1000:g} cores' if limits.cpu_millis else 'all cores'}, "
             f"{table.size(limits.workspace_bytes)} and {limits.workspace_files} files, "
+            f"{table.size(limits.tmp_bytes)} in /tmp and /var/tmp, "
             f"{limits.default_exec_timeout.seconds} s per command unless it sets another timeout"
         ),
     }
     if info.usage is not None:
         facts["uses"] = (
             f"{table.size(info.usage.memory_bytes)} memory, {info.usage.processes} processes, "
-            f"{table.size(info.usage.workspace_bytes)} and {info.usage.workspace_files} files"
+            f"{table.size(info.usage.workspace_bytes)} and {info.usage.workspace_files} files, "
+            f"{table.size(info.usage.tmp_bytes)} in /tmp and /var/tmp"
         )
     if info.state == "active":
         facts["expires"] = f"{info.expires_at} (in {table.until(info.expires_at)})"

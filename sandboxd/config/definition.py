@@ -162,13 +162,17 @@ class Config(BaseModel):
     where possible, otherwise in memory, and the status reports which."""
     max_workspace_mb: int = _setting(500, "MAX_WORKSPACE_SIZE_MB", ge=1)
     """Size of a workspace. In memory, it is at most a quarter of the memory limit."""
+    tmp_mb: int = _own(64, "TMP_MB", ge=1)
+    """Size of /tmp and /var/tmp together, beside the workspace. In memory, it is at most a quarter
+    of the memory limit, and each of the two has half of it."""
     disk_reserve_mb: int = _own(1024, "DISK_RESERVE_MB", ge=0)
     """Free space on the host's disk below which no new workspaces are made."""
     unknown_disk_hours: float = _own(72.0, "UNKNOWN_DISK_HOURS", ge=0)
     """Hours for which workspaces and project files that belong to no known session are kept, in
     directories named `unknown`, before they are deleted."""
     workspace_write_mb: int = _own(200, "WORKSPACE_WRITE_MB", ge=0)
-    """Megabytes per second that can be written to a workspace on disk; 0 means no limit."""
+    """Megabytes per second that can be written to a workspace on disk, and as many to /tmp and
+    /var/tmp; 0 means no limit."""
     max_total_files: int = _setting(1000, "MAX_TOTAL_FILES", ge=16)
     """Maximum number of files and directories in a workspace."""
     max_file_mb: int = _setting(100, "MAX_FILE_SIZE_MB", ge=1)
@@ -363,5 +367,8 @@ class Config(BaseModel):
     def with_workspace_in_memory(self) -> Config:
         """A copy for workspaces in memory, which are part of the memory limit."""
         most = max(1, (self.memory_limit_bytes // 4) >> 20)
-        size = min(self.max_workspace_mb, most)
-        return self.model_copy(update={"workspace_backend": "memory", "max_workspace_mb": size})
+        sizes = {
+            "max_workspace_mb": min(self.max_workspace_mb, most),
+            "tmp_mb": min(self.tmp_mb, most),
+        }
+        return self.model_copy(update={"workspace_backend": "memory", **sizes})

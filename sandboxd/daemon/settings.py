@@ -87,6 +87,7 @@ def default_environment(config: Config) -> Environment:
         write_bytes_per_second=config.workspace_write_mb << 20,
         project_bytes=config.max_project_mb << 20,
         project_files=config.max_project_files,
+        tmp_bytes=config.tmp_mb << 20,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,7 +11,6 @@ from sandboxd.workspaces.layout import Layout
 
 Chunk: TypeAlias = "bytes | memoryview"
 MAX_TEXT = 4 << 20
-MAX_PATTERN = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,8 @@ class FileSettings:
 @dataclass(frozen=True, kw_only=True)
 class UploadSpec:
     path: FilePath
-    mode: int = 0o644
+    mode: int | None = None
+    """Permission bits; absent, those of the file that is replaced, or 0644."""
     size: int | None = None
     sha256: bytes | None = None
     replace: bool = True
@@ -85,4 +86,5 @@ class GrepSpec:
     regex: bool = False
     ignore_case: bool = False
     glob: str = ""
+    exclude_dirs: Sequence[str] = ()
     max_matches: int = 1000

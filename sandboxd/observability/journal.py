@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -137,6 +137,21 @@ class KeptJournal(Journal):
         self.flush()
         who = caller()
         self.audit.append(lambda: _entry("session.reset", who, record))
+
+    def on_changed(
+        self, record: SessionRecord, labels: Mapping[str, str], removed_labels: Collection[str]
+    ) -> None:
+        self.flush()
+        who = caller()
+        # The names of the labels: their values are the caller's own.
+        self.audit.append(
+            lambda: {
+                **_entry("session.changed", who, record),
+                "idle_seconds": record.idle_seconds,
+                "labels": sorted(labels),
+                "removed_labels": sorted(removed_labels),
+            }
+        )
 
     def on_session_ended(self, record: SessionRecord) -> None:
         self.flush()

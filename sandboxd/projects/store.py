@@ -37,7 +37,6 @@ from sandboxd.errors import (
     ProjectFull,
     ProjectNotFound,
     StateNotSaved,
-    quoted,
 )
 from sandboxd.projects import names
 from sandboxd.projects.blobs import Blobs, Upload, digest_of, sync_directory
@@ -215,9 +214,7 @@ class ProjectStore:
         self._found(key)
         file = self._index.file(key, names.key(name))
         if file is None or file.name != unicodedata.normalize("NFC", name):
-            raise FileNotFound(
-                name, where=f"project {quoted(key.project_id)}", listing="ListProjectFiles"
-            )
+            raise FileNotFound(name)
         return file
 
     def _choose(

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 
 from sandboxd.config import Config
 from sandboxd.environments.environment import Environment
-from sandboxd.errors import InvalidRequest
+from sandboxd.errors import InvalidRequest, quoted
 from sandboxd.execs.spec import check_env
 from sandboxd.isolation.meter import LiveUsage
 from sandboxd.registry.contract import SessionState
 from sandboxd.service import wire
+from sandboxd.sessions.changing import MAX_LABELS, SessionChange
 from sandboxd.sessions.session import Outcome, Session, SessionFilter
 from sandboxd_proto.v1 import session_pb2
 from sandboxd_proto.v1 import session_service_pb2 as pb
 
 MAX_NAME = 256
+MAX_KEY = 64
+MAX_VALUE = 256
 MAX_IDLE_SECONDS = 7 * 24 * 3600.0
-MAX_METADATA = 32
 MAX_PAGE_WITH_USAGE = 200
 """Sessions with usage in a page: for each, files of the kernel are read."""
 
@@ -51,14 +53,29 @@ def name(field: str, value: str) -> str:
 
 
 def metadata(values: Mapping[str, str]) -> dict[str, str]:
-    if len(values) > MAX_METADATA:
-        raise InvalidRequest("metadata", f"must have at most {MAX_METADATA} labels")
+    if len(values) > MAX_LABELS:
+        raise InvalidRequest("metadata", f"must have at most {MAX_LABELS} labels")
     for key, value in values.items():
-        if not 1 <= len(key) <= 64 or len(value) > 256:
-            raise InvalidRequest(
-                "metadata", "a key must have 1 to 64 characters, a value at most 256"
-            )
+        _check_key("metadata", key)
+        if len(value) > MAX_VALUE:
+            raise InvalidRequest("metadata", f"a value must have at most {MAX_VALUE} characters")
     return dict(values)
+
+
+def session_change(request: pb.UpdateSessionRequest) -> SessionChange:
+    labels, removed = metadata(request.metadata), request.remove_metadata
+    if len(removed) > MAX_LABELS:
+        raise InvalidRequest("remove_metadata", f"must name at most {MAX_LABELS} labels")
+    for key in removed:
+        _check_key("remove_metadata", key)
+        if key in labels:
+            raise InvalidRequest("remove_metadata", f"{quoted(key)} is also to be set")
+    return SessionChange(idle_seconds(request), labels, tuple(removed))
+
+
+def _check_key(field: str, key: str) -> None:
+    if not 1 <= len(key) <= MAX_KEY:
+        raise InvalidRequest(field, f"a key must have 1 to {MAX_KEY} characters")
 
 
 def session_env(values: Mapping[str, str]) -> dict[str, str]:
@@ -66,7 +83,7 @@ def session_env(values: Mapping[str, str]) -> dict[str, str]:
     return dict(values)
 
 
-def idle_seconds(request: pb.OpenSessionRequest) -> float | None:
+def idle_seconds(request: pb.OpenSessionRequest | pb.UpdateSessionRequest) -> float | None:
     return wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS)
 
 
@@ -127,6 +144,8 @@ def _limits(environment: Environment, config: Config) -> session_pb2.SessionLimi
         max_exec_timeout=wire.duration(config.max_exec_seconds),
         max_run_output_bytes=config.max_run_output_bytes,
         max_file_bytes=environment.max_file_bytes,
+        tmp_bytes=environment.tmp_bytes,
+        tmp_files=environment.tmp_files,
     )
 
 
@@ -137,4 +156,6 @@ def _usage(usage: LiveUsage) -> session_pb2.SessionUsage:
         processes=usage.processes,
         workspace_bytes=usage.workspace_bytes,
         workspace_files=usage.workspace_files,
+        tmp_bytes=usage.tmp_bytes,
+        tmp_files=usage.tmp_files,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sandboxd.errors import SandboxdError
@@ -20,6 +20,11 @@ class Journal:
 
     def on_reset(self, record: SessionRecord) -> None:
         """A session was given a fresh sandbox."""
+
+    def on_changed(
+        self, record: SessionRecord, labels: Mapping[str, str], removed_labels: Collection[str]
+    ) -> None:
+        """The idle time or the labels of a session were changed."""
 
     def on_session_ended(self, record: SessionRecord) -> None:
         """A session is no longer active."""

@@ -17,6 +17,7 @@ from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sessions.book import ThreadKey
+from sandboxd.sessions.changing import merged_env, merged_labels
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.placement import Placement
 from sandboxd.sessions.session import Outcome, Session, kept_files_of
@@ -73,8 +74,8 @@ class Opening:
         changed = replace(
             record,
             idle_seconds=wanted.idle_seconds or record.idle_seconds,
-            metadata={**record.metadata, **wanted.metadata},
-            env={**record.env, **wanted.env},
+            metadata=merged_labels(record.metadata, wanted.metadata),
+            env=merged_env(record.env, wanted.env),
         )
         if changed != record:
             session.record = changed
@@ -85,6 +86,8 @@ class Opening:
     async def _create(self, key: ThreadKey, wanted: OpenRequest) -> tuple[Session, Outcome]:
         self._check_room_of(key[0])
         earlier = self._sessions.of_thread(key)
+        # Refuses too many labels or variables, before a sandbox is taken.
+        self._new_record(key, wanted, earlier.record if earlier else None)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
         environment = earlier.record.environment if earlier else DEFAULT_ENVIRONMENT
         if earlier is not None and not earlier.is_over:
@@ -128,8 +131,8 @@ class Opening:
             created_at=before.created_at if before else now,
             changed_at=now,
             idle_seconds=wanted.idle_seconds or self._settings.idle_seconds,
-            metadata={**(before.metadata if before else {}), **wanted.metadata},
-            env={**(before.env if before else {}), **wanted.env},
+            metadata=merged_labels(before.metadata if before else {}, wanted.metadata),
+            env=merged_env(before.env if before else {}, wanted.env),
             environment=before.environment if before else DEFAULT_ENVIRONMENT,
             project=wanted.project_id or (before.project if before else ""),
         )

@@ -174,7 +174,7 @@ class Session:
 
     def start_exec(self, spec: ExecSpec, clearance: Clearance | None = None) -> tuple[Exec, bool]:
         """Start a command once; False if it is there already. CheckTakesLong if it needs a
-        clearance."""
+        clearance, GuestIsBehind if there is no room for it yet."""
         assert self.sandbox is not None
         if self.record.env:
             spec = replace(spec, session_env=self.record.env)
@@ -182,6 +182,11 @@ class Session:
         if is_new:
             self._journal.on_started(self.record, execution, spec, self.execs.decision)
         return execution, is_new
+
+    async def wait_for_guest(self) -> None:
+        """Return when there is room for a command."""
+        assert self.sandbox is not None
+        await self.execs.wait_for_guest(self.sandbox)
 
     def check_incarnation(self, asked: int) -> None:
         """Refuse a caller that counts on another incarnation; 0 stands for any."""

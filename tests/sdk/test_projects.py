@@ -98,7 +98,7 @@ async def test_a_sandbox_on_a_project(face: Face, thread: str) -> None:
         sandbox = await face.open(user, thread, project="book")
         assert sandbox.info.project_id == "book"
         assert (await sandbox.commands.run("cat project_files/a.txt")).stdout == "hello"
-        with pytest.raises(ProtectedPathError, match="ProjectService"):
+        with pytest.raises(ProtectedPathError, match="belongs to the project"):
             await sandbox.files.write("project_files/b.txt", "x")
         with pytest.raises(ProjectMismatchError):
             await face.open(user, thread, project="other")

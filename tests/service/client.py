@@ -102,6 +102,12 @@ class Api:
         request = session_service_pb2.ResetSessionRequest(session_id=session_id, **fields)
         return (await self.sessions.ResetSession(request)).session
 
+    async def update(self, session_id: str, **fields: Any) -> session_pb2.Session:
+        if isinstance(fields.get("idle_timeout"), float | int):
+            fields["idle_timeout"] = duration(fields["idle_timeout"])
+        request = session_service_pb2.UpdateSessionRequest(session_id=session_id, **fields)
+        return (await self.sessions.UpdateSession(request)).session
+
     async def list(self, **fields: Any) -> session_service_pb2.ListSessionsResponse:
         return await self.sessions.ListSessions(session_service_pb2.ListSessionsRequest(**fields))
 

@@ -255,7 +255,7 @@ def test_what_does_not_exist_is_reported(store: ProjectStore) -> None:
             call()
     add(store, "a.txt", b"x")
     for name in ("b.txt", "A.TXT", "../a.txt", "a.txt\0"):
-        with pytest.raises(FileNotFound, match="ListProjectFiles"):
+        with pytest.raises(FileNotFound):
             store.delete_file(KEY, name)
 
 

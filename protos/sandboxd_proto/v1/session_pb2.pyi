@@ -132,7 +132,7 @@ class Session(google.protobuf.message.Message):
 
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Output only. Labels given at OpenSession."""
+        """Output only. Labels given at OpenSession and UpdateSession."""
 
     @property
     def usage(self) -> global___SessionUsage:
@@ -175,14 +175,20 @@ class SessionUsage(google.protobuf.message.Message):
     PROCESSES_FIELD_NUMBER: builtins.int
     WORKSPACE_BYTES_FIELD_NUMBER: builtins.int
     WORKSPACE_FILES_FIELD_NUMBER: builtins.int
+    TMP_BYTES_FIELD_NUMBER: builtins.int
+    TMP_FILES_FIELD_NUMBER: builtins.int
     memory_bytes: builtins.int
-    """Memory in use, including files in /tmp and the page cache."""
+    """Memory in use, including the page cache."""
     processes: builtins.int
     """Number of processes and threads."""
     workspace_bytes: builtins.int
-    """Bytes used in the workspace, as its filesystem counts them."""
+    """Bytes used in the workspace, as its filesystem counts them; 0 in an empty one."""
     workspace_files: builtins.int
-    """Number of files and directories in the workspace."""
+    """Number of files and directories in the workspace, without those of its layout; 0 in an empty one."""
+    tmp_bytes: builtins.int
+    """Bytes used in /tmp and /var/tmp together."""
+    tmp_files: builtins.int
+    """Number of files and directories in /tmp and /var/tmp together."""
     @property
     def cpu_time(self) -> google.protobuf.duration_pb2.Duration:
         """CPU time since the sandbox was started."""
@@ -195,9 +201,11 @@ class SessionUsage(google.protobuf.message.Message):
         processes: builtins.int = ...,
         workspace_bytes: builtins.int = ...,
         workspace_files: builtins.int = ...,
+        tmp_bytes: builtins.int = ...,
+        tmp_files: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["cpu_time", b"cpu_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "memory_bytes", b"memory_bytes", "processes", b"processes", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "memory_bytes", b"memory_bytes", "processes", b"processes", "tmp_bytes", b"tmp_bytes", "tmp_files", b"tmp_files", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
 
 global___SessionUsage = SessionUsage
 
@@ -217,6 +225,8 @@ class SessionLimits(google.protobuf.message.Message):
     MAX_EXEC_TIMEOUT_FIELD_NUMBER: builtins.int
     MAX_RUN_OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     MAX_FILE_BYTES_FIELD_NUMBER: builtins.int
+    TMP_BYTES_FIELD_NUMBER: builtins.int
+    TMP_FILES_FIELD_NUMBER: builtins.int
     memory_bytes: builtins.int
     """Output only. Memory for all commands of the sandbox together."""
     max_processes: builtins.int
@@ -233,6 +243,12 @@ class SessionLimits(google.protobuf.message.Message):
     """Output only. Most bytes of each stream that Run returns."""
     max_file_bytes: builtins.int
     """Output only. Most bytes of a single file; the kernel enforces it."""
+    tmp_bytes: builtins.int
+    """Output only. Bytes that /tmp and /var/tmp can hold together; they do not count toward the workspace. A sandbox starts with both empty,
+    also one that gets the files of an earlier one.
+    """
+    tmp_files: builtins.int
+    """Output only. Files and directories that /tmp and /var/tmp can hold together."""
     @property
     def default_exec_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Output only. Timeout of a command whose request sets none."""
@@ -254,8 +270,10 @@ class SessionLimits(google.protobuf.message.Message):
         max_exec_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         max_run_output_bytes: builtins.int = ...,
         max_file_bytes: builtins.int = ...,
+        tmp_bytes: builtins.int = ...,
+        tmp_files: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cpu_millis", b"cpu_millis", "default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "max_run_output_bytes", b"max_run_output_bytes", "max_running_execs", b"max_running_execs", "memory_bytes", b"memory_bytes", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_millis", b"cpu_millis", "default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "max_run_output_bytes", b"max_run_output_bytes", "max_running_execs", b"max_running_execs", "memory_bytes", b"memory_bytes", "tmp_bytes", b"tmp_bytes", "tmp_files", b"tmp_files", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
 
 global___SessionLimits = SessionLimits

@@ -55,6 +55,14 @@ class SessionServiceStub:
     Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
     """
 
+    UpdateSession: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.UpdateSessionRequest,
+        sandboxd_proto.v1.session_service_pb2.UpdateSessionResponse,
+    ]
+    """Changes the idle time and the labels of a session. Counts as use. Safe to repeat.
+    Reasons: INVALID_REQUEST, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SESSION_RETURNING, STATE_NOT_SAVED.
+    """
+
     CloseSession: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.session_service_pb2.CloseSessionRequest,
         sandboxd_proto.v1.session_service_pb2.CloseSessionResponse,
@@ -108,6 +116,14 @@ class SessionServiceAsyncStub:
     ]
     """Postpones the expiry of a session, as a command would.
     Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
+    """
+
+    UpdateSession: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.UpdateSessionRequest,
+        sandboxd_proto.v1.session_service_pb2.UpdateSessionResponse,
+    ]
+    """Changes the idle time and the labels of a session. Counts as use. Safe to repeat.
+    Reasons: INVALID_REQUEST, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SESSION_RETURNING, STATE_NOT_SAVED.
     """
 
     CloseSession: grpc.aio.UnaryUnaryMultiCallable[
@@ -171,6 +187,16 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.TouchSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.TouchSessionResponse]]:
         """Postpones the expiry of a session, as a command would.
         Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
+        """
+
+    @abc.abstractmethod
+    def UpdateSession(
+        self,
+        request: sandboxd_proto.v1.session_service_pb2.UpdateSessionRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.UpdateSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.UpdateSessionResponse]]:
+        """Changes the idle time and the labels of a session. Counts as use. Safe to repeat.
+        Reasons: INVALID_REQUEST, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SESSION_RETURNING, STATE_NOT_SAVED.
         """
 
     @abc.abstractmethod

@@ -18,6 +18,7 @@ RULES: Mapping[str, Set[Scope]] = {
     "sandboxd.v1.SessionService.GetSession": LOOK,
     "sandboxd.v1.SessionService.ListSessions": LOOK,
     "sandboxd.v1.SessionService.TouchSession": USE,
+    "sandboxd.v1.SessionService.UpdateSession": USE,
     "sandboxd.v1.SessionService.CloseSession": USE,
     "sandboxd.v1.SessionService.ResetSession": USE,
     "sandboxd.v1.ExecService.Exec": USE,

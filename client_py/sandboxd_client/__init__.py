@@ -32,6 +32,7 @@ from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothin
 from sandboxd_client.errors import __all__ as _errors
 from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
 from sandboxd_client.files import AsyncFiles
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandInfo,
     CommandResult,
@@ -48,6 +49,9 @@ from sandboxd_client.results import (
     OutputMatch,
     OutputPreview,
     OutputSlice,
+    ProjectFileInfo,
+    ProjectInfo,
+    ProjectUsage,
     SessionInfo,
     TextPage,
     TransferReport,
@@ -63,6 +67,7 @@ from sandboxd_client.sync import (
     Files,
     FileStream,
     FileWatch,
+    Projects,
     Pty,
     Sandbox,
     SandboxClient,
@@ -87,6 +92,7 @@ __all__ = [
     "AsyncFileStream",
     "AsyncFileWatch",
     "AsyncFiles",
+    "AsyncProjects",
     "AsyncPty",
     "AsyncSandbox",
     "AsyncSandboxClient",
@@ -112,6 +118,10 @@ __all__ = [
     "OutputMatch",
     "OutputPreview",
     "OutputSlice",
+    "ProjectFileInfo",
+    "ProjectInfo",
+    "ProjectUsage",
+    "Projects",
     "Pty",
     "Sandbox",
     "SandboxClient",

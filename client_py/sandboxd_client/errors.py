@@ -38,6 +38,11 @@
     │   ├── TextNotFoundError
     │   ├── FileWorkInterruptedError
     │   └── UploadStalledError
+    ├── ProjectError
+    │   ├── ProjectNotFoundError
+    │   ├── ProjectFullError
+    │   ├── ProjectMismatchError        the session is on another project, or on none
+    │   └── FileTypeNotAllowedError     also a PermissionError
     ├── ExhaustedError                  a limit is reached; try again after `retry_after_seconds`
     │   ├── PoolExhaustedError
     │   ├── ExecLimitReachedError
@@ -100,6 +105,7 @@ __all__ = [
     "FileExistsInSandboxError",
     "FileNotPermittedError",
     "FileTooLargeError",
+    "FileTypeNotAllowedError",
     "FileWorkInterruptedError",
     "ImageNotFoundError",
     "InternalError",
@@ -117,6 +123,10 @@ __all__ = [
     "OutsideWorkspaceError",
     "PolicyError",
     "PoolExhaustedError",
+    "ProjectError",
+    "ProjectFullError",
+    "ProjectMismatchError",
+    "ProjectNotFoundError",
     "ProtectedPathError",
     "RequestTooLargeError",
     "SandboxError",
@@ -412,6 +422,34 @@ class UploadStalledError(FileError):
     """The upload paused for too long; nothing was written, send it again."""
 
     reason = "UPLOAD_STALLED"
+
+
+class ProjectError(SandboxError):
+    """Category: errors about projects and their files."""
+
+
+class ProjectNotFoundError(ProjectError):
+    """The user has no project with this id; create it."""
+
+    reason = "PROJECT_NOT_FOUND"
+
+
+class ProjectFullError(ProjectError):
+    """A limit on the projects of the user, or on the files of one of them, is reached."""
+
+    reason = "PROJECT_FULL"
+
+
+class ProjectMismatchError(ProjectError):
+    """The session is on another project, or on none, and keeps that until it is closed."""
+
+    reason = "PROJECT_MISMATCH"
+
+
+class FileTypeNotAllowedError(ProjectError, PermissionError):
+    """The operator does not allow files of this type, or the content is not what the name says."""
+
+    reason = "FILE_TYPE_NOT_ALLOWED"
 
 
 class ExhaustedError(SandboxError):

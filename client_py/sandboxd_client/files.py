@@ -439,7 +439,7 @@ class AsyncFiles:
             await sandbox.files.upload("report.csv", "data/report.csv")
         """
         opening = asyncio.to_thread(open, local_path, "rb")
-        with await run_or_undo(opening, _closed) as source:
+        with await run_or_undo(opening, closed) as source:
             facts = os.fstat(source.fileno())
             header = self._header(
                 path or Path(local_path).name,
@@ -467,9 +467,9 @@ class AsyncFiles:
             print(await sandbox.files.download("report.csv", "report.csv"))
         """
         named = where(path)
-        target = await asyncio.to_thread(_target, path, local_path)
-        making = asyncio.to_thread(_beside, target)
-        with await run_or_undo(making, _removed) as content:
+        target = await asyncio.to_thread(local_target, path, local_path)
+        making = asyncio.to_thread(unfinished_beside, target)
+        with await run_or_undo(making, removed) as content:
             try:
                 await fetch_file(self._hold, named, content, Progress(on_progress))
                 content.flush()
@@ -549,24 +549,24 @@ class AsyncFiles:
         )
 
 
-def _target(path: SandboxPath, local_path: str | os.PathLike[str] | None) -> str:
+def local_target(path: SandboxPath, local_path: str | os.PathLike[str] | None) -> str:
     name = posixpath.basename(os.fsdecode(posix(path)))
     if local_path is None:
         return name
     return os.path.join(local_path, name) if os.path.isdir(local_path) else os.fspath(local_path)
 
 
-def _beside(target: str) -> IO[bytes]:
+def unfinished_beside(target: str) -> IO[bytes]:
     """A new file in the same directory, to be renamed when it is complete."""
     directory, name = os.path.split(os.path.abspath(target))
     return tempfile.NamedTemporaryFile(dir=directory, prefix=f".{name}.", delete=False)
 
 
-async def _closed(file: IO[bytes]) -> None:
+async def closed(file: IO[bytes]) -> None:
     file.close()
 
 
-async def _removed(file: IO[bytes]) -> None:
+async def removed(file: IO[bytes]) -> None:
     file.close()
     os.unlink(file.name)
 

@@ -24,6 +24,7 @@ from sandboxd_client.file_arguments import Content
 from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
 from sandboxd_client.files import AsyncFiles
 from sandboxd_client.portal import here, portal
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandEvent,
     CommandInfo,
@@ -34,10 +35,14 @@ from sandboxd_client.results import (
     FileListing,
     GlobResult,
     GrepResult,
+    OnConflict,
     OutputMatch,
     OutputPreview,
     OutputSlice,
     ProgressCallback,
+    ProjectFileInfo,
+    ProjectInfo,
+    ProjectUsage,
     SandboxPath,
     SessionInfo,
     StateName,
@@ -1003,6 +1008,7 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -1033,6 +1039,7 @@ class Sandbox:
                     metadata=metadata,
                     env=env,
                     envs=envs,
+                    project=project,
                     user_id=user_id,
                     mode=mode,
                     server_url=server_url,
@@ -1055,6 +1062,7 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -1064,7 +1072,9 @@ class Sandbox:
     ) -> Sandbox:
         """The sandbox of a user's conversation, with its files; created if there is none.
 
-        The parameters are those of `create`.
+        The parameters are those of `create`. With `project`, project_files/ has the files of that
+        project of the user, read-only and always as they are now; see
+        `SandboxClient.projects`.
 
         Example:
             with Sandbox.open("ada", "conversation-42") as sandbox:
@@ -1080,6 +1090,7 @@ class Sandbox:
                     metadata=metadata,
                     env=env,
                     envs=envs,
+                    project=project,
                     mode=mode,
                     server_url=server_url,
                     token=token,
@@ -1327,6 +1338,169 @@ class Sandbox:
         portal.call(self._inner.aclose())
 
 
+class Projects:
+    """Projects of users. A sandbox that is opened with one sees its files in project_files/.
+
+    A project has files without directories. If a name is taken by other content, `on_conflict`
+    decides: `rename` numbers the new file (`report (1).pdf`), `replace` replaces the old one,
+    `fail` raises FileExistsInSandboxError. Names that differ only in case are the same.
+
+    Example:
+        client.projects.create("ada", "book")
+        client.projects.write("ada", "book", "numbers.csv", "a,b\\n1,2\\n")
+        client.get_or_create_session("ada", "conversation-43", project="book")
+        print(client.execute("cat project_files/numbers.csv").stdout)
+    """
+
+    def __init__(self, inner: AsyncProjects) -> None:
+        self._inner = inner
+
+    def create(self, user_id: str, project_id: str) -> ProjectInfo:
+        """Create a project; one that exists is returned as it is.
+
+        Example:
+            print(client.projects.create("ada", "book").files)
+        """
+        return portal.call(self._inner.create(user_id, project_id))
+
+    def get(self, user_id: str, project_id: str) -> ProjectInfo:
+        """A project as it is now.
+
+        Example:
+            client.projects.create("ada", "book")
+            print(client.projects.get("ada", "book").size_bytes)
+        """
+        return portal.call(self._inner.get(user_id, project_id))
+
+    def list(self, user_id: str) -> Sequence[ProjectInfo]:
+        """Projects of a user, sorted by id.
+
+        Example:
+            for project in client.projects.list("ada"):
+                print(project.project_id, project.files)
+        """
+        return portal.call(self._inner.list(user_id))
+
+    def usage(self, user_id: str) -> ProjectUsage:
+        """What all projects of a user hold, and the limits on that.
+
+        Example:
+            usage = client.projects.usage("ada")
+            print(usage.size_bytes, usage.max_size_bytes)
+        """
+        return portal.call(self._inner.usage(user_id))
+
+    def delete(self, user_id: str, project_id: str) -> ProjectInfo:
+        """Delete a project with its files. Open sessions on it see an empty directory.
+
+        Example:
+            client.projects.create("ada", "old")
+            client.projects.delete("ada", "old")
+        """
+        return portal.call(self._inner.delete(user_id, project_id))
+
+    def upload(
+        self,
+        user_id: str,
+        project_id: str,
+        local_path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        on_conflict: OnConflict = "rename",
+        on_progress: ProgressCallback | None = None,
+    ) -> ProjectFileInfo:
+        """Store a local file in a project; `name` defaults to its own name.
+
+        If the connection is lost, the file is sent again: the same file twice is stored once.
+
+        Example:
+            client.projects.create("ada", "book")
+            stored = client.projects.upload("ada", "book", "report.csv")
+            print(stored.name, stored.mime_type)
+        """
+        return portal.call(
+            self._inner.upload(
+                user_id,
+                project_id,
+                local_path,
+                name,
+                on_conflict=on_conflict,
+                on_progress=here(on_progress),
+            )
+        )
+
+    def write(
+        self,
+        user_id: str,
+        project_id: str,
+        name: str,
+        data: str | bytes,
+        *,
+        on_conflict: OnConflict = "rename",
+    ) -> ProjectFileInfo:
+        """Store text or bytes as a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "notes.md", "# Notes")
+        """
+        return portal.call(
+            self._inner.write(user_id, project_id, name, data, on_conflict=on_conflict)
+        )
+
+    def list_files(self, user_id: str, project_id: str) -> Sequence[ProjectFileInfo]:
+        """Files of a project, sorted by name.
+
+        Example:
+            client.projects.create("ada", "book")
+            for file in client.projects.list_files("ada", "book"):
+                print(file.name, file.size_bytes, file.mime_type)
+        """
+        return portal.call(self._inner.list_files(user_id, project_id))
+
+    def read(self, user_id: str, project_id: str, name: str) -> bytes:
+        """The content of a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "a.txt", "hello", on_conflict="replace")
+            print(client.projects.read("ada", "book", "a.txt"))
+        """
+        return portal.call(self._inner.read(user_id, project_id, name))
+
+    def download(
+        self,
+        user_id: str,
+        project_id: str,
+        name: str,
+        local_path: str | os.PathLike[str] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
+        """Download a file of a project atomically; `local_path` defaults to the current directory.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "a.txt", "hello", on_conflict="replace")
+            print(client.projects.download("ada", "book", "a.txt", "a.txt"))
+        """
+        return portal.call(
+            self._inner.download(
+                user_id, project_id, name, local_path, on_progress=here(on_progress)
+            )
+        )
+
+    def delete_file(self, user_id: str, project_id: str, name: str) -> ProjectFileInfo:
+        """Delete a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "old.txt", "...", on_conflict="replace")
+            client.projects.delete_file("ada", "book", "old.txt")
+        """
+        return portal.call(self._inner.delete_file(user_id, project_id, name))
+
+
 class SandboxClient:
     """A client that keeps a session per (user, thread) and works in the one opened last.
 
@@ -1399,6 +1573,11 @@ class SandboxClient:
         """The current session, with its commands, files, shells and terminals."""
         return Sandbox(self._inner.sandbox)
 
+    @property
+    def projects(self) -> Projects:
+        """Projects: files that users keep beyond sessions."""
+        return Projects(self._inner.projects)
+
     def __enter__(self) -> SandboxClient:
         portal.call(self._inner.__aenter__())
         return self
@@ -1421,11 +1600,13 @@ class SandboxClient:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
         It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
-        seconds. `env` (or `envs`) are environment variables of its commands.
+        seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
+        project_files/ has the files of that project of the user, read-only; see `projects`.
 
         Example:
             info = client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -1440,6 +1621,7 @@ class SandboxClient:
                 metadata=metadata,
                 env=env,
                 envs=envs,
+                project=project,
             )
         )
 

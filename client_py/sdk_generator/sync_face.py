@@ -19,6 +19,7 @@ SOURCES = (
     "file_streams",
     "files",
     "sandbox",
+    "projects",
     "client",
 )
 TOOL_SOURCES = ("integrations.bash_tool",)

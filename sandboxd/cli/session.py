@@ -40,6 +40,7 @@ def command() -> None:
     multiple=True,
     help="Environment variable of its commands; may be repeated.",
 )
+@click.option("--project", default="", help="Project of the USER to see in project_files/.")
 @target_options
 @json_option
 def open_(
@@ -48,6 +49,7 @@ def open_(
     timeout_minutes: float | None,
     labels: Sequence[tuple[str, str]],
     env: Sequence[tuple[str, str]],
+    project: str,
     target: Target,
     as_json: bool,
 ) -> None:
@@ -56,7 +58,12 @@ def open_(
     async def work() -> SessionInfo:
         async with target.client() as client:
             return await client.get_or_create_session(
-                user, thread, timeout_minutes, metadata=dict(labels), env=dict(env)
+                user,
+                thread,
+                timeout_minutes,
+                metadata=dict(labels),
+                env=dict(env),
+                project=project,
             )
 
     info = call(work())
@@ -226,6 +233,7 @@ def document(info: SessionInfo) -> Mapping[str, Any]:
         "last_used_at": info.last_used_at,
         "running_execs": info.running_execs,
         "end_reason": info.end_reason,
+        "project_id": info.project_id,
         "limits": {
             "memory_bytes": info.limits.memory_bytes,
             "max_processes": info.limits.max_processes,
@@ -285,4 +293,6 @@ def _facts(info: SessionInfo) -> dict[str, str]:
         facts["expires"] = f"{info.expires_at} (in {table.until(info.expires_at)})"
     if labels:
         facts["labels"] = labels
+    if info.project_id:
+        facts["project"] = info.project_id
     return facts

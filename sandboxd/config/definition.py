@@ -178,9 +178,20 @@ class Config(BaseModel):
     max_file_mb: int = _setting(100, "MAX_FILE_SIZE_MB", ge=1)
     """Maximum size of a file."""
     max_project_mb: int = _own(500, "MAX_PROJECT_SIZE_MB", ge=1)
-    """Maximum size of a session's project files, which do not count toward its workspace."""
+    """Maximum size of a project, or of a session's own project files, which do not count toward its
+    workspace."""
     max_project_files: int = _own(1000, "MAX_PROJECT_FILES", ge=1)
-    """Maximum number of project files and directories of a session."""
+    """Maximum number of files of a project, or of a session's own project files and directories."""
+    max_user_projects: int = _own(100, "MAX_USER_PROJECTS", ge=1)
+    """Maximum number of projects of one user."""
+    max_user_projects_mb: int = _own(5120, "MAX_USER_PROJECTS_SIZE_MB", ge=1)
+    """Maximum size of all projects of one user, and of uploads to them that are under way."""
+    project_file_types: str = _own(
+        "common", "PROJECT_FILE_TYPES", pattern=r"^[a-z0-9]+(\s*,\s*[a-z0-9]+)*$"
+    )
+    """Types of files that projects may have, as extensions with commas between them. `common`: all
+    that the daemon can tell by their content; `none`: names without an extension; `any`: no check.
+    The content has to be what the name says; see docs/projects.md."""
     workspace_layout: str = _own("shared", "WORKSPACE_LAYOUT", pattern="^(shared|separate)$")
     """What agent_workspace is. `shared`: another name of the workspace; `separate`: a directory in
     the workspace, where commands and relative paths start."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sandboxd.engine.contract import BindMount, ContainerSpec, ImageId, TmpfsMount
 from sandboxd.environments.environment import Environment
 from sandboxd.isolation import accounts
+from sandboxd.isolation.attachment import Attachment
 from sandboxd.isolation.visibility import READONLY_PATHS, masked_paths
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.workspaces.disk_template import SLACK_BYTES
@@ -59,6 +60,8 @@ class SandboxParts:
     disk: AttachedDisk | None
     """Absent where workspaces are in memory; `temporary` likewise."""
     temporary: TemporaryDisk | None
+    bound: Sequence[Attachment] = ()
+    """Directories to bind, where the host cannot attach them."""
 
 
 class Area(NamedTuple):
@@ -179,7 +182,7 @@ def _binds(settings: SandboxSettings, parts: SandboxParts) -> Sequence[BindMount
         writable |= {TMP: parts.temporary.tmp, VAR_TMP: parts.temporary.var_tmp}
     if parts.disk is not None:
         writable[workspace] = parts.disk.path
-    return (
+    binds = (
         BindMount(source=settings.runtime_dir, target="/.sandboxd"),
         BindMount(source=settings.guest_dir, target="/.sandboxd/guest"),
         BindMount(source=link, target="/.sandboxd/link"),
@@ -189,7 +192,10 @@ def _binds(settings: SandboxSettings, parts: SandboxParts) -> Sequence[BindMount
             for target, source in writable.items()
         ),
         BindMount(source=parts.project_dir, target=f"{workspace}/{PROJECT_FILES}"),
+        *(BindMount(source=one.source, target=one.target) for one in parts.bound),
     )
+    # An engine refuses two at one target; an attachment would cover what is there.
+    return tuple({bind.target: bind for bind in binds}.values())
 
 
 def _tmpfs(

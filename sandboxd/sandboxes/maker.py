@@ -24,6 +24,7 @@ from sandboxd.environments.environment import Environment
 from sandboxd.errors import DiskSpaceLow, EngineFailed, ImageNotFound, SandboxdError
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation import terminals
+from sandboxd.isolation.attachment import Attachment, Way
 from sandboxd.isolation.cgroups import CommandGroup
 from sandboxd.isolation.meter import DiskGauge, DiskGauges
 from sandboxd.isolation.quota import Quota
@@ -96,8 +97,18 @@ class SandboxMaker:
         image = self._images.get(environment.name)
         return image.id if image else None
 
-    async def make(self, environment: Environment, kept: KeptFiles | None = None) -> Sandbox:
-        """Start a sandbox and wait until its guest takes commands.
+    @property
+    def can_attach(self) -> bool:
+        """Whether directories of the host can be attached to a sandbox that runs."""
+        return self._host.attaching.way is Way.ATTACHED
+
+    async def make(
+        self,
+        environment: Environment,
+        kept: KeptFiles | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> Sandbox:
+        """Start a sandbox that shows these directories, and wait until its guest takes commands.
 
         With new files, or with those that an earlier sandbox left, which stay if this fails.
         """
@@ -106,7 +117,7 @@ class SandboxMaker:
             await open_files.check_room()
             image = await self._find_image(environment)
             try:
-                return await self._start(sandbox_id, environment, image, kept)
+                return await self._start(sandbox_id, environment, image, kept, attachments)
             except ImageNotFound as error:
                 # The next start takes the image that has the name by then.
                 self._images.pop(environment.name, None)
@@ -126,8 +137,14 @@ class SandboxMaker:
             self._making.discard(name)
 
     async def _start(
-        self, sandbox_id: str, environment: Environment, image: Image, kept: KeptFiles | None
+        self,
+        sandbox_id: str,
+        environment: Environment,
+        image: Image,
+        kept: KeptFiles | None,
+        attachments: Sequence[Attachment],
     ) -> Sandbox:
+        bound = () if self.can_attach else attachments
         claim = await self.kept_files.claim(sandbox_id, environment.disk_size, kept)
         sandbox: Sandbox | None = None
         try:
@@ -136,12 +153,16 @@ class SandboxMaker:
                 self._temporary_disk(environment) as temporary,
             ):
                 with GuestListener(self._link_dir(sandbox_id), claim.uid) as listener:
-                    container_id = await self._create(environment, image, claim, disk, temporary)
+                    container_id = await self._create(
+                        environment, image, claim, disk, temporary, bound
+                    )
                     sandbox = Sandbox(environment, claim, container_id)
                     self._held[container_id] = sandbox_id
                     async with patient_timeout(self.settings.start_seconds):
                         await self._engine.start(container_id)
                         await self._connect(sandbox, listener)
+            if not bound:
+                await sandbox.attach(attachments)
             return sandbox
         except BaseException:
             # Shielded: a cancel must not stop the clean-up of what it interrupted.
@@ -162,6 +183,7 @@ class SandboxMaker:
         claim: Claim,
         disk: AttachedDisk | None,
         temporary: TemporaryDisk | None,
+        bound: Sequence[Attachment],
     ) -> ContainerId:
         link_dir = self._link_dir(claim.sandbox_id)
         parts = SandboxParts(
@@ -172,6 +194,7 @@ class SandboxMaker:
             project_dir=self.kept_files.project_dir(claim.files),
             disk=disk,
             temporary=temporary,
+            bound=bound,
         )
         spec = container.spec(self.settings, environment, image, parts, limits_cpu=self._limits_cpu)
         return await run_to_end(self._engine.create(spec), undo=self._engine.remove)

@@ -42,7 +42,7 @@ OUTCOMES = {
 
 
 def name(field: str, value: str) -> str:
-    """A user or thread id."""
+    """The id of a user, a thread or a project."""
     if not value:
         raise wire.missing(field)
     if len(value) > MAX_NAME:
@@ -87,6 +87,10 @@ def idle_seconds(request: pb.OpenSessionRequest | pb.UpdateSessionRequest) -> fl
     return wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS)
 
 
+def project_id(request: pb.OpenSessionRequest) -> str:
+    return name("project_id", request.project_id) if request.project_id else ""
+
+
 def session_filter(request: pb.ListSessionsRequest) -> SessionFilter:
     wire.check_enum("state", request.state, session_pb2.SessionState.DESCRIPTOR, noun="state")
     return SessionFilter(
@@ -124,6 +128,7 @@ def describe(session: Session, config: Config, *, with_usage: bool = False) -> s
         running_execs=len(session.execs),
         end_reason=record.end_reason,
         usage=_usage(usage) if usage is not None else None,
+        project_id=record.project,
     )
 
 

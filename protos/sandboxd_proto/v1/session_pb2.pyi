@@ -93,6 +93,7 @@ class Session(google.protobuf.message.Message):
     RUNNING_EXECS_FIELD_NUMBER: builtins.int
     END_REASON_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Output only. Names the session in every other call, for example `ses_4f0c...`."""
     user_id: builtins.str
@@ -111,6 +112,8 @@ class Session(google.protobuf.message.Message):
     """Output only. Number of commands that are running."""
     end_reason: builtins.str
     """Output only. Why the session ended, as a sentence; empty while it is active."""
+    project_id: builtins.str
+    """Output only. Project whose files are in `project_files/`; empty if that directory belongs to the session."""
     @property
     def limits(self) -> global___SessionLimits:
         """Output only. Limits on what commands may use."""
@@ -154,9 +157,10 @@ class Session(google.protobuf.message.Message):
         running_execs: builtins.int = ...,
         end_reason: builtins.str = ...,
         usage: global___SessionUsage | None = ...,
+        project_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "limits", b"limits", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "end_reason", b"end_reason", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "end_reason", b"end_reason", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "project_id", b"project_id", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
 
 global___Session = Session
 

@@ -43,6 +43,7 @@ from sandboxd.observability.statistics import Statistics
 from sandboxd.observability.strangers import StrangersLog
 from sandboxd.policy import OPEN, STRICT, STRICT_NODE, InvalidPolicy, from_table, load
 from sandboxd.pool.pools import Pools
+from sandboxd.projects.projects import Projects, ProjectsUnusable
 from sandboxd.protections.examination import Examiner
 from sandboxd.protections.facts import read_host_facts
 from sandboxd.protections.report import Protection, ProtectionSettings, assess
@@ -57,9 +58,11 @@ from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.environment_service import EnvironmentServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.project_service import ProjectServicer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.service.transport.keyring import Keyring, KeysUnusable
 from sandboxd.service.transport.server import ApiServer, Servicers
+from sandboxd.sessions.attachments import SessionAttachments
 from sandboxd.sessions.session import kept_files_of
 from sandboxd.sessions.sessions import Sessions
 from sandboxd.spool import SpoolBudget
@@ -142,6 +145,7 @@ async def running(
         )
         pools = await stack.enter_async_context(_pools(config, sandboxes, environments, adoption))
         await stack.enter_async_context(environments)
+        projects = await _open_projects(config, stack)
         shared = _shared_exec_state(config, policies, quotas)
         sessions = await stack.enter_async_context(
             Sessions(
@@ -152,7 +156,10 @@ async def running(
                 shared,
                 adoption.session_ids,
                 journal,
-                EnvironmentPreparation(environments),
+                EnvironmentPreparation(
+                    environments,
+                    SessionAttachments(projects, workspace_dir=config.workspace_dir),
+                ),
             )
         )
         environments.session_count = sessions.count_in
@@ -172,6 +179,7 @@ async def running(
             sessions=SessionServicer(sessions, config),
             execs=ExecServicer(sessions, config, journal),
             files=FileServicer(sessions, config, journal),
+            projects=ProjectServicer(projects, journal),
             environments=EnvironmentServicer(environments, config),
             admin=AdminServicer(
                 sessions,
@@ -398,6 +406,17 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             ) from error
         log.warning("workspaces.in_memory", why=str(error))
         return None, str(error)
+
+
+async def _open_projects(config: Config, stack: AsyncExitStack) -> Projects:
+    try:
+        projects = await Projects.open(settings.project_settings(config))
+    except ProjectsUnusable as error:
+        raise StartRefused(
+            f"the projects in {config.state_dir / 'store'} cannot be used: {error}"
+        ) from error
+    stack.push_async_callback(projects.aclose)
+    return projects
 
 
 def _open_keyring(config: Config) -> Keyring:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from sandboxd.environments.catalogue import Environments
 from sandboxd.errors import InvalidRequest
+from sandboxd.sessions.attachments import SessionAttachments
 from sandboxd.sessions.preparation import Preparation
 
 
 class EnvironmentPreparation(Preparation):
     """Waits for the build of a session's environment."""
 
-    def __init__(self, environments: Environments) -> None:
+    def __init__(self, environments: Environments, attachments: SessionAttachments) -> None:
+        super().__init__(attachments)
         self._environments = environments
 
     async def prepare(

@@ -18,6 +18,7 @@ from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sessions.book import ThreadKey
+from sandboxd.sessions.changing import merged_env, merged_labels
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.placement import Placement
 from sandboxd.sessions.session import Outcome, Session, kept_files_of
@@ -44,6 +45,7 @@ class OpenRequest:
     idle_seconds: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    project_id: str = ""
     environment: str = ""
     """Empty means that of the session, or the default one for a new session."""
     environment_config: EnvironmentConfig | None = None
@@ -69,6 +71,7 @@ class Opening:
         self._sessions = shared.sessions
         self._transitions = shared.transitions
         self._tasks = shared.tasks
+        self._attachments = shared.preparation.attachments
         self._expiry = expiry
         self._placement = placement
 
@@ -110,6 +113,7 @@ class Opening:
 
     async def _attach(self, session: Session, wanted: OpenRequest) -> tuple[Session, Outcome]:
         session.check_not_returning()
+        session.check_project(wanted.project_id)
         _check_same(session, wanted)
         session.execs.policy.check_variables(wanted.env)
         session.touch()
@@ -117,8 +121,8 @@ class Opening:
         changed = replace(
             record,
             idle_seconds=wanted.idle_seconds or record.idle_seconds,
-            metadata={**record.metadata, **wanted.metadata},
-            env={**record.env, **wanted.env},
+            metadata=merged_labels(record.metadata, wanted.metadata),
+            env=merged_env(record.env, wanted.env),
         )
         if changed != record:
             session.record = changed
@@ -129,9 +133,19 @@ class Opening:
     async def _create(self, key: ThreadKey, wanted: OpenRequest) -> tuple[Session, Outcome]:
         self._check_room_of(key[0])
         earlier = self._sessions.of_thread(key)
+        # Refuses too many labels or variables, before a sandbox is taken.
+        self._new_record(key, wanted, earlier.record if earlier else None)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
         environment = _environment(earlier.record if earlier else None, wanted)
-        sandbox = await self._pools.get(environment).acquire(kept, user_id=key[0])
+        if earlier is not None and not earlier.is_over:
+            earlier.check_project(wanted.project_id)
+        if wanted.project_id:
+            shown = self._attachments.asked_for(key[0], wanted.project_id)
+        else:
+            shown = self._attachments.of(key[0], earlier.record.project if earlier else "")
+        sandbox = await self._pools.get(environment).acquire(
+            kept, user_id=key[0], attachments=shown
+        )
         is_kept = _is_on(sandbox, kept)
         try:
             record = self._new_record(key, wanted, earlier.record if earlier else None)
@@ -165,8 +179,9 @@ class Opening:
             created_at=before.created_at if before else now,
             changed_at=now,
             idle_seconds=wanted.idle_seconds or self._settings.idle_seconds,
-            metadata={**(before.metadata if before else {}), **wanted.metadata},
-            env={**(before.env if before else {}), **wanted.env},
+            metadata=merged_labels(before.metadata if before else {}, wanted.metadata),
+            env=merged_env(before.env if before else {}, wanted.env),
+            project=wanted.project_id or (before.project if before else ""),
             environment=_environment(before, wanted),
             packages=config.packages,
             env_vars=config.env_vars,

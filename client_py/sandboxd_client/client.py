@@ -182,12 +182,18 @@ class AsyncSandboxClient:
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         project: str = "",
+        environment: str = "",
+        packages: Sequence[str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        command_policy: str = "",
+        build_wait: float = 0.0,
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
         It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
         seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
-        project_files/ has the files of that project of the user, read-only; see `projects`.
+        project_files/ has the files of that project of the user, read-only; see `projects`. The
+        others are those of `AsyncSandbox.create`.
 
         Example:
             info = await client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -203,6 +209,11 @@ class AsyncSandboxClient:
             metadata=metadata,
             env=env,
             project=project,
+            environment=environment,
+            packages=packages,
+            env_vars=env_vars,
+            command_policy=command_policy,
+            build_wait=build_wait,
         )
         self._threads[user_id, thread_id] = info, seconds
         self._select((user_id, thread_id))

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from sandboxd_proto.v1 import admin_service_pb2 as admin
+from sandboxd_proto.v1 import environment_service_pb2 as environments
 from sandboxd_proto.v1 import exec_service_pb2 as execs
 from sandboxd_proto.v1 import file_service_pb2 as files
 from sandboxd_proto.v1 import project_service_pb2 as projects
@@ -34,7 +35,7 @@ class Method(Generic[Request, Response]):
 
 
 _SESSION, _EXEC, _FILE, _ADMIN = "SessionService", "ExecService", "FileService", "AdminService"
-_PROJECT = "ProjectService"
+_PROJECT, _ENVIRONMENT = "ProjectService", "EnvironmentService"
 
 OPEN_SESSION = Method(
     _SESSION, "OpenSession", sessions.OpenSessionRequest, sessions.OpenSessionResponse, True
@@ -128,6 +129,33 @@ DELETE_PROJECT_FILE = Method(
     "DeleteProjectFile",
     projects.DeleteProjectFileRequest,
     projects.DeleteProjectFileResponse,
+)
+
+LIST_ENVIRONMENTS = Method(
+    _ENVIRONMENT,
+    "ListEnvironments",
+    environments.ListEnvironmentsRequest,
+    environments.ListEnvironmentsResponse,
+    True,
+)
+GET_ENVIRONMENT = Method(
+    _ENVIRONMENT,
+    "GetEnvironment",
+    environments.GetEnvironmentRequest,
+    environments.GetEnvironmentResponse,
+    True,
+)
+BUILD_ENVIRONMENT = Method(
+    _ENVIRONMENT,
+    "BuildEnvironment",
+    environments.BuildEnvironmentRequest,
+    environments.BuildEnvironmentResponse,
+)
+DELETE_ENVIRONMENT = Method(
+    _ENVIRONMENT,
+    "DeleteEnvironment",
+    environments.DeleteEnvironmentRequest,
+    environments.DeleteEnvironmentResponse,
 )
 
 GET_STATUS = Method(_ADMIN, "GetStatus", admin.GetStatusRequest, admin.GetStatusResponse, True)

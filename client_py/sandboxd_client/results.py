@@ -83,6 +83,12 @@ class SessionInfo(Result):
     """What its commands use now; None if it was not requested or cannot be measured."""
     project_id: str
     """Project whose files are in project_files/; empty if that directory is the session's own."""
+    environment: str
+    """Name of the environment that it was opened in."""
+    packages: list[str]
+    """Packages that it added to its environment."""
+    command_policy: str
+    """Name of the policy that its commands are checked with."""
 
     @classmethod
     def of(
@@ -112,6 +118,9 @@ class SessionInfo(Result):
         info.limits = session.limits
         info.usage = session.usage if session.HasField("usage") else None
         info.project_id = session.project_id
+        info.environment = session.environment
+        info.packages = list(session.environment_config.packages)
+        info.command_policy = session.command_policy
         return info
 
 

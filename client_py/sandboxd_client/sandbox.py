@@ -77,6 +77,11 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         project: str = "",
+        environment: str = "",
+        packages: Sequence[str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        command_policy: str = "",
+        build_wait: float = 0.0,
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -89,6 +94,11 @@ class AsyncSandbox:
 
         It expires when it is not used for `timeout_minutes`, or for `timeout` seconds. `env` (or
         `envs`) are environment variables of its commands, `metadata` are labels to find it by.
+
+        `environment` names what its image has, such as `data` or `node20`; `packages` and
+        `env_vars` are added to it. One that is not built yet is an EnvironmentNotReadyError, unless
+        it is ready within `build_wait` seconds. `command_policy` is the name of the policy that the
+        daemon checks its commands with; the token must allow it.
 
         The daemon is `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`),
         SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this process.
@@ -110,6 +120,11 @@ class AsyncSandbox:
                 env=env,
                 envs=envs,
                 project=project,
+                environment=environment,
+                packages=packages,
+                env_vars=env_vars,
+                command_policy=command_policy,
+                build_wait=build_wait,
                 mode=mode,
                 server_url=server_url,
                 token=token,
@@ -135,6 +150,11 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         project: str = "",
+        environment: str = "",
+        packages: Sequence[str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        command_policy: str = "",
+        build_wait: float = 0.0,
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -166,6 +186,11 @@ class AsyncSandbox:
                 metadata=metadata,
                 env=env,
                 project=project,
+                environment=environment,
+                packages=packages,
+                env_vars=env_vars,
+                command_policy=command_policy,
+                build_wait=build_wait,
             )
         except BaseException:
             await release(connection)

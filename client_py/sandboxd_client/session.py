@@ -52,6 +52,11 @@ async def open_session(
     metadata: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     project: str = "",
+    environment: str = "",
+    packages: Sequence[str] | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    command_policy: str = "",
+    build_wait: float = 0.0,
 ) -> SessionInfo:
     """The session of a (user, thread), created if there is none."""
     request = pb.OpenSessionRequest(
@@ -60,10 +65,18 @@ async def open_session(
         metadata=metadata or {},
         env=env or {},
         project_id=project,
+        environment=environment,
+        command_policy=command_policy,
     )
     if idle_seconds is not None:
         request.idle_timeout.CopyFrom(duration(idle_seconds))
-    opened = await connection.call(methods.OPEN_SESSION, request, timeout=connection.timeouts.open)
+    if packages is not None or env_vars is not None:
+        request.environment_config.packages.extend(packages or ())
+        request.environment_config.env_vars.update(env_vars or {})
+    if build_wait:
+        request.build_wait.CopyFrom(duration(build_wait))
+    timeout = connection.timeouts.open + build_wait
+    opened = await connection.call(methods.OPEN_SESSION, request, timeout=timeout)
     return SessionInfo.of(
         opened.session, status=_OUTCOMES[opened.outcome], is_kept=opened.workspace_kept
     )

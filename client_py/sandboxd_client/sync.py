@@ -1009,6 +1009,11 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         project: str = "",
+        environment: str = "",
+        packages: Sequence[str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        command_policy: str = "",
+        build_wait: float = 0.0,
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -1021,6 +1026,11 @@ class Sandbox:
 
         It expires when it is not used for `timeout_minutes`, or for `timeout` seconds. `env` (or
         `envs`) are environment variables of its commands, `metadata` are labels to find it by.
+
+        `environment` names what its image has, such as `data` or `node20`; `packages` and
+        `env_vars` are added to it. One that is not built yet is an EnvironmentNotReadyError, unless
+        it is ready within `build_wait` seconds. `command_policy` is the name of the policy that the
+        daemon checks its commands with; the token must allow it.
 
         The daemon is `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`),
         SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this process.
@@ -1040,6 +1050,11 @@ class Sandbox:
                     env=env,
                     envs=envs,
                     project=project,
+                    environment=environment,
+                    packages=packages,
+                    env_vars=env_vars,
+                    command_policy=command_policy,
+                    build_wait=build_wait,
                     user_id=user_id,
                     mode=mode,
                     server_url=server_url,
@@ -1063,6 +1078,11 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         project: str = "",
+        environment: str = "",
+        packages: Sequence[str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        command_policy: str = "",
+        build_wait: float = 0.0,
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -1091,6 +1111,11 @@ class Sandbox:
                     env=env,
                     envs=envs,
                     project=project,
+                    environment=environment,
+                    packages=packages,
+                    env_vars=env_vars,
+                    command_policy=command_policy,
+                    build_wait=build_wait,
                     mode=mode,
                     server_url=server_url,
                     token=token,
@@ -1601,12 +1626,18 @@ class SandboxClient:
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         project: str = "",
+        environment: str = "",
+        packages: Sequence[str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        command_policy: str = "",
+        build_wait: float = 0.0,
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
         It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
         seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
-        project_files/ has the files of that project of the user, read-only; see `projects`.
+        project_files/ has the files of that project of the user, read-only; see `projects`. The
+        others are those of `Sandbox.create`.
 
         Example:
             info = client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -1622,6 +1653,11 @@ class SandboxClient:
                 env=env,
                 envs=envs,
                 project=project,
+                environment=environment,
+                packages=packages,
+                env_vars=env_vars,
+                command_policy=command_policy,
+                build_wait=build_wait,
             )
         )
 

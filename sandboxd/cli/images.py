@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from sandboxd.cli import table
 from sandboxd.cli.failure import call
 from sandboxd.cli.target import Target, json_option, target_options
-from sandboxd_proto.v1.admin_service_pb2 import GetStatusResponse, PoolStatus
+from sandboxd_client import methods
+from sandboxd_proto.v1.admin_service_pb2 import GetStatusRequest, GetStatusResponse, PoolStatus
+from sandboxd_proto.v1.environment_service_pb2 import (
+    ListEnvironmentsRequest,
+    ListEnvironmentsResponse,
+)
 
 HEADER = ("ENVIRONMENT", "IMAGE", "WARM", "IN USE", "PROBLEM")
 SHORT_ID = 12
@@ -21,12 +26,18 @@ SHORT_ID = 12
 def command(target: Target, as_json: bool) -> None:
     """List the environments of the daemon, their images and their warm sandboxes."""
 
-    async def work() -> GetStatusResponse:
-        async with target.client() as client:
-            return await client.server_status()
+    async def work() -> tuple[GetStatusResponse, ListEnvironmentsResponse]:
+        async with target.connection() as connection:
+            return (
+                await connection.call(methods.GET_STATUS, GetStatusRequest()),
+                await connection.call(methods.LIST_ENVIRONMENTS, ListEnvironmentsRequest()),
+            )
 
-    status = call(work())
-    rows = [_row(pool, status) for pool in status.pools]
+    status, listed = call(work())
+    images = {environment.name: environment.image_id for environment in listed.environments}
+    # What new sandboxes get now; the name may have been given to another image since.
+    images[status.pool.environment] = status.engine.image_id
+    rows = [_row(pool, images) for pool in status.pools]
     if as_json:
         names = ("environment", "image_id", "warm", "in_use", "problem")
         table.show_document([dict(zip(names, row, strict=True)) for row in rows])
@@ -34,9 +45,8 @@ def command(target: Target, as_json: bool) -> None:
     table.show(HEADER, ([row[0], _short(row[1]), *row[2:]] for row in rows))
 
 
-def _row(pool: PoolStatus, status: GetStatusResponse) -> Sequence[object]:
-    is_default = pool.environment == status.pool.environment
-    image = status.engine.image_id if is_default else ""
+def _row(pool: PoolStatus, images: Mapping[str, str]) -> Sequence[object]:
+    image = images.get(pool.environment, "")
     return pool.environment, image, pool.warm, pool.in_use, pool.last_error
 
 

@@ -12,6 +12,7 @@ CLIENT_COMMANDS = {
     "attach": "sandboxd.cli.attach",
     "cat": "sandboxd.cli.cat",
     "cp": "sandboxd.cli.cp",
+    "environments": "sandboxd.cli.environments",
     "exec": "sandboxd.cli.exec",
     "images": "sandboxd.cli.images",
     "kill": "sandboxd.cli.kill",

@@ -41,6 +41,21 @@ def command() -> None:
     help="Environment variable of its commands; may be repeated.",
 )
 @click.option("--project", default="", help="Project of the USER to see in project_files/.")
+@click.option(
+    "--environment",
+    default="",
+    metavar="NAME",
+    help="Environment; `sandboxd environments list` lists them.",
+)
+@click.option("--package", "packages", multiple=True, help="Package to add to it; may be repeated.")
+@click.option("--policy", default="", metavar="NAME", help="Command policy of the session.")
+@click.option(
+    "--build-wait",
+    type=click.FloatRange(min=0, max=3600),
+    default=0.0,
+    metavar="SECONDS",
+    help="How long to wait for an environment that is not built yet.",
+)
 @target_options
 @json_option
 def open_(
@@ -50,6 +65,10 @@ def open_(
     labels: Sequence[tuple[str, str]],
     env: Sequence[tuple[str, str]],
     project: str,
+    environment: str,
+    packages: Sequence[str],
+    policy: str,
+    build_wait: float,
     target: Target,
     as_json: bool,
 ) -> None:
@@ -64,6 +83,10 @@ def open_(
                 metadata=dict(labels),
                 env=dict(env),
                 project=project,
+                environment=environment,
+                packages=packages or None,
+                command_policy=policy,
+                build_wait=build_wait,
             )
 
     info = call(work())
@@ -234,6 +257,9 @@ def document(info: SessionInfo) -> Mapping[str, Any]:
         "running_execs": info.running_execs,
         "end_reason": info.end_reason,
         "project_id": info.project_id,
+        "environment": info.environment,
+        "packages": info.packages,
+        "command_policy": info.command_policy,
         "limits": {
             "memory_bytes": info.limits.memory_bytes,
             "max_processes": info.limits.max_processes,
@@ -295,4 +321,8 @@ def _facts(info: SessionInfo) -> dict[str, str]:
         facts["labels"] = labels
     if info.project_id:
         facts["project"] = info.project_id
+    facts["environment"] = info.environment
+    if info.packages:
+        facts["packages"] = ", ".join(info.packages)
+    facts["policy"] = info.command_policy
     return facts

@@ -12,7 +12,8 @@
     │   ├── ExecNotFound
     │   ├── ImageNotFound
     │   ├── EnvironmentNotFound
-    │   └── FileNotFound
+    │   ├── FileNotFound
+    │   └── ProjectNotFound
     ├── AlreadyExists
     │   ├── ExecConflict
     │   └── FileExists
@@ -31,6 +32,8 @@
     │   ├── FileTooLarge
     │   ├── WorkspaceFull
     │   ├── TextNotFound
+    │   ├── ProjectFull
+    │   ├── ProjectMismatch
     │   ├── EnvironmentUnavailable
     │   ├── EnvironmentMismatch
     │   ├── EnvironmentBuildFailed
@@ -42,6 +45,7 @@
     ├── NotPermitted                a rule of the operator forbids it
     │   ├── CallNotPermitted
     │   ├── CommandNotAllowed
+    │   ├── FileTypeNotAllowed
     │   └── PackagesNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
@@ -149,7 +153,7 @@ class SessionNotFound(NotFound):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"Session {quoted(session_id)} does not exist; open one with OpenSession.",
+            f"Session {quoted(session_id)} does not exist; open the session of the user's thread.",
             sessionId=session_id,
         )
 
@@ -159,8 +163,8 @@ class ExecNotFound(NotFound):
 
     def __init__(self, exec_id: str) -> None:
         super().__init__(
-            f"The session keeps no exec {quoted(exec_id)}: it was never started, ended too long "
-            "ago, or is a Run without an exec_id. ListExecs returns the known ones.",
+            f"The session has no command {quoted(exec_id)}: it was never started, ended too long "
+            "ago, or was run without an id. List the commands of the session to see what it has.",
             execId=exec_id,
         )
 
@@ -194,8 +198,18 @@ class FileNotFound(NotFound):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} does not exist in the workspace; ListFiles lists what does.",
+            f"{quoted(path)} does not exist; list the directory to see what does.",
             path=path,
+        )
+
+
+class ProjectNotFound(NotFound):
+    reason = "PROJECT_NOT_FOUND"
+
+    def __init__(self, project_id: str) -> None:
+        super().__init__(
+            f"This user has no project {quoted(project_id)}; create it first.",
+            projectId=project_id,
         )
 
 
@@ -208,8 +222,8 @@ class ExecConflict(AlreadyExists):
 
     def __init__(self, exec_id: str) -> None:
         super().__init__(
-            f"Exec {quoted(exec_id)} already exists with another command or other settings; use a "
-            "new exec_id for a new command.",
+            f"Command {quoted(exec_id)} already exists with another text or other settings; use a "
+            "new id for a new command.",
             execId=exec_id,
         )
 
@@ -234,7 +248,7 @@ class SessionExpired(WrongState):
     def __init__(self, session_id: str, why: str) -> None:
         super().__init__(
             f"Session {session_id} {why}; its sandbox and files are gone. "
-            "Call OpenSession for a new one.",
+            "Open it again for a new one.",
             sessionId=session_id,
         )
 
@@ -244,7 +258,7 @@ class SessionClosed(WrongState):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"Session {session_id} was closed; call OpenSession for a new one.",
+            f"Session {session_id} was closed; open a new one.",
             sessionId=session_id,
         )
 
@@ -255,8 +269,8 @@ class SessionRecreated(WrongState):
     def __init__(self, session_id: str, *, asked: int, current: int) -> None:
         super().__init__(
             f"Session {session_id} is on incarnation {current}, not {asked}: its sandbox was "
-            "replaced. Call OpenSession, read `incarnation` and `workspace_kept`, and restore what "
-            "is gone.",
+            "replaced. Open the session again, read `incarnation` and `workspace_kept`, and "
+            "restore what is gone.",
             sessionId=session_id,
             incarnation=str(current),
         )
@@ -268,18 +282,22 @@ class ExecEnded(WrongState):
     reason = "EXEC_ENDED"
 
     def __init__(self, exec_id: str, problem: str) -> None:
-        super().__init__(f"Exec {quoted(exec_id)} {problem}.", execId=exec_id)
+        super().__init__(f"Command {quoted(exec_id)} {problem}.", execId=exec_id)
 
 
 class CommandNotStartable(WrongState):
     """The guest could not start the command: no such directory, program or shell; or no free
-    process at that moment, in which case a retry may help."""
+    process at that moment, in which case a retry may help. `kind` says which, for programs."""
 
     reason = "COMMAND_NOT_STARTABLE"
 
-    def __init__(self, problem: str, *, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self, problem: str, *, kind: str, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(
-            f"The command was not started: {problem}.", retry_after_seconds=retry_after_seconds
+            f"The command was not started: {problem}.",
+            retry_after_seconds=retry_after_seconds,
+            kind=kind,
         )
 
 
@@ -288,7 +306,8 @@ class NotAFile(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} is not a regular file; StatFile returns its type.", path=path
+            f"{quoted(path)} is not a regular file; list its directory to see what it is.",
+            path=path,
         )
 
 
@@ -297,8 +316,8 @@ class NotADirectory(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)}, or something above it, is not a directory; StatFile returns its "
-            "type.",
+            f"{quoted(path)}, or something above it, is not a directory; list what is above it to "
+            "see its type.",
             path=path,
         )
 
@@ -308,8 +327,8 @@ class DirectoryNotEmpty(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"The directory {quoted(path)} is not empty; set `recursive`, and stop commands that "
-            "write to it.",
+            f"The directory {quoted(path)} is not empty; remove it recursively, and stop commands "
+            "that write to it.",
             path=path,
         )
 
@@ -320,7 +339,7 @@ class OutsideWorkspace(WrongState):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"A symbolic link in {quoted(path)} leads out of the workspace or is part of a loop; "
-            "copy its target into the workspace with a command.",
+            "to follow it, give the absolute path of its target.",
             path=path,
         )
 
@@ -340,12 +359,13 @@ class ProtectedPath(WrongState):
 class FileNotPermitted(WrongState):
     reason = "FILE_NOT_PERMITTED"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The permissions of {quoted(path)}, or of a directory above it, forbid this; change "
-            "them with a command, or use another path.",
-            path=path,
-        )
+    def __init__(
+        self,
+        path: str,
+        problem: str = "The permissions of {path}, or of a directory above it, forbid this",
+        advice: str = "change them with a command, or use another path",
+    ) -> None:
+        super().__init__(f"{problem.format(path=quoted(path))}; {advice}.", path=path)
 
 
 class FileTooLarge(WrongState):
@@ -367,10 +387,9 @@ class WorkspaceFull(WrongState):
 
     reason = "WORKSPACE_FULL"
 
-    def __init__(self, path: str, **figures: int) -> None:
+    def __init__(self, path: str, *, place: str = "The workspace", **figures: int) -> None:
         super().__init__(
-            f"The workspace has no room for {quoted(path)}; remove files that are no longer "
-            "needed.",
+            f"{place} has no room for {quoted(path)}; remove files that are no longer needed.",
             path=path,
         )
         self.metadata |= {name: str(value) for name, value in figures.items()}
@@ -427,6 +446,31 @@ class EnvironmentInUse(WrongState):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"The environment {name} cannot be deleted: {why}.", environment=name)
+
+
+class ProjectFull(WrongState):
+    """A limit on the projects of a user, or on the files of one of them, is reached."""
+
+    reason = "PROJECT_FULL"
+
+    def __init__(self, problem: str, limit: int) -> None:
+        super().__init__(
+            f"{problem}, which is the limit; delete files or projects that are no longer needed.",
+            limit=str(limit),
+        )
+
+
+class ProjectMismatch(WrongState):
+    reason = "PROJECT_MISMATCH"
+
+    def __init__(self, session_id: str, *, asked: str, current: str) -> None:
+        has = f"is on project {quoted(current)}" if current else "is on no project"
+        super().__init__(
+            f"Session {session_id} {has}, not on {quoted(asked)}, and keeps that until it is "
+            "closed; close it first, or use another thread_id.",
+            sessionId=session_id,
+            projectId=current,
+        )
 
 
 class PackagesNotResolved(WrongState):
@@ -493,9 +537,23 @@ class CommandNotAllowed(NotPermitted):
     def __init__(self, policy: str, *, rule: str, command: str, why: str) -> None:
         super().__init__(
             f"The policy `{policy}` refuses this command (rule {rule}): {why}",
+            kind="policy",
             policy=policy,
             rule=rule,
             command=command,
+        )
+
+
+class FileTypeNotAllowed(NotPermitted):
+    """The operator does not allow files of this type in projects; nothing was stored."""
+
+    reason = "FILE_TYPE_NOT_ALLOWED"
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(
+            f"{quoted(name)} was not stored: {problem}. An operator can allow more with "
+            "SANDBOXD_PROJECT_FILE_TYPES.",
+            name=name,
         )
 
 
@@ -718,8 +776,8 @@ class SandboxLost(Lost):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"The sandbox of this session was lost ({why}); call OpenSession for a new one, which "
-            "also returns whether the files were kept.",
+            f"The sandbox of this session was lost ({why}); open the session again for a new one. "
+            "`workspace_kept` then says whether the files were kept.",
             why=why,
         )
         self.why = why

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from sandboxd_client import methods
+from sandboxd_client.arguments import checked
+from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.errors import CallTimeoutError, ExecEndedError
 from sandboxd_client.exec_stream import ExecStream
@@ -35,11 +37,12 @@ _STREAMS: dict[StreamName, exec_pb2.OutputStream.ValueType] = {
 }
 
 
+@checked
 class AsyncCommandHandle:
     """A started command. It continues whether or not a client is attached.
 
     Example:
-        command = await sandbox.commands.run("read x; echo got $x", background=True)
+        command = await sandbox.commands.run("read x; echo got $x", background=True, stdin=True)
         await command.send_stdin("42\\n")
         print((await command.wait()).stdout)
     """
@@ -53,9 +56,12 @@ class AsyncCommandHandle:
         on_stderr: OutputCallback | None = None,
         queued: pb.ExecRequest | None = None,
         is_ours: bool = False,
+        max_output_bytes: int = MAX_BYTES,
     ) -> None:
         self._hold = hold
         self._exec_id = started.exec_id
+        self._pid = started.pid or None
+        self._max_output_bytes = max_output_bytes
         self._seconds = started.timeout.seconds + started.timeout.nanos / 1e9
         self._callbacks: dict[StreamName, OutputCallback | None] = {
             "stdout": on_stdout,
@@ -66,10 +72,22 @@ class AsyncCommandHandle:
         self._stdin_lock = asyncio.Lock()
         self._result: CommandResult | None = None
 
+    def __repr__(self) -> str:
+        state = (
+            f"ended with {self._result.exit_code}" if self._result else "not known to have ended"
+        )
+        return f"<AsyncCommandHandle {self._exec_id}, {state}>"
+
     @property
     def exec_id(self) -> str:
         """Id of the command in its session."""
         return self._exec_id
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the command's first process inside the sandbox; None if it is not known, as
+        while the command waits for its shell."""
+        return self._pid
 
     @property
     def result(self) -> CommandResult | None:
@@ -99,7 +117,8 @@ class AsyncCommandHandle:
             queued=self._queued,
         )
         is_whole = not stdout_offset and not stderr_offset
-        return AsyncCommandStream(self._exec_id, source, self._ended if is_whole else None)
+        on_end = self._ended if is_whole else None
+        return AsyncCommandStream(self._exec_id, source, on_end, self._max_output_bytes)
 
     def _ended(self, result: CommandResult) -> None:
         self._result = result
@@ -141,7 +160,7 @@ class AsyncCommandHandle:
         """Write to standard input; waits while the command is slow to read.
 
         Example:
-            command = await sandbox.commands.run("cat", background=True)
+            command = await sandbox.commands.run("cat", background=True, stdin=True)
             await command.send_stdin("hello")
             await command.close_stdin()
         """
@@ -152,15 +171,18 @@ class AsyncCommandHandle:
                 rest = rest[MAX_STDIN_BYTES:]
 
     async def close_stdin(self) -> None:
-        """Close standard input, so that the command sees its end.
+        """Close standard input, so that the command sees its end. Does nothing if it has ended.
 
         Example:
             command = await sandbox.commands.run("wc -c", background=True, stdin="12345")
             await command.close_stdin()
             print((await command.wait()).stdout)
         """
-        async with self._stdin_lock:
-            await self._write(b"", eof=True)
+        try:
+            async with self._stdin_lock:
+                await self._write(b"", eof=True)
+        except ExecEndedError:
+            pass  # and so has its input
 
     async def _write(self, data: bytes, *, eof: bool = False) -> None:
         connection = self._hold.connection

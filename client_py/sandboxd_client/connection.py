@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from sandboxd_client.call_metadata import metadata_of
+from sandboxd_client.cancellation import (
+    CLEAN_UP_SECONDS,
+    CLOSING_SECONDS,
+    outlast,
+    run_to_end,
+)
 from sandboxd_client.errors import (
+    ClientClosedError,
     ConnectionLostError,
     DrainingError,
     SandboxError,
@@ -50,18 +59,65 @@ class BackOff:
         await asyncio.sleep(min(wanted * random.uniform(0.5, 1.0), self._until - now))
 
 
+class Use:
+    """One use of a transport, from `acquire` to `release`."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """`settings`: those of a shared transport."""
+        self.settings = settings
+        self.is_over = False
+        self.clean_ups: set[asyncio.Task[None]] = set()
+        """Calls that undo what a cancelled call has begun."""
+
+    async def end(self) -> None:
+        """Wait for the clean-ups, up to a limit; from then on every call is refused."""
+        try:
+            async with asyncio.timeout(CLOSING_SECONDS / 2):
+                while self.clean_ups:
+                    await asyncio.wait(self.clean_ups)
+        except TimeoutError:
+            pass  # the daemon does not answer
+        finally:
+            self.is_over = True
+
+
 class Connection:
     """Calls over one transport, with deadlines and safe repetition."""
 
-    def __init__(self, transport: Transport, timeouts: Timeouts, *, earlier_tries: int = 0) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        timeouts: Timeouts,
+        use: Use | None = None,
+        *,
+        earlier_tries: int = 0,
+    ) -> None:
         """`earlier_tries`: how often the work on this connection was attempted before."""
         self._transport = transport
         self.timeouts = timeouts
         self._earlier_tries = earlier_tries
+        self.use = use or Use()
 
     def repeating(self) -> Connection:
         """The same connection for repeated work, whose calls the daemon counts as retries."""
-        return Connection(self._transport, self.timeouts, earlier_tries=self._earlier_tries + 1)
+        tries = self._earlier_tries + 1
+        return Connection(self._transport, self.timeouts, self.use, earlier_tries=tries)
+
+    async def clean_up(self, work: Coroutine[Any, Any, object]) -> None:
+        """Undo what a call has begun whose caller fails or is cancelled; failures are ignored.
+
+        The caller waits for it; if it is cancelled, up to a limit. So does the release of the
+        connection.
+        """
+        task = asyncio.create_task(_ignoring_errors(work), name="clean-up of a call")
+        self.use.clean_ups.add(task)
+        task.add_done_callback(self.use.clean_ups.discard)
+        if (cancel := await outlast(task, CLEAN_UP_SECONDS)) is not None:
+            raise cancel
+
+    def _check_open(self) -> None:
+        if self.use.is_over:
+            raise ClientClosedError
 
     async def call(
         self,
@@ -77,6 +133,7 @@ class Connection:
         may_have_begun = False
         while True:
             try:
+                self._check_open()
                 await self._transport.ready(self.timeouts.reconnect)
                 metadata = metadata_of(tries)
                 tries += 1
@@ -109,6 +166,7 @@ class Connection:
         earlier_tries: int = 0,
     ) -> AsyncGenerator[Response, None]:
         """One request, many responses, once. Closing it cancels the call."""
+        self._check_open()
         await self._transport.ready(self._patience(timeout))
         metadata = metadata_of(self._earlier_tries + earlier_tries)
         responses = self._transport.stream(method, request, timeout=timeout, metadata=metadata)
@@ -128,6 +186,7 @@ class Connection:
     ) -> Response:
         """Many requests, one response, once."""
         seconds = self.timeouts.transfer if timeout is None else timeout
+        self._check_open()
         await self._transport.ready(self._patience(seconds))
         metadata = metadata_of(self._earlier_tries + earlier_tries)
         return await self._transport.send(method, requests, timeout=seconds, metadata=metadata)
@@ -136,6 +195,11 @@ class Connection:
         """How long to wait for a daemon that stopped answering."""
         reconnect = self.timeouts.reconnect
         return reconnect if timeout is None else min(reconnect, timeout)
+
+
+async def _ignoring_errors(work: Coroutine[Any, Any, object]) -> None:
+    with suppress(SandboxError):
+        await work
 
 
 class _Shared:
@@ -168,14 +232,39 @@ async def acquire(settings: Settings, timeouts: Timeouts) -> Connection:
     shared.holders += 1
     try:
         # Shielded: a cancelled caller must not take the transport away from the others.
-        return Connection(await asyncio.shield(shared.starting), timeouts)
+        return Connection(await asyncio.shield(shared.starting), timeouts, Use(settings))
     except BaseException:
-        await release(settings)
+        await run_to_end(_leave(settings))
         raise
 
 
-async def release(settings: Settings) -> None:
-    """Return a connection; the last user closes its transport."""
+@asynccontextmanager
+async def connected(settings: Settings, timeouts: Timeouts) -> AsyncIterator[Connection]:
+    """A connection until the block ends."""
+    connection = await acquire(settings, timeouts)
+    try:
+        yield connection
+    finally:
+        await release(connection)
+
+
+async def release(connection: Connection) -> None:
+    """Return a connection; the last user closes its transport.
+
+    Calls that are still made with it are refused.
+    """
+
+    settings = connection.use.settings
+    assert settings is not None
+
+    async def leave() -> None:
+        await connection.use.end()
+        await _leave(settings)
+
+    await run_to_end(leave())
+
+
+async def _leave(settings: Settings) -> None:
     of_loop = _shared[asyncio.get_running_loop()]
     shared = of_loop[settings]
     shared.holders -= 1
@@ -183,7 +272,7 @@ async def release(settings: Settings) -> None:
         return
     shared.closing = asyncio.create_task(shared.close(), name="closing a connection to sandboxd")
     shared.closing.add_done_callback(lambda _: of_loop.pop(settings))
-    # Shielded: a cancelled caller must not leave the transport half closed.
+    # Shielded: it must not be left half closed, even if it takes longer than its caller waits.
     await asyncio.shield(shared.closing)
 
 

@@ -6,7 +6,9 @@
     ├── InvalidRequestError             also a ValueError: the request can never succeed
     │   ├── RequestTooLargeError
     │   ├── InvalidArchiveError
+    │   ├── ArgumentTypeError           also a TypeError: an argument of the wrong type
     │   ├── NoSessionError              no session was opened with this client
+    │   ├── ClientClosedError           the sandbox or client was closed
     │   └── PolicyError                 the command policy refuses the command
     ├── SessionError                    the session cannot be used
     │   ├── SessionNotFoundError
@@ -46,6 +48,11 @@
     │   ├── TextNotFoundError
     │   ├── FileWorkInterruptedError
     │   └── UploadStalledError
+    ├── ProjectError
+    │   ├── ProjectNotFoundError
+    │   ├── ProjectFullError
+    │   ├── ProjectMismatchError        the session is on another project, or on none
+    │   └── FileTypeNotAllowedError     also a PermissionError
     ├── ExhaustedError                  a limit is reached; try again after `retry_after_seconds`
     │   ├── PoolExhaustedError
     │   ├── ExecLimitReachedError
@@ -83,15 +90,17 @@ exits non-zero, is ended by a signal or times out is a result, not an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 if TYPE_CHECKING:
     from sandboxd_client.results import CommandResult
 
 
 __all__ = [
+    "ArgumentTypeError",
     "CallTimeoutError",
     "ChecksumMismatchError",
+    "ClientClosedError",
     "CommandError",
     "CommandFailedError",
     "CommandNotStartableError",
@@ -119,6 +128,7 @@ __all__ = [
     "FileExistsInSandboxError",
     "FileNotPermittedError",
     "FileTooLargeError",
+    "FileTypeNotAllowedError",
     "FileWorkInterruptedError",
     "ImageNotFoundError",
     "InternalError",
@@ -144,6 +154,10 @@ __all__ = [
     "PackagesUnsafeError",
     "PolicyError",
     "PoolExhaustedError",
+    "ProjectError",
+    "ProjectFullError",
+    "ProjectMismatchError",
+    "ProjectNotFoundError",
     "ProtectedPathError",
     "RequestTooLargeError",
     "SandboxEnvironmentError",
@@ -164,6 +178,19 @@ __all__ = [
     "UploadStalledError",
     "WorkspaceFullError",
 ]
+
+
+StartFailure: TypeAlias = Literal[
+    "no_program",
+    "not_executable",
+    "no_directory",
+    "no_shell",
+    "too_many_shells",
+    "too_large",
+    "no_process",
+    "other",
+]
+"""Why a command could not be started."""
 
 
 class SandboxError(Exception):
@@ -212,10 +239,29 @@ class InvalidArchiveError(InvalidRequestError):
     reason = "INVALID_ARCHIVE"
 
 
+class ArgumentTypeError(InvalidRequestError, TypeError):
+    """An argument has the wrong type; nothing was sent."""
+
+    reason = ""
+
+
 class NoSessionError(InvalidRequestError):
     """This client has not opened a session."""
 
     reason = ""
+
+
+class ClientClosedError(InvalidRequestError):
+    """The sandbox or client was closed, or its `with` block has ended."""
+
+    reason = ""
+
+    def __init__(
+        self,
+        message: str = "This sandbox or client was closed; open it again, or make the call before "
+        "its `with` block ends.",
+    ) -> None:
+        super().__init__(message)
 
 
 class PolicyError(InvalidRequestError):
@@ -223,6 +269,8 @@ class PolicyError(InvalidRequestError):
     names the rule."""
 
     reason = "COMMAND_NOT_ALLOWED"
+    kind: Literal["policy"] = "policy"
+    """Why the command was not started, as in CommandNotStartableError."""
 
 
 class SessionError(SandboxError):
@@ -322,12 +370,26 @@ class CommandError(SandboxError):
 
 
 class CommandNotStartableError(CommandError):
-    """The directory, program or shell of the command does not exist.
+    """The command could not be started; `kind` says why.
 
-    Or, with `retry_after_seconds`, no process was available for it, after several attempts.
+    With `retry_after_seconds`, no process was available for it, after several attempts.
+
+    Example:
+        try:
+            sandbox.commands.run(["no-such-program"])
+        except CommandNotStartableError as error:
+            print(error.kind)
     """
 
     reason = "COMMAND_NOT_STARTABLE"
+
+    @property
+    def kind(self) -> StartFailure:
+        """Why, for programs: `no_program`, `not_executable`, `no_directory`, `no_shell` (the image
+        has none for command lines, or for named shells), `too_many_shells`, `too_large` (more
+        arguments than the kernel takes), `no_process` or `other`."""
+        kind = self.metadata.get("kind", "")
+        return cast(StartFailure, kind) if kind in get_args(StartFailure) else "other"
 
 
 class ExecNotFoundError(CommandError):
@@ -397,13 +459,15 @@ class OutsideWorkspaceError(FileError):
 
 
 class ProtectedPathError(FileError, PermissionError):
-    """The workspace itself, its layout and project_files/ cannot be removed or moved."""
+    """The workspace itself, its layout and project_files/ cannot be removed or moved; outside of
+    the workspace only /tmp and /var/tmp can be written.
+    """
 
     reason = "PROTECTED_PATH"
 
 
 class FileNotPermittedError(FileError, PermissionError):
-    """Permissions set by a command forbid the operation."""
+    """Permissions forbid the operation."""
 
     reason = "FILE_NOT_PERMITTED"
 
@@ -427,7 +491,7 @@ class ChecksumMismatchError(FileError):
 
 
 class FileChangedError(FileError):
-    """The file became shorter while it was read; read it again."""
+    """The file changed while it was read; read it again."""
 
     reason = "FILE_CHANGED"
 
@@ -448,6 +512,34 @@ class UploadStalledError(FileError):
     """The upload paused for too long; nothing was written, send it again."""
 
     reason = "UPLOAD_STALLED"
+
+
+class ProjectError(SandboxError):
+    """Category: errors about projects and their files."""
+
+
+class ProjectNotFoundError(ProjectError):
+    """The user has no project with this id; create it."""
+
+    reason = "PROJECT_NOT_FOUND"
+
+
+class ProjectFullError(ProjectError):
+    """A limit on the projects of the user, or on the files of one of them, is reached."""
+
+    reason = "PROJECT_FULL"
+
+
+class ProjectMismatchError(ProjectError):
+    """The session is on another project, or on none, and keeps that until it is closed."""
+
+    reason = "PROJECT_MISMATCH"
+
+
+class FileTypeNotAllowedError(ProjectError, PermissionError):
+    """The operator does not allow files of this type, or the content is not what the name says."""
+
+    reason = "FILE_TYPE_NOT_ALLOWED"
 
 
 class ExhaustedError(SandboxError):

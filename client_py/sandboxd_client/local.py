@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -13,8 +20,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from sandboxd_client.call_metadata import Metadata
+from sandboxd_client.cancellation import CLEAN_UP_SECONDS, abandon, outlast
 from sandboxd_client.errors import (
     CallTimeoutError,
+    ClientClosedError,
     InvalidRequestError,
     LocalModeError,
     SandboxError,
@@ -46,6 +55,7 @@ class LocalTransport:
     def __init__(self, composed: Composed) -> None:
         self._composed = composed
         self._stop = asyncio.Event()
+        self._calls: set[asyncio.Task[Any]] = set()
         self._method = cache(self._find_method)
 
     async def start(self) -> None:
@@ -81,12 +91,9 @@ class LocalTransport:
         timeout: float,
         metadata: Metadata = (),
     ) -> Response:
-        with _told():
-            async with asyncio.timeout(timeout):
-                response: Response = await self._method(method).unary_unary(
-                    request, _Context(metadata)
-                )
-                return response
+        handler = self._method(method).unary_unary
+        response: Response = await self._answer(handler, request, metadata, timeout)
+        return response
 
     async def stream(
         self,
@@ -120,16 +127,39 @@ class LocalTransport:
         timeout: float,
         metadata: Metadata = (),
     ) -> Response:
-        with _told():
-            async with asyncio.timeout(timeout):
-                response: Response = await self._method(method).stream_unary(
-                    requests, _Context(metadata)
-                )
-                return response
+        handler = self._method(method).stream_unary
+        response: Response = await self._answer(handler, requests, metadata, timeout)
+        return response
+
+    async def _answer(self, handler: Any, request: Any, metadata: Metadata, timeout: float) -> Any:
+        """The response of a handler, in a separate task as in a server: it is cancelled once,
+        however often its caller is, and the caller waits until it has cleaned up."""
+
+        async def handle() -> Any:
+            with _told():
+                async with asyncio.timeout(timeout):
+                    return await handler(request, _Context(metadata))
+
+        task = asyncio.create_task(handle(), name="call of sandboxd in this process")
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            abandon(task)
+            await outlast(task, CLEAN_UP_SECONDS)
+            raise
+        if task.cancelled():
+            raise ClientClosedError
+        return task.result()
 
     async def aclose(self) -> None:
-        self._stop.set()
         async with asyncio.timeout(STOP_SECONDS):
+            for call in self._calls:
+                call.cancel()
+            if self._calls:
+                await asyncio.wait(self._calls)
+            self._stop.set()
             await self._keeper
 
     def _find_method(self, method: Method[Any, Any]) -> Any:

@@ -13,7 +13,13 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from sandboxd_client.call_metadata import Metadata
-from sandboxd_client.errors import ConnectionLostError, InvalidRequestError, SandboxError
+from sandboxd_client.cancellation import abandon
+from sandboxd_client.errors import (
+    ClientClosedError,
+    ConnectionLostError,
+    InvalidRequestError,
+    SandboxError,
+)
 from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.settings import Settings
 from sandboxd_client.status import TRAILER, error_of
@@ -48,6 +54,7 @@ class RemoteTransport:
             (("authorization", f"Bearer {settings.token}"),) if settings.token else ()
         )
         self._was_reached = False
+        self._is_closed = False
         self._callables: dict[str, Any] = {}
 
     async def start(self) -> None:
@@ -81,6 +88,7 @@ class RemoteTransport:
         try:
             async with asyncio.timeout(timeout):
                 while not self._is_ready():
+                    self._check_open()
                     await asyncio.sleep(look_again)
                     look_again = min(2 * look_again, _LONGEST_LOOK)
         except TimeoutError:
@@ -100,13 +108,11 @@ class RemoteTransport:
         timeout: float,
         metadata: Metadata = (),
     ) -> Response:
-        try:
-            response: Response = await self._callable(method, "unary_unary")(
-                request, timeout=timeout, metadata=self._token + metadata
-            )
-        except aio.AioRpcError as error:
-            raise self._translated(error) from None
-        self._was_reached = True
+        self._check_open()
+        call = self._callable(method, "unary_unary")(
+            request, timeout=timeout, metadata=self._token + metadata
+        )
+        response: Response = await self._answer(call)
         return response
 
     async def stream(
@@ -117,6 +123,7 @@ class RemoteTransport:
         timeout: float | None,
         metadata: Metadata = (),
     ) -> AsyncGenerator[Response, None]:
+        self._check_open()
         call = self._callable(method, "unary_stream")(
             request, timeout=timeout, metadata=self._token + metadata
         )
@@ -126,6 +133,9 @@ class RemoteTransport:
                 yield response
         except aio.AioRpcError as error:
             raise self._translated(error) from None
+        except asyncio.CancelledError:
+            self._check_not_closed_meanwhile()
+            raise
         finally:
             call.cancel()
 
@@ -137,6 +147,7 @@ class RemoteTransport:
         timeout: float,
         metadata: Metadata = (),
     ) -> Response:
+        self._check_open()
         call = self._callable(method, "stream_unary")(
             timeout=timeout, metadata=self._token + metadata
         )
@@ -144,16 +155,49 @@ class RemoteTransport:
             # An ended call accepts no more requests; its status says why it ended.
             with suppress(aio.AioRpcError, asyncio.InvalidStateError):
                 await _write_all(call, requests)
-            response: Response = await call
-        except aio.AioRpcError as error:
-            raise self._translated(error) from None
+            response: Response = await self._answer(call)
+            return response
+        except asyncio.CancelledError:
+            self._check_not_closed_meanwhile()
+            raise
         finally:
             call.cancel()
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        await self._channel.close()
+
+    async def _answer(self, call: Any) -> Any:
+        """The response of a call.
+
+        To await the call itself would lose the exception that cancels this task: gRPC raises one
+        of its own, without the message by which a cancel scope of anyio knows that it is meant.
+        """
+        answering = asyncio.ensure_future(call)
+        try:
+            await asyncio.wait([answering])
+        except asyncio.CancelledError:
+            call.cancel()
+            abandon(answering)
+            raise
+        if answering.cancelled():
+            raise ClientClosedError
+        try:
+            response = answering.result()
+        except aio.AioRpcError as error:
+            raise self._translated(error) from None
         self._was_reached = True
         return response
 
-    async def aclose(self) -> None:
-        await self._channel.close()
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError
+
+    def _check_not_closed_meanwhile(self) -> None:
+        """Closing a channel cancels its calls, as if their callers were cancelled."""
+        task = asyncio.current_task()
+        if self._is_closed and task is not None and not task.cancelling():
+            raise ClientClosedError from None
 
     def _callable(self, method: Method[Any, Any], kind: str) -> Any:
         found = self._callables.get(method.name)
@@ -172,8 +216,9 @@ class RemoteTransport:
         if not isinstance(found, ConnectionLostError):
             self._was_reached = True
         elif not self._was_reached:
+            why = str(found).rpartition(": ")[2].rstrip("]")  # before it gRPC tells where it looked
             return ConnectionLostError(
-                f"There is no daemon at {self._settings.target} ({found}); start one, or set "
+                f"There is no daemon at {self._settings.target} ({why}); start one, or set "
                 "SANDBOXD_URL to its address."
             )
         return found

@@ -31,7 +31,7 @@ def audit() -> None:
 @click.option(
     "--expect",
     metavar="SEQUENCE:HASH",
-    help="A line that must be in the log, saved earlier, for example from GetStatistics.",
+    help="A line that must be in the log, saved earlier, for example from the statistics.",
 )
 def verify(state_dir: Path | None, expect: str | None) -> None:
     """Report whether the log was changed after it was written.

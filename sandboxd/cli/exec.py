@@ -12,9 +12,10 @@ import click
 
 from sandboxd.cli import keyboard, table
 from sandboxd.cli.failure import INTERRUPTED, OWN_FAULT, USAGE, Failure, call
-from sandboxd.cli.relay import BROKEN_PIPE_CODE, Left, Relay
+from sandboxd.cli.pipes import BROKEN_PIPE_CODE
+from sandboxd.cli.relay import Left, Relay
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
-from sandboxd_client import AsyncCommandHandle, AsyncSandbox, CommandResult, ExecEndedError
+from sandboxd_client import AsyncCommandHandle, AsyncSandbox, CommandResult
 
 KILL_SECONDS = 5.0
 
@@ -87,7 +88,8 @@ def command(
         env=dict(env),
         timeout=timeout,
         shell=shell,
-        sends_input=not no_stdin and (interactive or tty or not keyboard.is_terminal()),
+        # Commands of a named shell have no input.
+        sends_input=not (no_stdin or shell) and (interactive or tty or not keyboard.is_terminal()),
     )
 
     async def work() -> int:
@@ -110,12 +112,8 @@ async def _streamed(sandbox: AsyncSandbox, wanted: Wanted, *, only_start: bool) 
         env=wanted.env,
         timeout=wanted.timeout,
         shell=wanted.shell,
+        stdin=wanted.sends_input and not only_start,
     )
-    if only_start or not wanted.sends_input:
-        try:
-            await started.close_stdin()
-        except ExecEndedError:
-            pass  # the command ended first
     if only_start:
         click.echo(started.exec_id)
         return 0

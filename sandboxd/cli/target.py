@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import click
 
 from sandboxd.cli.failure import NOT_FOUND, USAGE, Failure
 from sandboxd_client import AsyncSandbox, AsyncSandboxClient, SessionInfo, Timeouts
-from sandboxd_client.connection import Connection, acquire, release
+from sandboxd_client.connection import Connection, connected
 from sandboxd_client.sandbox import sandbox_of
 from sandboxd_client.session import get_session, open_session
 from sandboxd_client.settings import resolve
@@ -38,15 +38,9 @@ class Target:
         finally:
             await client.aclose()
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for calls that the client does not offer."""
-        settings = resolve("remote", self.url, token=self.token)
-        connection = await acquire(settings, TIMEOUTS)
-        try:
-            yield connection
-        finally:
-            await release(settings)
+        return connected(resolve("remote", self.url, token=self.token), TIMEOUTS)
 
     @asynccontextmanager
     async def sandbox(self, session: str, *, opens: bool = False) -> AsyncIterator[AsyncSandbox]:

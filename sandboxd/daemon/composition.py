@@ -44,6 +44,7 @@ from sandboxd.observability.statistics import Statistics
 from sandboxd.observability.strangers import StrangersLog
 from sandboxd.policy import OPEN, STRICT, STRICT_NODE, InvalidPolicy, from_table, load
 from sandboxd.pool.pools import Pools
+from sandboxd.projects.projects import Projects, ProjectsUnusable
 from sandboxd.protections.examination import Examiner
 from sandboxd.protections.facts import read_host_facts
 from sandboxd.protections.report import Protection, ProtectionSettings, assess
@@ -51,16 +52,18 @@ from sandboxd.registry.contract import HistoryStore, SessionRecord, SessionRegis
 from sandboxd.registry.sqlite import RegistryTooNew, RegistryUnusable, SqliteRegistry
 from sandboxd.sandboxes.guest_install import install_guest
 from sandboxd.sandboxes.host import Host
-from sandboxd.sandboxes.kept_files import KeptFiles
+from sandboxd.sandboxes.kept_files import KeptFiles, KeptFilesStore
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.environment_service import EnvironmentServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.project_service import ProjectServicer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.service.transport.keyring import Keyring, KeysUnusable
 from sandboxd.service.transport.server import ApiServer, Servicers
+from sandboxd.sessions.attachments import SessionAttachments
 from sandboxd.sessions.session import kept_files_of
 from sandboxd.sessions.sessions import Sessions
 from sandboxd.spool import SpoolBudget
@@ -134,9 +137,7 @@ async def running(
         sandbox_settings = _sandbox_settings(config, instance)
         sandboxes = maker(engine, sandbox_settings, host)
         records = await registry.load()
-        kept_files = sandboxes.kept_files
-        stack.push_async_callback(kept_files.aclose)
-        await kept_files.keep(_kept(records))
+        kept_files = await _keep_files(sandboxes, records, stack)
         environments = _environments(config, engine, sandboxes, journal)
         adoption = Adoption(
             records, environments.values, sandboxes, grace_seconds=sandbox_settings.grace_seconds
@@ -144,6 +145,7 @@ async def running(
         pools = await stack.enter_async_context(_pools(config, sandboxes, environments, adoption))
         await stack.enter_async_context(environments)
         packages = await open_packages(config, sandboxes, host, stack)
+        projects = await _open_projects(config, stack)
         shared = _shared_exec_state(config, policies, quotas)
         sessions = await stack.enter_async_context(
             Sessions(
@@ -154,7 +156,11 @@ async def running(
                 shared,
                 adoption.session_ids,
                 journal,
-                BuiltPreparation(environments, packages),
+                BuiltPreparation(
+                    environments,
+                    packages,
+                    SessionAttachments(projects, workspace_dir=config.workspace_dir),
+                ),
             )
         )
         environments.session_count = sessions.count_in
@@ -174,6 +180,7 @@ async def running(
             sessions=SessionServicer(sessions, config),
             execs=ExecServicer(sessions, config, journal),
             files=FileServicer(sessions, config, journal),
+            projects=ProjectServicer(projects, journal),
             environments=EnvironmentServicer(environments, packages, config),
             admin=AdminServicer(
                 sessions,
@@ -344,6 +351,15 @@ def _policies(config: Config) -> CommandPolicies:
     return CommandPolicies(found, default=config.command_policy)
 
 
+async def _keep_files(
+    sandboxes: SandboxMaker, records: Sequence[SessionRecord], stack: AsyncExitStack
+) -> KeptFilesStore:
+    kept_files = sandboxes.kept_files
+    stack.push_async_callback(kept_files.aclose)
+    await kept_files.keep(_kept(records))
+    return kept_files
+
+
 def _kept(records: Sequence[SessionRecord]) -> Sequence[KeptFiles]:
     """The files of sessions, and project files that still have to be moved to them."""
     unmoved = [KeptFiles(project_id=record.unmoved_project_id) for record in records]
@@ -400,6 +416,17 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             ) from error
         log.warning("workspaces.in_memory", why=str(error))
         return None, str(error)
+
+
+async def _open_projects(config: Config, stack: AsyncExitStack) -> Projects:
+    try:
+        projects = await Projects.open(settings.project_settings(config))
+    except ProjectsUnusable as error:
+        raise StartRefused(
+            f"the projects in {config.state_dir / 'store'} cannot be used: {error}"
+        ) from error
+    stack.push_async_callback(projects.aclose)
+    return projects
 
 
 def _open_keyring(config: Config) -> Keyring:

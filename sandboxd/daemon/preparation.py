@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sandboxd.environments.catalogue import Environments
 from sandboxd.environments.environment import Environment
 from sandboxd.packages.packages import Packages
+from sandboxd.sessions.attachments import SessionAttachments
 from sandboxd.sessions.preparation import Preparation
 
 
@@ -16,7 +17,10 @@ class BuiltPreparation(Preparation):
 
     packages: Packages
 
-    def __init__(self, environments: Environments, packages: Packages) -> None:
+    def __init__(
+        self, environments: Environments, packages: Packages, attachments: SessionAttachments
+    ) -> None:
+        super().__init__(attachments)
         self._environments = environments
         self.packages = packages
 

@@ -22,6 +22,8 @@ from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from sandboxd.execs.session_execs import ExecSettings
 from sandboxd.isolation import seccomp
 from sandboxd.pool.pool import PoolSettings
+from sandboxd.projects.projects import ProjectSettings
+from sandboxd.projects.records import ProjectLimits
 from sandboxd.protections.report import ProtectionSettings
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.settings import SandboxSettings
@@ -128,6 +130,7 @@ def environment(config: Config, definition: Definition) -> Environment:
         write_bytes_per_second=config.workspace_write_mb << 20,
         project_bytes=config.max_project_mb << 20,
         project_files=config.max_project_files,
+        tmp_bytes=config.tmp_mb << 20,
         env_vars=table.env_vars,
         command_policy=table.command_policy or (definition.strict_policy if is_strict else ""),
         min_warm=table.min_warm,
@@ -139,6 +142,21 @@ def builder_settings(config: Config) -> BuilderSettings:
         directory=config.state_dir / "builds",
         registry_seconds=config.registry_seconds,
         npm_registry=config.npm_registry,
+    )
+
+
+def project_settings(config: Config) -> ProjectSettings:
+    return ProjectSettings(
+        directory=config.state_dir / "store",
+        limits=ProjectLimits(
+            max_file_bytes=config.max_file_bytes,
+            project_files=config.max_project_files,
+            project_bytes=config.max_project_mb << 20,
+            user_projects=config.max_user_projects,
+            user_bytes=config.max_user_projects_mb << 20,
+        ),
+        allowed_types=[word.strip() for word in config.project_file_types.split(",")],
+        reserve_bytes=config.disk_reserve_mb << 20,
     )
 
 

@@ -274,11 +274,12 @@ class Builder:
             and (info := await self._engine.inspect_image(definition.image)) is not None
         ):
             return _Base(info, "environment")
-        built = await self.build(definition, progress)
+        built = await self.build(definition, progress.part_of("base"))
         info = await self._engine.inspect_image(built.image_id)
         if info is None:
             raise SourceUnavailable(f"the image of {name} is gone")
-        return _Base(info, "environment", packages=built.packages)
+        own = [package for package in built.packages if package.kind != "debian"]
+        return _Base(info, "environment", packages=own)
 
     async def _pulled(self, reference: str, progress: Progress, *, rebuild: bool) -> _Base:
         info = None if rebuild else await self._engine.inspect_image(reference)

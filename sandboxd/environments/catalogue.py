@@ -167,7 +167,7 @@ class Environments:
             return State.READY, ""
         failure = self._failures.get(name)
         if failure is None:
-            return State.NOT_BUILT, "It is built at its first use, or by BuildEnvironment."
+            return State.NOT_BUILT, "It is built at its first use, or when it is asked for."
         is_unavailable = isinstance(failure.error, EnvironmentUnavailable)
         return State.UNAVAILABLE if is_unavailable else State.FAILED, failure.error.message
 

@@ -46,6 +46,10 @@ class Progress:
         before = sum(self._shares[name] for name in self._steps[: self._number - 1])
         self._show(before + self._shares[self._step] * min(max(part, 0.0), 1.0), detail)
 
+    def part_of(self, step: str) -> Progress:
+        """The progress of something that is only a part of this step."""
+        return _Part(self, step)
+
     @property
     def now(self) -> Snapshot:
         now = time.monotonic()
@@ -79,3 +83,16 @@ class Progress:
         self._detail = detail[:MAX_DETAIL]
         self._changed_at = time.monotonic()
         self.wake()
+
+
+class _Part(Progress):
+    """Shows all of its steps as one step of another progress."""
+
+    def __init__(self, whole: Progress, step: str) -> None:
+        super().__init__(whole._shares)
+        self._whole = whole
+        whole.begin(step)
+
+    def _show(self, fraction: float, detail: str) -> None:
+        super()._show(fraction, detail)
+        self._whole.advance(self._fraction, detail)

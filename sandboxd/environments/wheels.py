@@ -60,8 +60,11 @@ async def install_wheels(
 
 
 def _tidied(directory: Path) -> Sequence[Package]:
-    """The packages, without their scripts, which name the host's Python, and what uv leaves."""
+    """The packages, without what nobody needs: scripts, which name the host's Python; tests, which
+    are a third of the files; and what uv leaves."""
     shutil.rmtree(directory / "bin", ignore_errors=True)
+    for tests in sorted(directory.glob("**/tests")):
+        shutil.rmtree(tests, ignore_errors=True)
     (directory / ".lock").unlink(missing_ok=True)
     found = (_DIST_INFO.fullmatch(path.name) for path in directory.iterdir())
     return [Package("python", match["name"], match["version"]) for match in found if match]

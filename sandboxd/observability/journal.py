@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from sandboxd.observability.calls import current
 from sandboxd.observability.history import History
 from sandboxd.observability.statistics import Statistics
 from sandboxd.observability.strangers import StrangersLog
+from sandboxd.projects.records import ProjectKey
 from sandboxd.registry.contract import (
     ExecutionFigures,
     ExecutionRecord,
@@ -123,14 +124,34 @@ class KeptJournal(Journal):
         if outcome != "ATTACHED":
             self.statistics.open_seconds.observe(seconds)
         who = caller()
+        project = {"project": record.project} if record.project else {}
         self.audit.append(
-            lambda: {**_entry("session.opened", who, record), "outcome": outcome.lower()}
+            lambda: {
+                **_entry("session.opened", who, record),
+                "outcome": outcome.lower(),
+                **project,
+            }
         )
 
     def on_reset(self, record: SessionRecord) -> None:
         self.flush()
         who = caller()
         self.audit.append(lambda: _entry("session.reset", who, record))
+
+    def on_changed(
+        self, record: SessionRecord, labels: Mapping[str, str], removed_labels: Collection[str]
+    ) -> None:
+        self.flush()
+        who = caller()
+        # The names of the labels: their values are the caller's own.
+        self.audit.append(
+            lambda: {
+                **_entry("session.changed", who, record),
+                "idle_seconds": record.idle_seconds,
+                "labels": sorted(labels),
+                "removed_labels": sorted(removed_labels),
+            }
+        )
 
     def on_session_ended(self, record: SessionRecord) -> None:
         self.flush()
@@ -208,6 +229,24 @@ class KeptJournal(Journal):
         who = caller()
         entry = {"action": action, "who": who, "environment": environment}
         self.audit.append(lambda: {**entry, "detail": detail} if detail else entry)
+
+    def on_project(
+        self, action: str, key: ProjectKey, name: str = "", *, bytes_in: int = 0, bytes_out: int = 0
+    ) -> None:
+        self.flush()
+        self.statistics.input_bytes += bytes_in
+        self.statistics.output_bytes += bytes_out
+        who = caller()
+        file = {"name": name, "bytes_in": bytes_in, "bytes_out": bytes_out} if name else {}
+        self.audit.append(
+            lambda: {
+                "action": action,
+                "who": who,
+                "user": key.user_id,
+                "project": key.project_id,
+                **file,
+            }
+        )
 
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
         self.flush()

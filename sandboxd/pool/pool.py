@@ -230,6 +230,11 @@ class WarmPool:
         )
 
     @property
+    def is_used(self) -> bool:
+        """Whether sessions have sandboxes of it, or wait for one."""
+        return bool(self.held_places or self._room.waiting_for(self.environment.name))
+
+    @property
     def _used(self) -> int:
         return len(self._in_use) + self._expected
 

@@ -114,7 +114,8 @@ class Pools:
 
     @property
     def figures(self) -> Sequence[PoolFigures]:
-        return [pool.figures for pool in self._pools.values()]
+        """Of every environment that has an image, or that somebody uses."""
+        return [pool.figures for pool in self._pools.values() if pool.is_ready or pool.is_used]
 
     def get(self, environment_name: str) -> WarmPool:
         """The pool of an environment; EnvironmentNotFound if this daemon does not have it."""

@@ -51,6 +51,7 @@ CREATE TABLE IF NOT EXISTS sessions (
   project_id TEXT NOT NULL DEFAULT '',
   unmoved_project_id TEXT NOT NULL DEFAULT '',
   environment TEXT NOT NULL DEFAULT 'default',
+  project TEXT NOT NULL DEFAULT '',
   packages TEXT NOT NULL DEFAULT '[]',
   env_vars TEXT NOT NULL DEFAULT '{}',
   command_policy TEXT NOT NULL DEFAULT '',
@@ -89,6 +90,7 @@ _LATER_COLUMNS = {
     "project_id": "TEXT NOT NULL DEFAULT ''",
     "unmoved_project_id": "TEXT NOT NULL DEFAULT ''",
     "environment": "TEXT NOT NULL DEFAULT 'default'",
+    "project": "TEXT NOT NULL DEFAULT ''",
     "packages": "TEXT NOT NULL DEFAULT '[]'",
     "env_vars": "TEXT NOT NULL DEFAULT '{}'",
     "command_policy": "TEXT NOT NULL DEFAULT ''",
@@ -98,7 +100,7 @@ _LATER_COLUMNS = {
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
     "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id, "
-    "environment, packages, env_vars, command_policy, package_set"
+    "environment, project, packages, env_vars, command_policy, package_set"
 )
 _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
 _SAVE = f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})"
@@ -202,10 +204,11 @@ class SqliteRegistry:
                 project_id=row[14],
                 unmoved_project_id=row[15],
                 environment=row[16],
-                packages=tuple(json.loads(row[17])),
-                env_vars=json.loads(row[18]),
-                command_policy=row[19],
-                package_set=row[20],
+                project=row[17],
+                packages=tuple(json.loads(row[18])),
+                env_vars=json.loads(row[19]),
+                command_policy=row[20],
+                package_set=row[21],
             )
         except ValueError as error:
             log.error("registry.row_unreadable", session_id=row[0], error=str(error))
@@ -426,6 +429,7 @@ def _values(record: SessionRecord) -> Sequence[object]:
         record.project_id,
         record.unmoved_project_id,
         record.environment,
+        record.project,
         json.dumps(list(record.packages)),
         json.dumps(dict(record.env_vars)),
         record.command_policy,

@@ -13,7 +13,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -26,7 +26,7 @@ from sandboxd.guest.frames import ExecState
 from sandboxd.isolation import terminals
 from sandboxd.isolation.attachment import Attachment, Way
 from sandboxd.isolation.cgroups import CommandGroup
-from sandboxd.isolation.meter import WorkspaceGauge
+from sandboxd.isolation.meter import DiskGauge, DiskGauges
 from sandboxd.isolation.quota import Quota
 from sandboxd.link import GuestListener, LinkClosed, patient_timeout, peer_pid
 from sandboxd.sandboxes import container, open_files, programs
@@ -37,7 +37,7 @@ from sandboxd.sandboxes.programs import Program
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.tasks import run_to_end
-from sandboxd.workspaces.disks import AttachedDisk, DiskDamaged
+from sandboxd.workspaces.disks import AttachedDisk, DiskDamaged, TemporaryDisk
 
 log = structlog.get_logger()
 
@@ -170,9 +170,14 @@ class SandboxMaker:
         claim = await self.kept_files.claim(sandbox_id, environment.disk_size, kept)
         sandbox: Sandbox | None = None
         try:
-            async with self.kept_files.attached(claim.files) as disk:
+            async with (
+                self.kept_files.attached(claim.files) as disk,
+                self._temporary_disk(environment) as temporary,
+            ):
                 with GuestListener(self._link_dir(sandbox_id), claim.uid) as listener:
-                    container_id = await self._create(environment, image, claim, disk, bound)
+                    container_id = await self._create(
+                        environment, image, claim, disk, temporary, bound
+                    )
                     sandbox = Sandbox(environment, claim, container_id)
                     self._held[container_id] = sandbox_id
                     async with patient_timeout(self.settings.start_seconds):
@@ -186,12 +191,20 @@ class SandboxMaker:
             await asyncio.shield(self._clean_up(claim, sandbox, keep=kept is not None))
             raise
 
+    def _temporary_disk(
+        self, environment: Environment
+    ) -> AbstractAsyncContextManager[TemporaryDisk | None]:
+        if self._host.disks is None:
+            return nullcontext()
+        return self._host.disks.temporary(environment.temporary_disk_size)
+
     async def _create(
         self,
         environment: Environment,
         image: Image,
         claim: Claim,
         disk: AttachedDisk | None,
+        temporary: TemporaryDisk | None,
         bound: Sequence[Attachment],
     ) -> ContainerId:
         link_dir = self._link_dir(claim.sandbox_id)
@@ -202,6 +215,7 @@ class SandboxMaker:
             etc_files=self._write_etc(link_dir, image, claim.uid),
             project_dir=self.kept_files.project_dir(claim.files),
             disk=disk,
+            temporary=temporary,
             bound=bound,
         )
         spec = container.spec(self.settings, environment, image, parts, limits_cpu=self._limits_cpu)
@@ -341,7 +355,7 @@ class SandboxMaker:
             group = await asyncio.to_thread(cgroups.open, pid, environment.command_limits)
             has_quota = environment.cpu_quota_us > 0 and cgroups.separates
             quota = Quota(group, environment.cpu_quota_us) if has_quota else None
-            sandbox.measure(group, self._gauge(pid), quota)
+            sandbox.measure(group, self._gauges(sandbox, pid), quota)
             await asyncio.to_thread(group.admit)
             if cgroups.separates:
                 self._limit_terminals(pid)
@@ -372,11 +386,22 @@ class SandboxMaker:
         except OSError as error:  # a kernel before 5.2, or a runtime with another /dev
             log.warning("sandbox.terminals_unlimited", error=str(error))
 
-    def _gauge(self, pid: int) -> WorkspaceGauge | None:
-        try:
-            return WorkspaceGauge(pid=pid, workspace_dir=self.settings.workspace_dir)
-        except PermissionError:  # only root may look into a sandbox
-            return None
+    def _gauges(self, sandbox: Sandbox, pid: int) -> DiskGauges | None:
+        areas = container.areas(
+            self.settings, sandbox.environment, on_disk=sandbox.disk is not None
+        )
+        with ExitStack() as opened:
+            gauges: list[DiskGauge] = []
+            for area in areas:
+                try:
+                    gauges.append(DiskGauge(pid=pid, **area._asdict()))
+                except FileNotFoundError:  # of a sandbox that an earlier release made
+                    continue
+                except PermissionError:  # only root may look into a sandbox
+                    return None
+                opened.callback(gauges[-1].close)
+            opened.pop_all()
+        return DiskGauges(gauges[0], gauges[1:])
 
     # --- ends ---
 

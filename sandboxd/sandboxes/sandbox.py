@@ -14,7 +14,7 @@ from sandboxd.errors import EngineFailed, SandboxLost
 from sandboxd.isolation.attachment import AttachFailed, Attachment
 from sandboxd.isolation.cgroups import CommandGroup
 from sandboxd.isolation.host_process import Pinned
-from sandboxd.isolation.meter import Meter, WorkspaceGauge
+from sandboxd.isolation.meter import DiskGauges, Meter
 from sandboxd.isolation.quota import Quota
 from sandboxd.link import GuestLink
 from sandboxd.sandboxes.kept_files import Claim, KeptFiles
@@ -75,12 +75,10 @@ class Sandbox:
         else:
             self._lost_callbacks.append(callback)
 
-    def measure(
-        self, group: CommandGroup, workspace: WorkspaceGauge | None, quota: Quota | None
-    ) -> None:
+    def measure(self, group: CommandGroup, disks: DiskGauges | None, quota: Quota | None) -> None:
         """Start to count use, and to move shells into the group when the guest asks for it."""
         self._group = group
-        self.meter = Meter(group, workspace, quota)
+        self.meter = Meter(group, disks, quota)
 
     async def attach(self, attachments: Sequence[Attachment]) -> None:
         """Show directories of the host in it, read-only, before its first command.

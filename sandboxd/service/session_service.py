@@ -61,6 +61,14 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
         session = self._sessions.touch(request.session_id)
         return pb.TouchSessionResponse(session=session_wire.describe(session, self._config))
 
+    async def UpdateSession(
+        self, request: pb.UpdateSessionRequest, context: Context
+    ) -> pb.UpdateSessionResponse:
+        session = await self._sessions.change(
+            request.session_id, session_wire.session_change(request)
+        )
+        return pb.UpdateSessionResponse(session=session_wire.describe(session, self._config))
+
     async def CloseSession(
         self, request: pb.CloseSessionRequest, context: Context
     ) -> pb.CloseSessionResponse:

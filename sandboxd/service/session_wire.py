@@ -7,21 +7,23 @@ from collections.abc import Mapping, Sequence
 
 from sandboxd.config import Config
 from sandboxd.environments.environment import Environment
-from sandboxd.errors import InvalidRequest
+from sandboxd.errors import InvalidRequest, quoted
 from sandboxd.execs.spec import check_env
 from sandboxd.isolation.meter import LiveUsage
 from sandboxd.packages import requirements
 from sandboxd.registry.contract import SessionState
 from sandboxd.service import wire
+from sandboxd.sessions.changing import MAX_LABELS, SessionChange
 from sandboxd.sessions.opening import EnvironmentConfig, OpenRequest
 from sandboxd.sessions.session import Outcome, Session, SessionFilter
 from sandboxd_proto.v1 import session_pb2
 from sandboxd_proto.v1 import session_service_pb2 as pb
 
 MAX_NAME = 256
+MAX_KEY = 64
+MAX_VALUE = 256
 MAX_IDLE_SECONDS = 7 * 24 * 3600.0
 MAX_BUILD_WAIT_SECONDS = 3600.0
-MAX_METADATA = 32
 MAX_PAGE_WITH_USAGE = 200
 """Sessions with usage in a page: for each, files of the kernel are read."""
 
@@ -43,7 +45,7 @@ OUTCOMES = {
 
 
 def name(field: str, value: str) -> str:
-    """A user or thread id."""
+    """The id of a user, a thread or a project."""
     if not value:
         raise wire.missing(field)
     if len(value) > MAX_NAME:
@@ -54,22 +56,22 @@ def name(field: str, value: str) -> str:
 
 
 def metadata(values: Mapping[str, str]) -> dict[str, str]:
-    if len(values) > MAX_METADATA:
-        raise InvalidRequest("metadata", f"must have at most {MAX_METADATA} labels")
+    if len(values) > MAX_LABELS:
+        raise InvalidRequest("metadata", f"must have at most {MAX_LABELS} labels")
     for key, value in values.items():
-        if not 1 <= len(key) <= 64 or len(value) > 256:
-            raise InvalidRequest(
-                "metadata", "a key must have 1 to 64 characters, a value at most 256"
-            )
+        _check_key("metadata", key)
+        if len(value) > MAX_VALUE:
+            raise InvalidRequest("metadata", f"a value must have at most {MAX_VALUE} characters")
     return dict(values)
 
 
 def open_request(request: pb.OpenSessionRequest) -> OpenRequest:
     check_env(request.env)
     return OpenRequest(
-        idle_seconds=wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS),
+        idle_seconds=idle_seconds(request),
         metadata=metadata(request.metadata),
         env=dict(request.env),
+        project_id=name("project_id", request.project_id) if request.project_id else "",
         environment=_optional_name("environment", request.environment),
         environment_config=_environment_config(request),
         command_policy=_optional_name("command_policy", request.command_policy),
@@ -95,6 +97,26 @@ def packages(values: Sequence[str]) -> tuple[str, ...]:
 
 def _optional_name(field: str, value: str) -> str:
     return wire.configured_name(field, value) if value else ""
+
+
+def session_change(request: pb.UpdateSessionRequest) -> SessionChange:
+    labels, removed = metadata(request.metadata), request.remove_metadata
+    if len(removed) > MAX_LABELS:
+        raise InvalidRequest("remove_metadata", f"must name at most {MAX_LABELS} labels")
+    for key in removed:
+        _check_key("remove_metadata", key)
+        if key in labels:
+            raise InvalidRequest("remove_metadata", f"{quoted(key)} is also to be set")
+    return SessionChange(idle_seconds(request), labels, tuple(removed))
+
+
+def _check_key(field: str, key: str) -> None:
+    if not 1 <= len(key) <= MAX_KEY:
+        raise InvalidRequest(field, f"a key must have 1 to {MAX_KEY} characters")
+
+
+def idle_seconds(request: pb.OpenSessionRequest | pb.UpdateSessionRequest) -> float | None:
+    return wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS)
 
 
 def session_filter(request: pb.ListSessionsRequest) -> SessionFilter:
@@ -141,6 +163,7 @@ def describe(session: Session, config: Config, *, with_usage: bool = False) -> s
         command_policy=session.command_policy,
         end_reason=record.end_reason,
         usage=_usage(usage) if usage is not None else None,
+        project_id=record.project,
     )
 
 
@@ -156,6 +179,8 @@ def limits(environment: Environment, config: Config) -> session_pb2.SessionLimit
         max_exec_timeout=wire.duration(config.max_exec_seconds),
         max_run_output_bytes=config.max_run_output_bytes,
         max_file_bytes=environment.max_file_bytes,
+        tmp_bytes=environment.tmp_bytes,
+        tmp_files=environment.tmp_files,
     )
 
 
@@ -166,4 +191,6 @@ def _usage(usage: LiveUsage) -> session_pb2.SessionUsage:
         processes=usage.processes,
         workspace_bytes=usage.workspace_bytes,
         workspace_files=usage.workspace_files,
+        tmp_bytes=usage.tmp_bytes,
+        tmp_files=usage.tmp_files,
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sandboxd.errors import SandboxdError
 from sandboxd.execs.exec import Exec
 from sandboxd.execs.spec import ExecSpec
+from sandboxd.projects.records import ProjectKey
 from sandboxd.registry.contract import SessionRecord
 
 
@@ -19,6 +20,11 @@ class Journal:
 
     def on_reset(self, record: SessionRecord) -> None:
         """A session was given a fresh sandbox."""
+
+    def on_changed(
+        self, record: SessionRecord, labels: Mapping[str, str], removed_labels: Collection[str]
+    ) -> None:
+        """The idle time or the labels of a session were changed."""
 
     def on_session_ended(self, record: SessionRecord) -> None:
         """A session is no longer active."""
@@ -38,6 +44,12 @@ class Journal:
 
     def on_environment(self, action: str, environment: str, detail: str = "") -> None:
         """An environment was built or deleted; `action` is a word such as `environment.built`."""
+
+    def on_project(
+        self, action: str, key: ProjectKey, name: str = "", *, bytes_in: int = 0, bytes_out: int = 0
+    ) -> None:
+        """A project, or the file of this name in it, was made, read or deleted; `action` is a word
+        such as `project.created`."""
 
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
         """A call was refused; `asked` has the names in its request."""

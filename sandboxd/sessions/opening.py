@@ -18,6 +18,7 @@ from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sessions.book import ThreadKey
+from sandboxd.sessions.changing import merged_env, merged_labels
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.placement import Placement
 from sandboxd.sessions.session import Outcome, Session, kept_files_of
@@ -44,6 +45,7 @@ class OpenRequest:
     idle_seconds: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    project_id: str = ""
     environment: str = ""
     """Empty means that of the session, or the default one for a new session."""
     environment_config: EnvironmentConfig | None = None
@@ -70,6 +72,7 @@ class Opening:
         self._sessions = shared.sessions
         self._transitions = shared.transitions
         self._tasks = shared.tasks
+        self._attachments = shared.preparation.attachments
         self._expiry = expiry
         self._placement = placement
 
@@ -116,6 +119,7 @@ class Opening:
 
     async def _attach(self, session: Session, wanted: OpenRequest) -> tuple[Session, Outcome]:
         session.check_not_returning()
+        session.check_project(wanted.project_id)
         _check_same(session, wanted)
         session.execs.policy.check_variables(wanted.env)
         session.touch()
@@ -123,8 +127,8 @@ class Opening:
         changed = replace(
             record,
             idle_seconds=wanted.idle_seconds or record.idle_seconds,
-            metadata={**record.metadata, **wanted.metadata},
-            env={**record.env, **wanted.env},
+            metadata=merged_labels(record.metadata, wanted.metadata),
+            env=merged_env(record.env, wanted.env),
         )
         if changed != record:
             session.record = changed
@@ -135,15 +139,23 @@ class Opening:
     async def _create(self, key: ThreadKey, wanted: OpenRequest) -> tuple[Session, Outcome]:
         self._check_room_of(key[0])
         earlier = self._sessions.of_thread(key)
+        # Refuses too many labels or variables, before a sandbox is taken.
+        asked = self._new_record(key, wanted, earlier.record if earlier else None)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
-        record = self._new_record(key, wanted, earlier.record if earlier else None)
-        pool = self._pools.get(record.environment)
-        found = await self._packages.find(pool.environment, record)
-        record = replace(record, package_set=found.key if found else "")
-        with self._packages.held(found) as attachments:
-            sandbox = await pool.acquire(kept, user_id=key[0], attachments=attachments)
+        if earlier is not None and not earlier.is_over:
+            earlier.check_project(wanted.project_id)
+        if wanted.project_id:
+            project = self._attachments.asked_for(key[0], wanted.project_id)
+        else:
+            project = self._attachments.of(key[0], earlier.record.project if earlier else "")
+        pool = self._pools.get(asked.environment)
+        found = await self._packages.find(pool.environment, asked)
+        with self._packages.held(found) as packages:
+            sandbox = await pool.acquire(kept, user_id=key[0], attachments=[*project, *packages])
             is_kept = _is_on(sandbox, kept)
             try:
+                record = self._new_record(key, wanted, earlier.record if earlier else None)
+                record = replace(record, package_set=found.key if found else "")
                 record = await self._placement.assign(record, sandbox, kept)
             except BaseException:
                 self._pools.destroy(sandbox, keep=is_kept)
@@ -174,8 +186,9 @@ class Opening:
             created_at=before.created_at if before else now,
             changed_at=now,
             idle_seconds=wanted.idle_seconds or self._settings.idle_seconds,
-            metadata={**(before.metadata if before else {}), **wanted.metadata},
-            env={**(before.env if before else {}), **wanted.env},
+            metadata=merged_labels(before.metadata if before else {}, wanted.metadata),
+            env=merged_env(before.env if before else {}, wanted.env),
+            project=wanted.project_id or (before.project if before else ""),
             environment=_environment(before, wanted),
             packages=config.packages,
             package_set=before.package_set if before and _is_same(before, config) else "",

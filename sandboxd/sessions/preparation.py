@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sandboxd.environments.environment import Environment
 from sandboxd.packages.packages import Packages
+from sandboxd.sessions.attachments import SessionAttachments
 
 
 class Preparation:
@@ -13,6 +14,10 @@ class Preparation:
 
     packages: Packages | None = None
     """What sessions get packages from; None where they cannot have any."""
+
+    def __init__(self, attachments: SessionAttachments | None = None) -> None:
+        self.attachments = attachments or SessionAttachments()
+        """What sandboxes of sessions show."""
 
     async def prepare(
         self,

@@ -37,6 +37,7 @@ class Resetting:
         self._journal = shared.journal
         self._transitions = shared.transitions
         self._tasks = shared.tasks
+        self._attachments = shared.preparation.attachments
         self._ends = ends
         self._placement = placement
 
@@ -50,28 +51,25 @@ class Resetting:
     async def _reset(self, session: Session) -> Session:
         environment = self._pools.get(session.record.environment).environment
         found = await self._packages.find(environment, session.record)
-        with self._packages.held(found) as attachments:
-            sandbox = await self._acquire_replacement(session, attachments)
+        with self._packages.held(found) as packages:
+            project = self._attachments.of(session.record.user_id, session.record.project)
+            sandbox = await self._acquire_replacement(session, [*project, *packages])
             return await run_to_end(self._swap(session, sandbox, found.key if found else ""))
 
-    async def _acquire_replacement(
-        self, session: Session, attachments: Sequence[Attachment]
-    ) -> Sandbox:
+    async def _acquire_replacement(self, session: Session, shown: Sequence[Attachment]) -> Sandbox:
         """A sandbox to replace that of a session, which is given up first if the pool is full."""
         user_id = session.record.user_id
         pool = self._pools.get(session.record.environment)
         has_one = session.sandbox is not None
         patience = Patience.NONE if has_one else Patience.QUEUES
         try:
-            return await pool.acquire(user_id=user_id, patience=patience, attachments=attachments)
+            return await pool.acquire(user_id=user_id, patience=patience, attachments=shown)
         except PoolExhausted:
             if session.sandbox is None:
                 raise
         self._ends.stop(session, SessionState.LOST, RESET)
         await self._registry.save(session.record)
-        return await pool.acquire(
-            user_id=user_id, patience=Patience.GOES_FIRST, attachments=attachments
-        )
+        return await pool.acquire(user_id=user_id, patience=Patience.GOES_FIRST, attachments=shown)
 
     async def _swap(self, session: Session, sandbox: Sandbox, package_set: str) -> Session:
         if session.is_active:

@@ -18,7 +18,7 @@ from sandboxd.errors import (
 )
 from sandboxd.execs.exec import Exec
 from sandboxd.execs.policy import CheckTakesLong, Clearance
-from sandboxd.execs.session_execs import SharedExecState, key_prefixes
+from sandboxd.execs.session_execs import GuestIsBehind, SharedExecState, key_prefixes
 from sandboxd.execs.spec import ExecSpec
 from sandboxd.files import SessionFiles
 from sandboxd.link.connection import LinkClosed
@@ -28,6 +28,7 @@ from sandboxd.sandboxes.kept_files import KeptFilesStore
 from sandboxd.sandboxes.maker import Adopted
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sessions.added_packages import AddedPackages, sets_in_use
+from sandboxd.sessions.changing import Changing, SessionChange
 from sandboxd.sessions.ends import SessionEnds
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.journal import Journal
@@ -93,6 +94,7 @@ class Sessions:
         self._placement = Placement(shared, self._ends, self._expiry)
         self._opening = Opening(shared, self._expiry, self._placement)
         self._resetting = Resetting(shared, self._ends, self._placement)
+        self._changing = Changing(shared, self._expiry)
         self._draining = False
 
     # --- start ---
@@ -233,7 +235,7 @@ class Sessions:
         """Sessions whose end is not in the registry yet."""
         return self._ends.unsaved_count
 
-    # --- open, reset, close ---
+    # --- open, change, reset, close ---
 
     async def open(
         self,
@@ -241,7 +243,11 @@ class Sessions:
         thread_id: str,
         wanted: OpenRequest | None = None,
     ) -> tuple[Session, Outcome]:
-        """Get or create the session of a thread; racing callers share one creation."""
+        """Get or create the session of a thread; racing callers share one creation.
+
+        ProjectNotFound, ProjectMismatch, EnvironmentNotFound, EnvironmentMismatch, and what
+        Preparation raises.
+        """
         wanted = wanted or OpenRequest()
         current_caller().check_acts_for(user_id)
         self._refuse_if_draining()
@@ -272,6 +278,11 @@ class Sessions:
         session.check_not_closed()
         session.check_not_returning()
         return await self._resetting.reset(session)
+
+    async def change(self, session_id: str, wanted: SessionChange) -> Session:
+        """Change the idle time and the labels of an active session; this counts as use."""
+        await self.wait_until_back(session_id)
+        return await self._changing.change(self.get(session_id), wanted)
 
     def close(self, session_id: str) -> Session:
         """End a session for good; one that has ended already stays as it is, but closed."""
@@ -332,14 +343,19 @@ class Sessions:
         self, session_id: str, spec: ExecSpec, *, incarnation: int = 0
     ) -> tuple[Exec, bool]:
         """The same as `start_exec`, but a command that takes long to check delays no others, and a
-        session that is returning is waited for."""
+        session that is returning, or a guest that is behind, is waited for."""
         if self.are_returning:
             await self.wait_until_back(session_id)
-        try:
-            return self.start_exec(session_id, spec, incarnation=incarnation)
-        except CheckTakesLong:
-            clearance = await self.get(session_id).execs.clear(spec)
-        return self.start_exec(session_id, spec, incarnation=incarnation, clearance=clearance)
+        clearance: Clearance | None = None
+        while True:
+            try:
+                return self.start_exec(
+                    session_id, spec, incarnation=incarnation, clearance=clearance
+                )
+            except CheckTakesLong:
+                clearance = await self.get(session_id).execs.clear(spec)
+            except GuestIsBehind:
+                await self._active(session_id).wait_for_guest()
 
     def start_exec(
         self,

@@ -105,6 +105,9 @@ async def _refusals(api: Api, session_id: str) -> list[tuple[grpc.StatusCode, st
         lambda: sessions.TouchSession(
             session_service_pb2.TouchSessionRequest(session_id=session_id)
         ),
+        lambda: sessions.UpdateSession(
+            session_service_pb2.UpdateSessionRequest(session_id=session_id, metadata={"a": "b"})
+        ),
         lambda: sessions.CloseSession(
             session_service_pb2.CloseSessionRequest(session_id=session_id)
         ),

@@ -132,12 +132,12 @@ async def test_clients_of_a_loop_share_the_daemon(short_dir: Path) -> None:
     assert first._transport is second._transport
     assert second.timeouts.call == 1
 
-    await release(remote)
-    await release(remote)
+    await release(first)
+    await release(second)
 
     third = await acquire(remote, Timeouts())
     assert third._transport is not first._transport
-    await release(remote)
+    await release(third)
 
 
 async def test_session_that_another_task_chose_is_not_taken(client: AsyncSandboxClient) -> None:

@@ -53,4 +53,4 @@ async def test_refusal_is_told_in_its_own_words(short_dir: Path) -> None:
                 with pytest.raises(ExhaustedError, match="there is no room"):
                     await files.write("x", bytes(5 << 20))
         finally:
-            await release(settings)
+            await release(connection)

@@ -22,6 +22,7 @@ from sandboxd_proto.v1 import (
     exec_service_pb2,
     exec_service_pb2_grpc,
     file_service_pb2_grpc,
+    project_service_pb2_grpc,
     session_pb2,
     session_service_pb2,
     session_service_pb2_grpc,
@@ -64,6 +65,7 @@ class Api:
         self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
         self.files = file_service_pb2_grpc.FileServiceStub(self.channel)
+        self.projects = project_service_pb2_grpc.ProjectServiceStub(self.channel)
         self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
 
     async def __aenter__(self) -> Api:
@@ -99,6 +101,12 @@ class Api:
     async def reset(self, session_id: str, **fields: Any) -> session_pb2.Session:
         request = session_service_pb2.ResetSessionRequest(session_id=session_id, **fields)
         return (await self.sessions.ResetSession(request)).session
+
+    async def update(self, session_id: str, **fields: Any) -> session_pb2.Session:
+        if isinstance(fields.get("idle_timeout"), float | int):
+            fields["idle_timeout"] = duration(fields["idle_timeout"])
+        request = session_service_pb2.UpdateSessionRequest(session_id=session_id, **fields)
+        return (await self.sessions.UpdateSession(request)).session
 
     async def list(self, **fields: Any) -> session_service_pb2.ListSessionsResponse:
         return await self.sessions.ListSessions(session_service_pb2.ListSessionsRequest(**fields))

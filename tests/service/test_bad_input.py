@@ -42,8 +42,8 @@ async def run(api: Api, method: str, session_id: str, fields: dict[str, Any]) ->
         pytest.param({"argv": ["ls", "\0"]}, "INVALID_REQUEST", "command", "NUL"),
         pytest.param({"argv": ["ls", "x" * (4 << 20)]}, "REQUEST_TOO_LARGE", "command", "at most"),
         pytest.param({"argv": ["x" * 1000] * 4000}, "REQUEST_TOO_LARGE", "command", "use a file"),
-        pytest.param({"argv": ["x"] * 10_000}, "REQUEST_TOO_LARGE", "command", "at most"),
-        pytest.param({"shell": "x" * (1 << 20)}, "REQUEST_TOO_LARGE", "command", "in a file"),
+        pytest.param({"argv": ["x"] * 40_000}, "REQUEST_TOO_LARGE", "command", "at most"),
+        pytest.param({"shell": "x" * (2 << 20)}, "REQUEST_TOO_LARGE", "command", "in a file"),
         pytest.param({"env": {"A=B": "x"}}, "INVALID_REQUEST", "env", "not a valid variable name"),
         pytest.param({"env": {"": "x"}}, "INVALID_REQUEST", "env", "not a valid variable name"),
         pytest.param({"env": {"A": "x\0"}}, "INVALID_REQUEST", "env", "NUL"),
@@ -58,7 +58,6 @@ async def run(api: Api, method: str, session_id: str, fields: dict[str, Any]) ->
         pytest.param({"exec_id": "x" * 65}, "INVALID_REQUEST", "exec_id", "1 to 64"),
         pytest.param({"exec_id": "x" * 100_000}, "INVALID_REQUEST", "exec_id", "1 to 64"),
         pytest.param({"timeout": -1}, "INVALID_REQUEST", "timeout", "from 0.001 to 3600"),
-        pytest.param({"timeout": 0}, "INVALID_REQUEST", "timeout", "from 0.001 to 3600"),
         pytest.param({"timeout": 1e-6}, "INVALID_REQUEST", "timeout", "from 0.001 to 3600"),
         pytest.param({"timeout": 3601}, "INVALID_REQUEST", "timeout", "from 0.001 to 3600"),
         pytest.param({"timeout": LONG_AGO}, "INVALID_REQUEST", "timeout", "from 0.001 to 3600"),
@@ -178,7 +177,7 @@ async def test_unknown_session_is_told(use: str, session_id: str, api: Api) -> N
         else:
             await getattr(api, use)(session_id, *(["true"] if use == "run" else []))
 
-    assert "OpenSession" in refusal.message
+    assert "open the session" in refusal.message
     assert len(refusal.message) < 1000
     assert refusal.message.isprintable()
 
@@ -188,7 +187,7 @@ async def test_missing_session_id_is_told(api: Api) -> None:
     with refused(INVALID, "INVALID_REQUEST") as refusal:
         await api.run("", "true")
 
-    assert "OpenSession" in refusal.message
+    assert "open a session" in refusal.message
 
 
 NOT_UTF8 = b"\xff\xfe\x80"

@@ -65,7 +65,7 @@ async def test_idle_session_expires_and_is_told(start_daemon: StartDaemon) -> No
         for use in (api.touch(session_id), api.run(session_id, "true")):
             with refused(grpc.StatusCode.FAILED_PRECONDITION, "SESSION_EXPIRED") as refusal:
                 await use
-            assert "OpenSession" in refusal.message
+            assert "Open it again" in refusal.message
         again = await api.open(idle_timeout=60.0)
 
     assert session.state == session_pb2.SESSION_STATE_EXPIRED
@@ -95,7 +95,7 @@ async def test_closed_session_is_refused(api: Api) -> None:
     for use in (api.touch(session_id), api.run(session_id, "true")):
         with refused(grpc.StatusCode.FAILED_PRECONDITION, "SESSION_CLOSED") as refusal:
             await use
-        assert "OpenSession" in refusal.message
+        assert "open a new one" in refusal.message
 
     again = await api.open()
     assert again.outcome == OPEN_OUTCOME_CREATED

@@ -152,7 +152,10 @@ def test_tls_alone_does_not_open_the_network() -> None:
         ({"SESSION_TIMEOUT_MINUTES": "inf"}, "finite number"),
         ({"SANDBOXD_LOG_LEVEL": "loud"}, "should match pattern"),
         ({"SANDBOXD_COMMAND_POLICY": "Lax"}, "should match pattern"),
-        ({"SANDBOXD_COMMAND_POLICY": "lax"}, "lax is not defined; there are strict, open"),
+        (
+            {"SANDBOXD_COMMAND_POLICY": "lax"},
+            "lax is not defined; there are strict, strict-node, open",
+        ),
         ({"SANDBOXD_COMMAND_POLICY": "custom"}, "needs SANDBOXD_COMMAND_POLICY_FILE"),
         ({"SANDBOXD_POLICIES": {"open": {}}}, "must not define open again"),
         ({"SANDBOXD_POLICIES": {"Lax": {}}}, "'Lax' is not a valid name"),

@@ -12,10 +12,9 @@ import pytest
 from sandboxd.config import Config
 from sandboxd.engine.contract import ContainerSpec, ImageId
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from sandboxd.errors import FileTooLarge, ImageNotFound, InvalidRequest
+from sandboxd.errors import EnvironmentNotFound, FileTooLarge, ImageNotFound
 from sandboxd.files import FilePath, UploadSpec
 from sandboxd.isolation.uids import UidRange
-from sandboxd.pool.pool import WarmPool
 from sandboxd.pool.pools import Pools
 from sandboxd.registry.contract import SessionRecord, SessionRegistry, SessionState
 from sandboxd.sandboxes.container import GUEST_MEMORY
@@ -71,11 +70,10 @@ def maker(
 async def pools(
     maker: SandboxMaker, environment: Environment, small: Environment
 ) -> AsyncIterator[Pools]:
-    settings = settings_for_tests.of_pool(target=2, maximum=4)
-    both = [WarmPool(maker, made_of, settings) for made_of in (environment, small)]
-    async with Pools(maker, both, sweep_seconds=NEVER) as pools:
-        for pool in both:
-            await pool.wait_until_warm()
+    settings = settings_for_tests.of_pool(target=4, maximum=8, minimum=2)
+    async with Pools(maker, [environment, small], settings, sweep_seconds=NEVER) as pools:
+        pools.destroy(await pools.get("small").acquire())
+        await eventually(lambda: [one.warm for one in pools.figures] == [3, 1])
         yield pools
 
 
@@ -183,7 +181,7 @@ async def test_image_of_one_environment_that_is_removed_does_not_concern_the_oth
 
 async def test_unknown_environment_is_refused_with_those_there_are(pools: Pools) -> None:
     """The caller learns what it can ask for instead."""
-    with pytest.raises(InvalidRequest, match=r"'large' is not configured.*default, small"):
+    with pytest.raises(EnvironmentNotFound, match=r"no environment 'large'; it has default, small"):
         pools.get("large")
 
 
@@ -248,5 +246,5 @@ async def test_session_of_an_environment_that_is_gone_is_remembered_but_not_open
     session = sessions.get("ses_gone")
     assert not session_wire.describe(session, config).HasField("limits")
 
-    with pytest.raises(InvalidRequest, match="'removed' is not configured"):
+    with pytest.raises(EnvironmentNotFound, match="no environment 'removed'"):
         await opened(sessions, "gone")

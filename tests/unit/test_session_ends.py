@@ -44,7 +44,7 @@ async def test_idle_session_expires_and_says_so(
     await eventually(lambda: session.record.state == SessionState.EXPIRED)
 
     for use in (sessions.touch, lambda one: sessions.start_exec(one, a_command())):
-        with pytest.raises(SessionExpired, match=r"was not used for 0\.06 s.*OpenSession"):
+        with pytest.raises(SessionExpired, match=r"was not used for 0\.06 s.*Open it again"):
             use(session.id)
     await engine.wait_until(lambda: not engine.live)
 

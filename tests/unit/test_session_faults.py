@@ -13,6 +13,7 @@ from sandboxd.errors import EngineFailed, FileWorkInterrupted, SandboxdError, Sa
 from sandboxd.registry.contract import SOLE_OWNER, Fence, SessionRecord, SessionState
 from sandboxd.sessions import ends as ends_module
 from sandboxd.sessions import sessions as sessions_module
+from sandboxd.sessions.changing import SessionChange
 from sandboxd.sessions.session import Outcome
 from sandboxd.sessions.sessions import Sessions
 from tests.fakes.engine import FakeEngine
@@ -63,6 +64,22 @@ class FaultyRegistry:
 
 def disk_full() -> Exception:
     return sqlite3.OperationalError("database or disk is full")
+
+
+async def test_change_that_cannot_be_saved_is_taken_back(start_sessions: StartSessions) -> None:
+    """What the caller was refused does not hold, and the next change does."""
+    registry = FaultyRegistry()
+    sessions = await start_sessions(kept_in=registry)
+    session, _ = await opened(sessions)
+    registry.save_errors.append(disk_full())
+
+    with pytest.raises(sqlite3.OperationalError):
+        await sessions.change(session.id, SessionChange(90.0, {"a": "1"}, ()))
+    assert (session.record.metadata, session.record.idle_seconds) != ({"a": "1"}, 90.0)
+    await sessions.change(session.id, SessionChange(None, {"b": "2"}, ()))
+
+    assert session.record.metadata == {"b": "2"}
+    assert registry.records[session.id].metadata == {"b": "2"}
 
 
 async def test_failed_open_fails_for_all_and_is_tried_again_later(

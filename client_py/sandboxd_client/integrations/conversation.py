@@ -83,15 +83,16 @@ class DaemonSandboxes:
         return sandbox_of(connection, info, check=self._check)
 
     async def aclose(self) -> None:
-        if self._connections.pop(asyncio.get_running_loop(), None) is not None:
-            await release(self._settings)
+        connection = self._connections.pop(asyncio.get_running_loop(), None)
+        if connection is not None:
+            await release(connection)
 
     async def _connection(self) -> Connection:
         loop = asyncio.get_running_loop()
         if loop not in self._connections:
             connection = await acquire(self._settings, self._timeouts)
             if loop in self._connections:
-                await release(self._settings)  # another task did it first
+                await release(connection)  # another task did it first
             else:
                 self._connections[loop] = connection
         return self._connections[loop]

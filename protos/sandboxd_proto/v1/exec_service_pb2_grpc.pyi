@@ -50,8 +50,9 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.StartExecResponse,
     ]
-    """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
-    the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
+    """Starts a command and answers as soon as it runs, or waits for an earlier command of its shell; the command continues when callers
+    disconnect. Safe to repeat with the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs
+    once. Reasons as for Exec. If the sandbox has not started it after a few seconds, it answers nevertheless.
     """
 
     AttachExec: grpc.UnaryStreamMultiCallable[
@@ -87,7 +88,9 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
         sandboxd_proto.v1.exec_service_pb2.SignalExecResponse,
     ]
-    """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+    """Sends a signal to a running exec. SIGKILL also ends one that waits for its shell, with reason CANCELLED. Reasons: INVALID_REQUEST,
+    EXEC_ENDED.
+    """
 
     WriteStdin: grpc.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
@@ -154,8 +157,9 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.StartExecResponse,
     ]
-    """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
-    the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
+    """Starts a command and answers as soon as it runs, or waits for an earlier command of its shell; the command continues when callers
+    disconnect. Safe to repeat with the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs
+    once. Reasons as for Exec. If the sandbox has not started it after a few seconds, it answers nevertheless.
     """
 
     AttachExec: grpc.aio.UnaryStreamMultiCallable[
@@ -191,7 +195,9 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
         sandboxd_proto.v1.exec_service_pb2.SignalExecResponse,
     ]
-    """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+    """Sends a signal to a running exec. SIGKILL also ends one that waits for its shell, with reason CANCELLED. Reasons: INVALID_REQUEST,
+    EXEC_ENDED.
+    """
 
     WriteStdin: grpc.aio.UnaryUnaryMultiCallable[
         sandboxd_proto.v1.exec_service_pb2.WriteStdinRequest,
@@ -264,8 +270,9 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.StartExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.StartExecResponse]]:
-        """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
-        the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
+        """Starts a command and answers as soon as it runs, or waits for an earlier command of its shell; the command continues when callers
+        disconnect. Safe to repeat with the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs
+        once. Reasons as for Exec. If the sandbox has not started it after a few seconds, it answers nevertheless.
         """
 
     @abc.abstractmethod
@@ -311,7 +318,9 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.SignalExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.SignalExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.SignalExecResponse]]:
-        """Sends a signal to a running exec. Reasons: INVALID_REQUEST, EXEC_ENDED."""
+        """Sends a signal to a running exec. SIGKILL also ends one that waits for its shell, with reason CANCELLED. Reasons: INVALID_REQUEST,
+        EXEC_ENDED.
+        """
 
     @abc.abstractmethod
     def WriteStdin(

@@ -92,6 +92,7 @@ class OpenSessionRequest(google.protobuf.message.Message):
     IDLE_TIMEOUT_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
     ENV_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     ENVIRONMENT_CONFIG_FIELD_NUMBER: builtins.int
     COMMAND_POLICY_FIELD_NUMBER: builtins.int
@@ -100,6 +101,11 @@ class OpenSessionRequest(google.protobuf.message.Message):
     """Required. User that the session belongs to; 1 to 256 characters, no control characters."""
     thread_id: builtins.str
     """Required. Conversation that the session belongs to; 1 to 256 characters, no control characters."""
+    project_id: builtins.str
+    """Optional. Project of the user whose files the session sees read-only in `project_files/`. Empty: `project_files/` belongs to the
+    session, or the project stays that of a session that exists. Another project than that of the session is PROJECT_MISMATCH, unless the
+    session has expired or was closed.
+    """
     environment: builtins.str
     """Optional. Name of the environment, as ListEnvironments returns it; empty means the environment of the open session, or `default` for
     a new one. A session that is open in another environment is refused with ENVIRONMENT_MISMATCH.
@@ -118,7 +124,7 @@ class OpenSessionRequest(google.protobuf.message.Message):
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Optional. Labels to find the session by; at most 32, with keys of 1 to 64 and values of 0 to 256
-        characters. On an open session they are merged into the earlier ones.
+        characters. On an open session they are merged into the earlier ones, together at most 32. UpdateSession removes labels.
         """
 
     @property
@@ -147,13 +153,14 @@ class OpenSessionRequest(google.protobuf.message.Message):
         idle_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         env: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        project_id: builtins.str = ...,
         environment: builtins.str = ...,
         environment_config: sandboxd_proto.v1.session_pb2.EnvironmentConfig | None = ...,
         command_policy: builtins.str = ...,
         build_wait: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["build_wait", b"build_wait", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["build_wait", b"build_wait", "command_policy", b"command_policy", "env", b"env", "environment", b"environment", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["build_wait", b"build_wait", "command_policy", b"command_policy", "env", b"env", "environment", b"environment", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "project_id", b"project_id", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
 
 global___OpenSessionRequest = OpenSessionRequest
 
@@ -349,6 +356,80 @@ class TouchSessionResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["session", b"session"]) -> None: ...
 
 global___TouchSessionResponse = TouchSessionResponse
+
+@typing.final
+class UpdateSessionRequest(google.protobuf.message.Message):
+    """Request to change a session. What it does not name stays as it is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class MetadataEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: builtins.int
+    METADATA_FIELD_NUMBER: builtins.int
+    REMOVE_METADATA_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Required. Id from OpenSession."""
+    @property
+    def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """Optional. Idle time after which the session expires, from 1 second to 7 days, counted from now on."""
+
+    @property
+    def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Optional. Labels to set, with keys of 1 to 64 and values of 0 to 256 characters; others stay. A session has at most 32 labels."""
+
+    @property
+    def remove_metadata(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Optional. Keys of labels to remove, at most 32; a key that the session does not have is ignored."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        idle_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        remove_metadata: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout", "metadata", b"metadata", "remove_metadata", b"remove_metadata", "session_id", b"session_id"]) -> None: ...
+
+global___UpdateSessionRequest = UpdateSessionRequest
+
+@typing.final
+class UpdateSessionResponse(google.protobuf.message.Message):
+    """The session as it is now."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: builtins.int
+    @property
+    def session(self) -> sandboxd_proto.v1.session_pb2.Session:
+        """The changed session."""
+
+    def __init__(
+        self,
+        *,
+        session: sandboxd_proto.v1.session_pb2.Session | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["session", b"session"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["session", b"session"]) -> None: ...
+
+global___UpdateSessionResponse = UpdateSessionResponse
 
 @typing.final
 class CloseSessionRequest(google.protobuf.message.Message):

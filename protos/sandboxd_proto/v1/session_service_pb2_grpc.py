@@ -55,6 +55,11 @@ class SessionServiceStub(object):
                 request_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.TouchSessionRequest.SerializeToString,
                 response_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.TouchSessionResponse.FromString,
                 _registered_method=True)
+        self.UpdateSession = channel.unary_unary(
+                '/sandboxd.v1.SessionService/UpdateSession',
+                request_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.UpdateSessionRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.UpdateSessionResponse.FromString,
+                _registered_method=True)
         self.CloseSession = channel.unary_unary(
                 '/sandboxd.v1.SessionService/CloseSession',
                 request_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CloseSessionRequest.SerializeToString,
@@ -74,8 +79,9 @@ class SessionServiceServicer(object):
     def OpenSession(self, request, context):
         """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
         number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
-        Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING, NOT_PERMITTED,
-        ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_MISMATCH.
+        Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
+        DRAINING, NOT_PERMITTED, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED,
+        ENVIRONMENT_MISMATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,6 +106,14 @@ class SessionServiceServicer(object):
     def TouchSession(self, request, context):
         """Postpones the expiry of a session, as a command would.
         Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateSession(self, request, context):
+        """Changes the idle time and the labels of a session. Counts as use. Safe to repeat.
+        Reasons: INVALID_REQUEST, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SESSION_RETURNING, STATE_NOT_SAVED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,6 +159,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.TouchSession,
                     request_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.TouchSessionRequest.FromString,
                     response_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.TouchSessionResponse.SerializeToString,
+            ),
+            'UpdateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSession,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.UpdateSessionRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.UpdateSessionResponse.SerializeToString,
             ),
             'CloseSession': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseSession,
@@ -266,6 +285,33 @@ class SessionService(object):
             '/sandboxd.v1.SessionService/TouchSession',
             sandboxd__proto_dot_v1_dot_session__service__pb2.TouchSessionRequest.SerializeToString,
             sandboxd__proto_dot_v1_dot_session__service__pb2.TouchSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.SessionService/UpdateSession',
+            sandboxd__proto_dot_v1_dot_session__service__pb2.UpdateSessionRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_session__service__pb2.UpdateSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

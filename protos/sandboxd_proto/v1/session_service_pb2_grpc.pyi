@@ -27,8 +27,9 @@ class SessionServiceStub:
     ]
     """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
     number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
-    Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING, NOT_PERMITTED,
-    ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_MISMATCH.
+    Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
+    DRAINING, NOT_PERMITTED, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED,
+    ENVIRONMENT_MISMATCH.
     """
 
     GetSession: grpc.UnaryUnaryMultiCallable[
@@ -53,6 +54,14 @@ class SessionServiceStub:
     ]
     """Postpones the expiry of a session, as a command would.
     Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
+    """
+
+    UpdateSession: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.UpdateSessionRequest,
+        sandboxd_proto.v1.session_service_pb2.UpdateSessionResponse,
+    ]
+    """Changes the idle time and the labels of a session. Counts as use. Safe to repeat.
+    Reasons: INVALID_REQUEST, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SESSION_RETURNING, STATE_NOT_SAVED.
     """
 
     CloseSession: grpc.UnaryUnaryMultiCallable[
@@ -82,8 +91,9 @@ class SessionServiceAsyncStub:
     ]
     """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
     number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
-    Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING, NOT_PERMITTED,
-    ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_MISMATCH.
+    Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
+    DRAINING, NOT_PERMITTED, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED,
+    ENVIRONMENT_MISMATCH.
     """
 
     GetSession: grpc.aio.UnaryUnaryMultiCallable[
@@ -108,6 +118,14 @@ class SessionServiceAsyncStub:
     ]
     """Postpones the expiry of a session, as a command would.
     Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
+    """
+
+    UpdateSession: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.UpdateSessionRequest,
+        sandboxd_proto.v1.session_service_pb2.UpdateSessionResponse,
+    ]
+    """Changes the idle time and the labels of a session. Counts as use. Safe to repeat.
+    Reasons: INVALID_REQUEST, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SESSION_RETURNING, STATE_NOT_SAVED.
     """
 
     CloseSession: grpc.aio.UnaryUnaryMultiCallable[
@@ -139,8 +157,9 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.OpenSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.OpenSessionResponse]]:
         """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
         number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
-        Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING, NOT_PERMITTED,
-        ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_MISMATCH.
+        Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
+        DRAINING, NOT_PERMITTED, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED,
+        ENVIRONMENT_MISMATCH.
         """
 
     @abc.abstractmethod
@@ -171,6 +190,16 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.TouchSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.TouchSessionResponse]]:
         """Postpones the expiry of a session, as a command would.
         Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST.
+        """
+
+    @abc.abstractmethod
+    def UpdateSession(
+        self,
+        request: sandboxd_proto.v1.session_service_pb2.UpdateSessionRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.UpdateSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.UpdateSessionResponse]]:
+        """Changes the idle time and the labels of a session. Counts as use. Safe to repeat.
+        Reasons: INVALID_REQUEST, SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SESSION_RETURNING, STATE_NOT_SAVED.
         """
 
     @abc.abstractmethod

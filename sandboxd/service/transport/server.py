@@ -15,6 +15,7 @@ from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.environment_service import EnvironmentServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.project_service import ProjectServicer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.service.transport.entrance import Entrance
 from sandboxd.service.transport.guard import CallGuard
@@ -27,6 +28,7 @@ from sandboxd_proto.v1 import (
     environment_service_pb2,
     exec_service_pb2,
     file_service_pb2,
+    project_service_pb2,
     session_service_pb2,
 )
 
@@ -42,10 +44,11 @@ STOP_SECONDS = 1.0
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
 _FILES = file_service_pb2.DESCRIPTOR.services_by_name["FileService"]
+_PROJECTS = project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"]
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
 _ENVIRONMENTS = environment_service_pb2.DESCRIPTOR.services_by_name["EnvironmentService"]
 SERVICES = tuple(
-    service.full_name for service in (_SESSIONS, _EXECS, _FILES, _ENVIRONMENTS, _ADMIN)
+    service.full_name for service in (_SESSIONS, _EXECS, _FILES, _PROJECTS, _ENVIRONMENTS, _ADMIN)
 )
 
 
@@ -60,6 +63,7 @@ class Servicers:
     sessions: SessionServicer
     execs: ExecServicer
     files: FileServicer
+    projects: ProjectServicer
     environments: EnvironmentServicer
     admin: AdminServicer
 
@@ -91,6 +95,7 @@ class ApiServer:
             guard.handler(_EXECS, servicers.execs),
             guard.handler(_SESSIONS, servicers.sessions),
             guard.handler(_FILES, servicers.files),
+            guard.handler(_PROJECTS, servicers.projects),
             guard.handler(_ENVIRONMENTS, servicers.environments),
             guard.handler(_ADMIN, servicers.admin),
         )

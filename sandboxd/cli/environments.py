@@ -1,0 +1,176 @@
+"""`sandboxd environments`: list, show, build and remove environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from google.protobuf import json_format
+
+from sandboxd.cli import table
+from sandboxd.cli.build_line import BuildLine
+from sandboxd.cli.failure import call
+from sandboxd.cli.target import Target, json_option, target_options
+from sandboxd_client import methods
+from sandboxd_proto.v1 import environment_service_pb2 as pb
+from sandboxd_proto.v1.environment_pb2 import Environment, EnvironmentState
+
+HEADER = ("ENVIRONMENT", "STATE", "SIZE", "SOURCE", "SESSIONS", "DESCRIPTION")
+SHORT_ID = 12
+
+
+@click.group("environments")
+def command() -> None:
+    """List, show, build and remove environments."""
+
+
+@command.command("list")
+@target_options
+@json_option
+def list_(target: Target, as_json: bool) -> None:
+    """List the environments that sessions can be opened in."""
+
+    async def work() -> Sequence[Environment]:
+        async with target.connection() as connection:
+            request = pb.ListEnvironmentsRequest()
+            return (await connection.call(methods.LIST_ENVIRONMENTS, request)).environments
+
+    found = call(work())
+    if as_json:
+        table.show_document([document(environment) for environment in found])
+    else:
+        table.show(HEADER, map(row, found))
+
+
+@command.command("show")
+@click.argument("name")
+@target_options
+@json_option
+def show(name: str, target: Target, as_json: bool) -> None:
+    """Print everything about an environment, with its packages and their versions."""
+
+    async def work() -> Environment:
+        async with target.connection() as connection:
+            request = pb.GetEnvironmentRequest(name=name)
+            return (await connection.call(methods.GET_ENVIRONMENT, request)).environment
+
+    found = call(work())
+    if as_json:
+        table.show_document(document(found))
+        return
+    for key, value in facts(found).items():
+        click.echo(f"{key:<12} {table.printable(value)}")
+    for package in found.packages:
+        click.echo(f"{package.kind:<12} {package.name} {package.version}")
+
+
+@command.command("build")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--rebuild", is_flag=True, help="Build again, from sources that may be newer.")
+@click.option(
+    "--local",
+    "is_local",
+    is_flag=True,
+    help="Build without a daemon, with the engine of this host.",
+)
+@target_options
+def build(names: Sequence[str], rebuild: bool, is_local: bool, target: Target) -> None:
+    """Build environments and show the progress. One that is built already stays as it is.
+
+    The daemon goes on if this command is interrupted; run it again to follow the build.
+    """
+    if is_local:
+        # Imported on demand: the other commands need nothing of the daemon.
+        from sandboxd.cli.local_build import build_locally
+
+        build_locally(names, rebuild=rebuild)
+        return
+    for name in names:
+        built = call(_build(target, name, rebuild=rebuild))
+        click.echo(f"{name}: {built_line(built)}")
+
+
+async def _build(target: Target, name: str, *, rebuild: bool) -> Environment:
+    request = pb.BuildEnvironmentRequest(name=name, rebuild=rebuild)
+    async with target.connection() as connection:
+        with BuildLine(name) as line:
+            async for event in connection.stream(methods.BUILD_ENVIRONMENT, request):
+                if event.HasField("environment"):
+                    return event.environment
+                now = event.progress
+                line.show(now.step, now.fraction, now.detail, now.elapsed.ToSeconds())
+    raise AssertionError("the daemon ends the stream with the environment or an error")
+
+
+@command.command("remove")
+@click.argument("name")
+@target_options
+def remove(name: str, target: Target) -> None:
+    """Remove the image of an environment and cancel its build. It can be built again."""
+
+    async def work() -> None:
+        async with target.connection() as connection:
+            request = pb.DeleteEnvironmentRequest(name=name)
+            await connection.call(methods.DELETE_ENVIRONMENT, request)
+
+    call(work())
+    click.echo(f"{name}: removed")
+
+
+def state_of(environment: Environment) -> str:
+    name = EnvironmentState.Name(environment.state).removeprefix("ENVIRONMENT_STATE_")
+    return name.lower().replace("_", " ")
+
+
+def row(environment: Environment) -> Sequence[object]:
+    state = state_of(environment)
+    if environment.HasField("progress"):
+        state += f" {environment.progress.fraction:.0%}"
+    return (
+        environment.name,
+        state,
+        table.size(environment.image_bytes) if environment.image_bytes else "-",
+        environment.source or "-",
+        environment.active_sessions,
+        environment.description,
+    )
+
+
+def facts(environment: Environment) -> Mapping[str, str]:
+    """What is known of an environment, in the order of interest."""
+    limits = environment.limits
+    known = {
+        "name": environment.name,
+        "description": environment.description,
+        "state": state_of(environment),
+        "why": environment.state_detail,
+        "image": environment.image_id,
+        "size": table.size(environment.image_bytes) if environment.image_bytes else "",
+        "built": environment.build_time.ToJsonString() if environment.build_time.seconds else "",
+        "took": f"{environment.build_duration.ToSeconds()} s"
+        if environment.HasField("build_duration")
+        else "",
+        "source": environment.source,
+        "not used": "; ".join(environment.skipped_sources),
+        "python": environment.python_version,
+        "node": environment.node_version,
+        "policy": environment.command_policy,
+        "variables": ", ".join(sorted(environment.env_vars)),
+        "limits": f"{table.size(limits.memory_bytes)} memory, {limits.max_processes} processes",
+        "sessions": str(environment.active_sessions),
+    }
+    return {key: value for key, value in known.items() if value}
+
+
+def built_line(environment: Environment) -> str:
+    took = environment.build_duration.ToMilliseconds() / 1000
+    short = environment.image_id.removeprefix("sha256:")[:SHORT_ID]
+    how = f"built in {took:.1f} s from {environment.source}" if took else "ready"
+    return f"{how}, {table.size(environment.image_bytes)}, image {short}"
+
+
+def document(environment: Environment) -> Any:
+    return json_format.MessageToDict(
+        environment, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )

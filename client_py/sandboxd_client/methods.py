@@ -158,4 +158,11 @@ DELETE_ENVIRONMENT = Method(
     environments.DeleteEnvironmentResponse,
 )
 
+ENSURE_PACKAGES = Method(
+    _ENVIRONMENT,
+    "EnsurePackages",
+    environments.EnsurePackagesRequest,
+    environments.EnsurePackagesResponse,
+)
+
 GET_STATUS = Method(_ADMIN, "GetStatus", admin.GetStatusRequest, admin.GetStatusResponse, True)

@@ -1028,9 +1028,9 @@ class Sandbox:
         `envs`) are environment variables of its commands, `metadata` are labels to find it by.
 
         `environment` names what its image has, such as `data` or `node20`; `packages` and
-        `env_vars` are added to it. One that is not built yet is an EnvironmentNotReadyError, unless
-        it is ready within `build_wait` seconds. `command_policy` is the name of the policy that the
-        daemon checks its commands with; the token must allow it.
+        `env_vars` are added to it. What is not built yet is an EnvironmentNotReadyError or a
+        PackagesNotReadyError, unless it is ready within `build_wait` seconds. `command_policy` is
+        the name of the policy that the daemon checks its commands with; the token must allow it.
 
         The daemon is `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`),
         SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this process.

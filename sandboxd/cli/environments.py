@@ -1,4 +1,4 @@
-"""`sandboxd environments`: list, show, build and remove environments."""
+"""`sandboxd environments`: list, show, build and remove environments, and build packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT_ID = 12
 
 @click.group("environments")
 def command() -> None:
-    """List, show, build and remove environments."""
+    """List, show, build and remove environments, and build packages for them."""
 
 
 @command.command("list")
@@ -101,6 +101,38 @@ async def _build(target: Target, name: str, *, rebuild: bool) -> Environment:
                 now = event.progress
                 line.show(now.step, now.fraction, now.detail, now.elapsed.ToSeconds())
     raise AssertionError("the daemon ends the stream with the environment or an error")
+
+
+@command.command("packages")
+@click.argument("name")
+@click.argument("packages", nargs=-1, required=True, metavar="PACKAGE...")
+@target_options
+@json_option
+def packages(name: str, packages: Sequence[str], target: Target, as_json: bool) -> None:
+    """Build a set of packages for an environment, such as `pandas` or `plotly>=5`.
+
+    Sessions that ask for the same packages need not wait for them then. The daemon goes on if this
+    command is interrupted; run it again to follow the build.
+    """
+    found = call(_ensure_packages(target, name, packages))
+    if as_json:
+        table.show_document(json_format.MessageToDict(found, preserving_proto_field_name=True))
+        return
+    click.echo(f"{name}: {len(found.packages)} packages, {table.size(found.size_bytes)}")
+    for package in found.packages:
+        click.echo(f"{package.name} {package.version}")
+
+
+async def _ensure_packages(target: Target, name: str, packages: Sequence[str]) -> pb.PackageSet:
+    request = pb.EnsurePackagesRequest(environment=name, packages=packages)
+    async with target.connection() as connection:
+        with BuildLine(name) as line:
+            async for event in connection.stream(methods.ENSURE_PACKAGES, request):
+                if event.HasField("package_set"):
+                    return event.package_set
+                now = event.progress
+                line.show(now.step, now.fraction, now.detail, now.elapsed.ToSeconds())
+    raise AssertionError("the daemon ends the stream with the set or an error")
 
 
 @command.command("remove")

@@ -54,7 +54,7 @@ def command() -> None:
     type=click.FloatRange(min=0, max=3600),
     default=0.0,
     metavar="SECONDS",
-    help="How long to wait for an environment that is not built yet.",
+    help="How long to wait for an environment or packages that are not built yet.",
 )
 @target_options
 @json_option

@@ -16,11 +16,14 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from sandboxd_client import AsyncSandbox
+from sandboxd_client.errors import PackagesNotReadyError
 from sandboxd_proto.v1 import (
     environment_service_pb2,
     session_pb2,
     session_service_pb2,
 )
+from tests.cli.command_line import CommandLine
 from tests.docker.commands import close_session, duration, run
 from tests.docker.daemon_process import Api, DaemonProcess, running_daemon, served
 from tests.docker.test_lifecycle import containers, eventually, get_session, reason
@@ -37,7 +40,7 @@ TIMES = 30
 def index() -> Iterator[PackageIndex]:
     with PackageIndex().serving() as serving:
         serving.add(a_wheel("first", requires=["second"]), a_wheel("second", "1.5"))
-        serving.add(a_wheel("other", "3.0"))
+        serving.add(a_wheel("other", "3.0"), a_wheel("slow"))
         yield serving
 
 
@@ -277,6 +280,38 @@ async def test_operator_decides_which_packages_there_are(index: PackageIndex) ->
 
     assert reason(refused.value) == "PACKAGES_NOT_ALLOWED"
     assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_sdk_opens_a_sandbox_with_packages(daemon: DaemonProcess, api: Api) -> None:
+    """What the caller does not wait for is an error that says when to come back."""
+    url = f"unix:{daemon.socket}"
+    async with await AsyncSandbox.open(
+        "ada", "sdk", packages=["first"], build_wait=WAIT_SECONDS, server_url=url
+    ) as sandbox:
+        ran = await sandbox.commands.run(["python3", "-c", IMPORT])
+        assert ran.stdout == "1.0 1.5\n"
+        assert sandbox.info.packages == ["first"]
+    with pytest.raises(PackagesNotReadyError) as refused:
+        await AsyncSandbox.open("ada", "new", packages=["slow"], server_url=url)
+    assert refused.value.retry_after_seconds
+
+
+async def test_command_line_builds_packages_and_opens_sessions_with_them(
+    daemon: DaemonProcess, api: Api
+) -> None:
+    sandboxd = CommandLine(daemon.socket)
+
+    built = await sandboxd("environments", "packages", "default", "other<4")
+    assert built.code == 0, built
+    assert built.stdout.splitlines()[1:] == ["other 3.0"]
+    opened = await sandboxd("session", "open", "ada", "cli", "--package", "other<4")
+    assert opened.code == 0, opened
+    session_id = opened.stdout.strip()
+    assert await python(api, session_id, "import other; print(other.VERSION)") == "3.0"
+
+    refused = await sandboxd("session", "open", "ada", "x", "--package", "./wheel")
+    assert refused.code != 0
+    assert "packages" in refused.stderr
 
 
 # --- what follows an open ---

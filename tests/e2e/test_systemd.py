@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from sandboxd.cli.install_service import unit_text
 from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, session_pb2
 from tests.docker.commands import attach, run, start, wait
 from tests.docker.daemon_process import Api
@@ -121,6 +123,50 @@ async def test_installed_service_is_ready_and_does_its_work(machine: Machine) ->
     await eventually(lambda: tells(machine, "sandboxes warm"))
     rated = await machine.run("systemd-analyze", "security", "sandboxd", "--no-pager")
     print(f"systemd: {rated.splitlines()[-1].split('→')[-1].strip()}")
+
+
+CONFINED = """
+import asyncio, os, sys
+from pathlib import Path
+from sandboxd.packages.build import AREA, PYTHON, BuildSettings, process_limits, view_of
+from sandboxd.packages.worker_process import run_worker
+
+root, uid, lines = Path("/var/lib/sandboxd/confined"), 4243, []
+settings = BuildSettings(
+    index="", max_bytes=1 << 20, seconds=30.0, min_age_days=0, uv=Path("/bin/true"),
+    runtime_dir=Path("GUEST_RUNTIME"), build_dir=root / "view",
+)
+for name in ("view", "area"):
+    (root / name).mkdir(parents=True)
+os.chown(root / "area", uid, uid)
+program = f"import os; open('{AREA}/x', 'w'); print(os.getuid(), os.getpid())"
+job = {
+    "limits": process_limits(settings)._asdict(),
+    "view": view_of(settings, root / "area", uid, has_network=False)._asdict(),
+    "argv": [PYTHON, "-I", "-S", "-c", program],
+    "environment": {},
+}
+finished = asyncio.run(run_worker(job, environment={}, seconds=30.0, on_line=lines.append))
+print("confined:", lines, finished.errors)
+sys.exit(0 if lines == [f"{uid} 1"] else 1)
+"""
+
+
+async def test_unit_lets_the_process_that_installs_packages_confine_itself(
+    machine: Machine,
+) -> None:
+    """Namespaces, mounts and another user: all within what the unit allows."""
+    machine.write("/etc/sandboxd/confined.py", CONFINED.replace("GUEST_RUNTIME", GUEST_RUNTIME))
+    python = f"{Path(SANDBOXD).parent}/python /etc/sandboxd/confined.py"
+    unit = unit_text(Path(SANDBOXD)).replace(f"{SANDBOXD} serve", python)
+    unit = re.sub("Type=notify|NotifyAccess=.*|WatchdogSec=.*|Restart=.*", "", unit)
+    machine.write("/etc/systemd/system/confined.service", f"{unit}\n[Service]\nType=oneshot\n")
+    await machine.run("systemctl", "daemon-reload")
+
+    code, _ = await machine.attempt("systemctl", "start", "confined")
+
+    _, said = await machine.attempt("journalctl", "-u", "confined", "-a", "--no-pager")
+    assert code == 0, said
 
 
 async def tells(machine: Machine, text: str) -> bool:

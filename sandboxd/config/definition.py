@@ -93,7 +93,7 @@ TABLES = {
     "pool": Table("pool_size", "Warm sandboxes and the number of sandboxes."),
     "session": Table("session_timeout_minutes", "Lifetime of sessions."),
     "packages": Table(
-        "packages_policy", "Packages that sessions can ask for; see docs/environments.md."
+        "packages_policy", "Packages that sessions can ask for; see docs/packages.md."
     ),
     "limits": Table("memory_limit_bytes", "Limits on the commands and files of one sandbox."),
     "exec": Table(

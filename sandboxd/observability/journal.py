@@ -124,12 +124,14 @@ class KeptJournal(Journal):
         if outcome != "ATTACHED":
             self.statistics.open_seconds.observe(seconds)
         who = caller()
-        project = {"project": record.project} if record.project else {}
+        added = {"project": record.project} if record.project else {}
+        if record.packages:
+            added["packages"] = ", ".join(record.packages)
         self.audit.append(
             lambda: {
                 **_entry("session.opened", who, record),
                 "outcome": outcome.lower(),
-                **project,
+                **added,
             }
         )
 

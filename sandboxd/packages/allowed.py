@@ -49,7 +49,7 @@ class AllowedPackages:
             case PackagePolicy.OFF:
                 raise PackagesNotAllowed(
                     "Sessions of this daemon cannot ask for packages (SANDBOXD_PACKAGES_POLICY is "
-                    "off); GetEnvironment lists what an environment has.",
+                    "off); use what its environment has.",
                     package=packages[0].name,
                 )
             case PackagePolicy.LISTED:

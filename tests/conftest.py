@@ -28,6 +28,7 @@ from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.kept_files import KeptFilesStore
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.sessions.preparation import Preparation
 from sandboxd.sessions.sessions import Sessions
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
@@ -175,13 +176,17 @@ async def start_sessions(
     async with AsyncExitStack() as stack:
 
         async def start(
-            *, pool: WarmPool | None = None, kept_in: SessionRegistry = registry, **settings: Any
+            *,
+            pool: WarmPool | None = None,
+            kept_in: SessionRegistry = registry,
+            preparation: Preparation | None = None,
+            **settings: Any,
         ) -> Sessions:
             exec_settings = {name: settings.pop(name) for name in EXEC_SETTINGS & settings.keys()}
             asked = settings_for_tests.of_sessions(**settings)
             shared = settings_for_tests.of_execs(short_dir, **exec_settings)
             pools = pools_of[pool or await start_pool()]
-            sessions = Sessions(pools, kept_files, kept_in, asked, shared)
+            sessions = Sessions(pools, kept_files, kept_in, asked, shared, preparation=preparation)
             return await stack.enter_async_context(sessions)
 
         yield start

@@ -227,7 +227,9 @@ class PackageSets:
 
     # --- deletion ---
 
-    def _in_use(self) -> Collection[str]:
+    @property
+    def in_use(self) -> Collection[str]:
+        """Keys of the sets that are not deleted: of sessions, and about to be attached."""
         return {*self._holds, *self._keys_of_sessions()}
 
     def _make_room(self, size_bytes: int) -> None:
@@ -236,7 +238,7 @@ class PackageSets:
         unwanted = list(
             superfluous(
                 self._store.in_order_of_use(),
-                self._in_use(),
+                self.in_use,
                 size_bytes=self._store.size_bytes + size_bytes,
                 max_bytes=limit,
             )
@@ -249,7 +251,7 @@ class PackageSets:
     async def _keep_swept(self) -> None:
         while True:
             oldest = time.time() - self._settings.keep_seconds
-            in_use = self._in_use()
+            in_use = self.in_use
             self._remove(
                 [
                     found

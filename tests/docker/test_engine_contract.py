@@ -39,6 +39,7 @@ pytestmark = pytest.mark.asyncio
 IMAGE = "sandbox-secure:latest"
 FOREVER = ("/bin/sleep", "infinity")
 EXITING = ("/bin/bash", "-c", "exit 0")
+FAILING = ("/bin/bash", "-c", "exit 7")
 ENGINE_SOCKET = DEFAULT_URL.removeprefix("unix://")
 NO_CONTAINER = ContainerId("0" * 64)
 NO_IMAGE = ImageId("sha256:" + "f" * 64)
@@ -51,13 +52,14 @@ both = pytest.mark.parametrize("kind", ["fake", "docker"])
 
 
 class ExitingEngine(FakeEngine):
-    """A fake whose containers know one command, `exit 0`."""
+    """A fake whose containers know the command `exit`."""
 
     def __init__(self) -> None:
         super().__init__(on_start=self._obey)
 
     async def _obey(self, spec: ContainerSpec, container: Container) -> None:
-        if spec.argv == EXITING:
+        if spec.argv in (EXITING, FAILING):
+            self.exit_codes[container.id] = int(spec.argv[-1].split()[-1])
             self.lose(container.id)
 
 
@@ -349,6 +351,32 @@ async def test_starting_an_unknown_container_fails(engine: Engine) -> None:
     """A container that is gone cannot be started, and the caller is told."""
     with pytest.raises(EngineFailed):
         await engine.start(NO_CONTAINER)
+
+
+@both
+@pytest.mark.parametrize(("argv", "code"), [(EXITING, 0), (FAILING, 7)])
+async def test_waiting_returns_the_exit_code(
+    engine: Engine, labels: Labels, argv: Sequence[str], code: int
+) -> None:
+    """Whether the container has ended by then or not."""
+    container_id = await create(engine, labels, argv=argv)
+    await engine.start(container_id)
+
+    assert await engine.wait(container_id, seconds=PATIENCE_SECONDS) == code
+    assert await engine.wait(container_id, seconds=PATIENCE_SECONDS) == code
+
+
+@both
+async def test_container_that_does_not_end_is_not_waited_for_any_longer(
+    engine: Engine, labels: Labels
+) -> None:
+    container_id = await create(engine, labels)
+    await engine.start(container_id)
+
+    with pytest.raises(EngineFailed):
+        await engine.wait(container_id, seconds=0.2)
+    with pytest.raises(EngineFailed):
+        await engine.wait(NO_CONTAINER, seconds=PATIENCE_SECONDS)
 
 
 @both

@@ -106,7 +106,9 @@ class EnvironmentServiceServicer(object):
     def EnsurePackages(self, request, context):
         """Builds a set of packages for an environment, so that OpenSession with the same packages does not have to wait, and streams its
         progress as BuildEnvironment does. Builds the environment first if it has no image.
-        Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING.
+        Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING,
+        PACKAGES_NOT_ALLOWED, PACKAGES_NOT_RESOLVED, PACKAGES_UNSAFE, PACKAGES_TOO_LARGE, PACKAGES_BUILD_FAILED, PACKAGE_INDEX_UNREACHABLE,
+        PACKAGE_CACHE_FULL, TOO_MANY_REQUESTS, DISK_SPACE_LOW.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -63,7 +63,9 @@ class EnvironmentServiceStub:
     ]
     """Builds a set of packages for an environment, so that OpenSession with the same packages does not have to wait, and streams its
     progress as BuildEnvironment does. Builds the environment first if it has no image.
-    Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING.
+    Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING,
+    PACKAGES_NOT_ALLOWED, PACKAGES_NOT_RESOLVED, PACKAGES_UNSAFE, PACKAGES_TOO_LARGE, PACKAGES_BUILD_FAILED, PACKAGE_INDEX_UNREACHABLE,
+    PACKAGE_CACHE_FULL, TOO_MANY_REQUESTS, DISK_SPACE_LOW.
     """
 
 class EnvironmentServiceAsyncStub:
@@ -111,7 +113,9 @@ class EnvironmentServiceAsyncStub:
     ]
     """Builds a set of packages for an environment, so that OpenSession with the same packages does not have to wait, and streams its
     progress as BuildEnvironment does. Builds the environment first if it has no image.
-    Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING.
+    Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING,
+    PACKAGES_NOT_ALLOWED, PACKAGES_NOT_RESOLVED, PACKAGES_UNSAFE, PACKAGES_TOO_LARGE, PACKAGES_BUILD_FAILED, PACKAGE_INDEX_UNREACHABLE,
+    PACKAGE_CACHE_FULL, TOO_MANY_REQUESTS, DISK_SPACE_LOW.
     """
 
 class EnvironmentServiceServicer(metaclass=abc.ABCMeta):
@@ -169,7 +173,9 @@ class EnvironmentServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.environment_service_pb2.EnsurePackagesResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.environment_service_pb2.EnsurePackagesResponse]]:
         """Builds a set of packages for an environment, so that OpenSession with the same packages does not have to wait, and streams its
         progress as BuildEnvironment does. Builds the environment first if it has no image.
-        Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING.
+        Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING,
+        PACKAGES_NOT_ALLOWED, PACKAGES_NOT_RESOLVED, PACKAGES_UNSAFE, PACKAGES_TOO_LARGE, PACKAGES_BUILD_FAILED, PACKAGE_INDEX_UNREACHABLE,
+        PACKAGE_CACHE_FULL, TOO_MANY_REQUESTS, DISK_SPACE_LOW.
         """
 
 def add_EnvironmentServiceServicer_to_server(servicer: EnvironmentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -142,7 +142,7 @@ class OpenSessionRequest(google.protobuf.message.Message):
     @property
     def build_wait(self) -> google.protobuf.duration_pb2.Duration:
         """Optional. How long to wait for the build of an environment or of its packages that are not ready; absent means not at all, and
-        the call fails with ENVIRONMENT_NOT_READY while the build goes on. At most 1 hour.
+        the call fails with ENVIRONMENT_NOT_READY or PACKAGES_NOT_READY while the build goes on. At most 1 hour.
         """
 
     def __init__(

@@ -439,9 +439,9 @@ class Config(BaseModel):
             yield "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"
         if self.pool_size > self.max_pool_size:
             yield "POOL_SIZE must not exceed MAX_POOL_SIZE"
-        if self.max_pool_size >= self.sandbox_uid_count:
-            # One uid is for the sandbox that the daemon examines.
-            yield "SANDBOXD_UID_COUNT must be greater than MAX_POOL_SIZE"
+        if self.max_pool_size + 1 >= self.sandbox_uid_count:
+            # One uid is for the sandbox that the daemon examines, one for builds of packages.
+            yield "SANDBOXD_UID_COUNT must exceed MAX_POOL_SIZE by at least 2"
         if self.packages_set_mb > self.packages_total_mb:
             yield "SANDBOXD_PACKAGES_SET_MB must not exceed SANDBOXD_PACKAGES_TOTAL_MB"
 

@@ -14,6 +14,7 @@ from sandboxd.daemon.instance import StartRefused
 from sandboxd.packages.allowed import AllowedPackages, InvalidAllowList
 from sandboxd.packages.areas import BuildAreas
 from sandboxd.packages.build import MAX_FILES, Builder, BuildSettings, index_of
+from sandboxd.packages.build_user import BuildUser
 from sandboxd.packages.package_sets import PackageSets, PackageSetSettings
 from sandboxd.packages.packages import Packages
 from sandboxd.packages.store import PackageStore
@@ -38,21 +39,25 @@ async def open_packages(
     directory = config.state_dir / "packages"
     store = PackageStore(directory)
     await asyncio.to_thread(store.open)
-    targets = Targets(sandboxes, host.uids, directory / "targets")
+    user = BuildUser(host.uids)
+    targets = Targets(sandboxes, user, directory / "targets")
     targets.open()
-    builder = await _open_builder(config, directory, store, sandboxes, host)
+    areas = await _open_areas(config, directory, has_disks=host.disks is not None)
+    builder = Builder(_build_settings(config, directory), store, areas, user, sandboxes)
     sets = PackageSets(_set_settings(config), store, builder)
     stack.push_async_callback(sets.aclose)
     return Packages(allowed, targets, sets)
 
 
-async def _open_builder(
-    config: Config, directory: Path, store: PackageStore, sandboxes: SandboxMaker, host: Host
-) -> Builder:
+async def _open_areas(config: Config, directory: Path, *, has_disks: bool) -> BuildAreas:
     area_bytes = AREA_FACTOR * config.packages_set_mb << 20
-    disks = Disks(_disk_settings(config, directory, area_bytes)) if host.disks is not None else None
+    disks = Disks(_disk_settings(config, directory, area_bytes)) if has_disks else None
     areas = BuildAreas(directory / "areas", disks, max_bytes=area_bytes)
     await areas.open()
+    return areas
+
+
+def _build_settings(config: Config, directory: Path) -> BuildSettings:
     settings = BuildSettings(
         index=index_of(config.packages_index or "", os.environ),
         max_bytes=config.packages_set_mb << 20,
@@ -63,7 +68,7 @@ async def _open_builder(
         build_dir=directory / "view",
     )
     settings.build_dir.mkdir(mode=0o700, exist_ok=True)
-    return Builder(settings, store, areas, host.uids, sandboxes)
+    return settings
 
 
 def _disk_settings(config: Config, directory: Path, area_bytes: int) -> DiskSettings:

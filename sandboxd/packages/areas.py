@@ -45,7 +45,7 @@ class BuildAreas:
         PackagesTooLarge ends the block where only a look finds that it is too large.
         """
         if self._disks is None:
-            async with self._directory_area() as path:
+            async with self._directory_area(uid) as path:
                 yield path
             return
         disk = await self._disks.make(uid)
@@ -59,9 +59,10 @@ class BuildAreas:
             await self._disks.delete(disk.id)
 
     @asynccontextmanager
-    async def _directory_area(self) -> AsyncIterator[Path]:
+    async def _directory_area(self, uid: int) -> AsyncIterator[Path]:
         path = self._directory / secrets.token_hex(8)
         path.mkdir(mode=0o700)
+        os.chown(path, uid, uid)
         try:
             async with _watched(path, self._max_bytes):
                 yield path

@@ -30,9 +30,9 @@ from sandboxd.errors import (
     PackagesUnsafe,
     SandboxdError,
 )
-from sandboxd.isolation.uids import UidRange
 from sandboxd.packages import requirements, tree, uv
 from sandboxd.packages.areas import BuildAreas
+from sandboxd.packages.build_user import BuildUser
 from sandboxd.packages.confinement import Bind, ProcessLimits, View
 from sandboxd.packages.lock import MAX_LOCK_BYTES, Lock, LockUnusable, Wheel, parse_pylock
 from sandboxd.packages.requirements import Package
@@ -103,22 +103,21 @@ class Order(NamedTuple):
 
 
 class Builder:
-    """Builds sets, one call at a time each with its own user, area and deadline."""
+    """Builds sets, each in its own area and with its own deadline."""
 
     def __init__(
         self,
         settings: BuildSettings,
         store: PackageStore,
         areas: BuildAreas,
-        uids: UidRange,
+        user: BuildUser,
         sandboxes: SandboxMaker,
     ) -> None:
         self._settings = settings
         self._sandboxes = sandboxes
         self._store = store
         self._areas = areas
-        self._uids = uids
-        self._is_root = os.geteuid() == 0
+        self._user = user
 
     async def build(
         self, order: Order, progress: Progress, *, make_room: Callable[[int], None]
@@ -128,7 +127,7 @@ class Builder:
         `make_room` is called with the size of the set before it is added, and may refuse it.
         """
         deadline = time.monotonic() + self._settings.seconds
-        uid = self._uids.take() if self._is_root else os.geteuid()
+        uid = self._user.uid
         try:
             async with asyncio.timeout(self._settings.seconds), self._areas.area(uid) as area:
                 build = _Build(self._settings, order, progress, area, uid, deadline)
@@ -138,9 +137,6 @@ class Builder:
                 f"that took longer than the {self._settings.seconds:g} s that are allowed; ask for "
                 "fewer packages, or for exact versions."
             ) from None
-        finally:
-            if self._is_root:
-                self._uids.give_back(uid)
 
     async def _build(
         self, build: _Build, make_room: Callable[[int], None]

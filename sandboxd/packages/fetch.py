@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from sandboxd.packages.archive_check import ArchiveTooLarge, ArchiveUnsafe, check_wheel
 
@@ -106,7 +106,7 @@ class Fetcher:
         self._files += files
 
     def _transfer(self, wheel: Mapping[str, Any], path: Path) -> None:
-        request = urllib.request.Request(wheel["url"], headers=self._headers(wheel["url"]))
+        request = self._request(wheel["url"])
         digest = hashlib.sha256()
         with (
             self._opener.open(request, timeout=self._limits.idle_seconds) as response,
@@ -128,18 +128,16 @@ class Fetcher:
             self._reported_at = now
             self._report({"fetching": name, "bytes": self._fetched})
 
-    def _headers(self, url: str) -> Mapping[str, str]:
-        """With the credentials of the index, for addresses on its host alone."""
+    def _request(self, url: str) -> urllib.request.Request:
+        """With the credentials of the address, or of the index if it is on the same host."""
         headers = {"User-Agent": "sandboxd", "Accept-Encoding": "identity"}
         index, place = self._index, urlsplit(url)
-        if index.username and (index.scheme, index.hostname, index.port) == (
-            place.scheme,
-            place.hostname,
-            place.port,
-        ):
-            pair = f"{unquote(index.username)}:{unquote(index.password or '')}"
+        known = [place, index] if _origin(index) == _origin(place) else [place]
+        if given := next((one for one in known if one.username), None):
+            pair = f"{unquote(given.username or '')}:{unquote(given.password or '')}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        return headers
+        plain = place._replace(netloc=place.netloc.rpartition("@")[2])
+        return urllib.request.Request(urlunsplit(plain), headers=headers)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -171,6 +169,10 @@ def run(job: Mapping[str, Any]) -> int:
             return 1
     _print({"done": len(wheels)})
     return 0
+
+
+def _origin(address: SplitResult) -> tuple[str, str | None, int | None]:
+    return address.scheme, address.hostname, address.port
 
 
 def _print(line: Mapping[str, object]) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from sandboxd.environments.environment import Environment
 from sandboxd.errors import InvalidRequest, PackagesBuildFailed
-from sandboxd.isolation.uids import UidRange
+from sandboxd.packages.build_user import BuildUser
 from sandboxd.packages.requirements import FIELD
 from sandboxd.packages.target import Target, UnsuitableEnvironment
 from sandboxd.sandboxes.maker import SandboxMaker
@@ -45,10 +45,10 @@ with open(sys.argv[1], "w") as file:
 class Targets:
     """The targets of environments, remembered by image."""
 
-    def __init__(self, sandboxes: SandboxMaker, uids: UidRange, directory: Path) -> None:
+    def __init__(self, sandboxes: SandboxMaker, user: BuildUser, directory: Path) -> None:
         """With a directory of its own, for what survives a restart."""
         self._sandboxes = sandboxes
-        self._uids = uids
+        self._user = user
         self._directory = directory
         self._answers: dict[str, dict[str, Any]] = {}
         self._asking = asyncio.Lock()
@@ -79,8 +79,7 @@ class Targets:
             ) from None
 
     async def _ask(self, environment: Environment) -> dict[str, Any]:
-        is_root = os.geteuid() == 0
-        uid = self._uids.take() if is_root else os.geteuid()
+        uid = self._user.uid
         directory = self._directory / f"probe-{secrets.token_hex(8)}"
         directory.mkdir(mode=0o700)
         try:
@@ -94,8 +93,6 @@ class Targets:
             answer = _none() if code else _read(directory)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-            if is_root:
-                self._uids.give_back(uid)
         self._remember(str(self._sandboxes.image_id(environment)), answer)
         return answer
 

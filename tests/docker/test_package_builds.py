@@ -64,9 +64,13 @@ class Rig:
             run_dir=directory / "run",
             guest_runtime=RUNTIME,
             packages_policy="open",
-            packages_index=index.url,
             packages_min_age_days=0,
-            **{"packages_set_mb": SET_MB, "packages_total_mb": 10 * SET_MB, **changes},
+            **{
+                "packages_index": index.url,
+                "packages_set_mb": SET_MB,
+                "packages_total_mb": 10 * SET_MB,
+                **changes,
+            },
         )
         known = settings.definitions(self.config)[DEFAULT_ENVIRONMENT]
         self.environment = settings.environment(self.config, known)
@@ -207,6 +211,22 @@ async def test_set_survives_the_daemon(tmp_path: Path, index: PackageIndex) -> N
     assert index.requests.total() == asked
 
 
+async def test_private_index_is_asked_with_its_credentials(tmp_path: Path) -> None:
+    """They are in no message, not even when it refuses them."""
+    with PackageIndex("reader:pass-word").serving() as private:
+        private.add(a_wheel("good"))
+        async with Rig(tmp_path, private).running() as rig:
+            assert (await rig.ensure("good")).versions == {"good": "1.0"}
+            with pytest.raises(SandboxdError) as missing:
+                await rig.ensure("missing")
+        changed = private.url.replace("pass-word", "wrong-word")
+        async with Rig(tmp_path, private, packages_index=changed).running() as rig:
+            with pytest.raises(SandboxdError) as refusal:
+                await rig.ensure("good>0")
+    for error in (missing.value, refusal.value):
+        assert "-word" not in error.message
+
+
 # --- hostile packages ---
 
 
@@ -323,11 +343,16 @@ async def test_wheel_that_unpacks_to_too_much_is_refused(rig: Rig) -> None:
 
 async def test_wheel_that_lies_about_its_size_is_refused(rig: Rig) -> None:
     """It says that it is small; what it unpacks to is limited all the same."""
-    bomb = a_wheel("liar", entries=[Entry("liar/zeros.bin", bytes((4 * SET_MB) << 20))])
-    real = struct.pack("<I", (4 * SET_MB) << 20)
-    rig.index.add(bomb._replace(data=bomb.data.replace(real, struct.pack("<I", 1000))))
+    rig.index.add(a_liar())
 
     await refused(rig, SandboxdError, "liar")
+
+
+def a_liar() -> WheelFile:
+    """A wheel that unpacks to more than it says."""
+    bomb = a_wheel("liar", entries=[Entry("liar/zeros.bin", bytes((4 * SET_MB) << 20))])
+    real = struct.pack("<I", (4 * SET_MB) << 20)
+    return bomb._replace(data=bomb.data.replace(real, struct.pack("<I", 1000)))
 
 
 async def test_many_small_files_are_refused(rig: Rig) -> None:
@@ -341,14 +366,25 @@ async def test_many_small_files_are_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("has_disks", [True, False])
-async def test_set_that_grows_while_it_is_built_is_refused(
+async def test_set_that_grows_while_it_is_compiled_is_refused(
     tmp_path: Path, index: PackageIndex, has_disks: bool
 ) -> None:
-    """The wheels fit, but not with what they become: by the kernel's limit, and without disks."""
-    source = b"x = [" + b"(1,'a')," * ((SET_MB << 20) // 9) + b"]\n"
-    index.add(a_wheel("grown", entries=[Entry("grown/big.py", source)]))
+    """The wheels fit, but not with what they are compiled to."""
+    text = b"x = '" + b"a" * (5 << 20) + b"'\n"
+    data = Entry("grown/data.bin", os.urandom((SET_MB - 8) << 20))
+    index.add(a_wheel("grown", entries=[Entry("grown/big.py", text), data]))
     async with Rig(tmp_path, index, has_disks=has_disks).running() as rig:
-        await refused(rig, SandboxdError, "grown")
+        await refused(rig, PackagesTooLarge, "grown")
+
+
+async def test_build_without_a_disk_is_looked_at(tmp_path: Path, index: PackageIndex) -> None:
+    """Where the kernel does not limit it, a build that is too large is ended all the same."""
+    index.add(a_wheel("good"), a_liar())
+    async with Rig(tmp_path, index, has_disks=False).running() as rig:
+        await refused(rig, SandboxdError, "liar")
+
+        assert (await rig.ensure("good")).versions == {"good": "1.0"}
+        assert await rig.left_behind() == []
 
 
 async def test_index_that_does_not_answer_is_reported(tmp_path: Path) -> None:

@@ -138,7 +138,10 @@ def test_tls_alone_does_not_open_the_network() -> None:
     [
         ({"POOL_SIZE": "81"}, "POOL_SIZE must not exceed MAX_POOL_SIZE"),
         ({"MIN_POOL_SIZE": "81"}, "MIN_POOL_SIZE must not exceed MAX_POOL_SIZE"),
-        ({"SANDBOXD_UID_COUNT": "79"}, "SANDBOXD_UID_COUNT must be greater than MAX_POOL_SIZE"),
+        (
+            {"SANDBOXD_UID_COUNT": "81"},
+            "SANDBOXD_UID_COUNT must exceed MAX_POOL_SIZE by at least 2",
+        ),
         ({"SANDBOXD_UID_START": "0"}, "greater than or equal to 1000"),
         ({"MAX_POOL_SIZE": "0"}, "greater than or equal to 1"),
         ({"POOL_SIZE": "-1"}, "greater than or equal to 0"),

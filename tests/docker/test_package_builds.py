@@ -112,7 +112,7 @@ class Rig:
         ]
         found += map(str, self.config.run_dir.glob("package-mounts/*"))
         found += map(str, (self.state / "targets").glob("probe-*"))
-        found += [line for line in _held_by_the_kernel() if str(self.directory) in line]
+        found += [line for line in held_by_the_kernel() if str(self.directory) in line]
         found += [f"process {pid}" for pid in self._processes()]
         labels = {"sandboxd.instance": self.instance}
         found += [container.name for container in await self.engine.list_containers(labels)]
@@ -128,7 +128,7 @@ class Rig:
                 yield status.parent.name
 
 
-def _held_by_the_kernel() -> Iterator[str]:
+def held_by_the_kernel() -> Iterator[str]:
     """Mounts, and files behind block devices."""
     yield from Path("/proc/self/mountinfo").read_text().splitlines()
     for file in Path("/sys/block").glob("loop*/loop/backing_file"):

@@ -27,6 +27,7 @@ from tests.cli.command_line import CommandLine
 from tests.docker.commands import close_session, duration, run
 from tests.docker.daemon_process import Api, DaemonProcess, running_daemon, served
 from tests.docker.test_lifecycle import containers, eventually, get_session, reason
+from tests.docker.test_package_builds import held_by_the_kernel
 from tests.fakes.package_index import PackageIndex
 from tests.fakes.wheels import Entry, a_wheel
 
@@ -385,7 +386,12 @@ async def test_daemon_that_is_killed_during_a_build_leaves_nothing(index: Packag
         await daemon.start()
 
         async def is_clean() -> bool:
-            return not leftovers(daemon) and not daemon.held_by_the_host()
+            places = (
+                f"{daemon.directory}/state/packages",
+                f"{daemon.directory}/run/package-mounts",
+            )
+            held = [line for line in held_by_the_kernel() if any(one in line for one in places)]
+            return not held and not leftovers(daemon)
 
         await eventually(is_clean)
         index.endless.discard(huge.file_name)

@@ -302,6 +302,16 @@ class DockerEngine:
                 if not docker_errors.is_missing(error):
                     raise
 
+    async def prune_images(self, labels: Mapping[str, str]) -> None:
+        filters = {
+            "dangling": ["true"],
+            "label": [f"{key}={value}" for key, value in labels.items()],
+        }
+        async with self._call("remove images", self._timeouts.remove_seconds) as docker:
+            await docker._query_json(
+                "images/prune", method="POST", params={"filters": json.dumps(filters)}
+            )
+
     async def aclose(self) -> None:
         self._is_closed = True
         session, self._session, self._docker = self._session, None, None

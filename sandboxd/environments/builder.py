@@ -48,6 +48,7 @@ from sandboxd.errors import (
     ImageNotFound,
     SandboxdError,
 )
+from sandboxd.tasks import run_to_end
 
 log = structlog.get_logger()
 
@@ -57,6 +58,8 @@ DETAILS_LABEL = "sandboxd.environment"
 """Label of an image with what is known of its build."""
 DEBIAN_STATUS = "/var/lib/dpkg/status"
 """File of an image that lists its Debian packages."""
+BOOTSTRAP_LABELS = {"sandboxd.stage": "bootstrap"}
+"""Labels of the image in which a Debian was made, which is of no further use."""
 MAX_PACKAGES = 2000
 BASE_REPOSITORY = "sandboxd/base"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
@@ -340,6 +343,7 @@ class Builder:
             shutil.copy(RECIPES / "bootstrap", context)
             args = {"BASE": builder, "SUITE": suite}
             await self._run_build(context, tag=tag, args=args, labels={}, progress=progress)
+        await self._engine.prune_images(BOOTSTRAP_LABELS)
 
     async def _bootstrap_on_host(self, suite: str, tag: str, progress: Progress) -> None:
         if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
@@ -421,7 +425,7 @@ class Builder:
         try:
             yield context
         finally:
-            await asyncio.to_thread(shutil.rmtree, context, ignore_errors=True)
+            await run_to_end(asyncio.to_thread(shutil.rmtree, context, ignore_errors=True))
 
 
 def _tag(definition: Definition, key: str) -> str:

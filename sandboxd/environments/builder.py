@@ -39,6 +39,7 @@ from sandboxd.environments.definition import (
     Source,
     recipe,
 )
+from sandboxd.environments.environment import DEFAULT_ENVIRONMENT
 from sandboxd.environments.layers import Layer
 from sandboxd.environments.parts import Package, SourceUnavailable
 from sandboxd.environments.progress import Progress
@@ -61,7 +62,6 @@ DEBIAN_STATUS = "/var/lib/dpkg/status"
 BOOTSTRAP_LABELS = {"sandboxd.stage": "bootstrap"}
 """Labels of the image in which a Debian was made, which is of no further use."""
 MAX_PACKAGES = 2000
-BASE_REPOSITORY = "sandboxd/base"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
@@ -127,14 +127,20 @@ class Builder:
     async def find(self, definition: Definition) -> BuiltImage | None:
         """The image of an environment that is used as it is, if the engine has it."""
         info = await self._engine.inspect_image(definition.image) if definition.image else None
-        return _described(info, source="image") if info is not None else None
+        if info is None:
+            return None
+        for source in definition.sources:  # it was built, and carries no label
+            if isinstance(source.base, Debian):
+                base = await self._engine.inspect_image(_base_tag(source.base.suite))
+                return _described(info, source=_origin(base, source.base.suite))
+        return _described(info, source="image")
 
     async def list_packages(self, built: BuiltImage) -> BuiltImage:
         """An image with the packages that it has; those of Debian are read from it."""
         if built.is_listed:
             return built
         found = _debian_packages(await self._read_file(built.image_id, DEBIAN_STATUS))
-        packages = sorted({*built.packages, *found})[:MAX_PACKAGES]
+        packages = tuple(sorted({*built.packages, *found})[:MAX_PACKAGES])
         return replace(built, packages=packages, is_listed=True)
 
     async def name_default(self, built: BuiltImage) -> None:
@@ -208,7 +214,8 @@ class Builder:
         if existing is None:
             await self._make(definition, source.layer, known, tag, progress, use_cache=not rebuild)
         progress.begin("check", "looking at the image")
-        return await self._finished(tag, seconds=0.0 if existing else time.monotonic() - began)
+        seconds = 0.0 if existing else time.monotonic() - began
+        return await self._finished(tag, source=known.source, seconds=seconds)
 
     async def _make(
         self,
@@ -230,6 +237,7 @@ class Builder:
                 packages = [*packages, *await self._fill(layer, directory, progress)]
             shutil.copy(definition.dockerfile, context / "Dockerfile")
             progress.begin("image", f"building {definition.name}")
+            is_default = definition.name == DEFAULT_ENVIRONMENT
             details = {
                 "source": known.source,
                 "skipped": known.skipped,
@@ -239,7 +247,8 @@ class Builder:
                 context,
                 tag=tag,
                 args={"BASE": known.image_id},
-                labels={DETAILS_LABEL: json.dumps(details)},
+                # Containers inherit labels, and those of the default environment need none.
+                labels={} if is_default else {DETAILS_LABEL: json.dumps(details)},
                 progress=progress,
                 use_cache=use_cache,
             )
@@ -295,10 +304,10 @@ class Builder:
         return _Base(info, "registry")
 
     async def _debian(self, suite: str, progress: Progress, *, rebuild: bool) -> _Base:
-        tag, pulled = f"{BASE_REPOSITORY}:{suite}", f"debian:{suite}-slim"
+        tag, pulled = _base_tag(suite), _pulled_tag(suite)
         info = await self._engine.inspect_image(tag)
         if info is not None and not rebuild:
-            return _Base(info, "registry" if pulled in info.tags else "debian")
+            return _Base(info, _origin(info, suite))
         skipped: Sequence[str] = ()
         progress.begin("base", f"asking a registry for {pulled}")
         try:
@@ -329,7 +338,7 @@ class Builder:
         host needs nothing for it; otherwise on the host."""
         progress.begin("base", f"building Debian {suite} from its packages")
         for other in ("bookworm", "trixie"):
-            builder = await self._engine.inspect_image(f"{BASE_REPOSITORY}:{other}")
+            builder = await self._engine.inspect_image(_base_tag(other))
             if builder is not None:
                 await self._bootstrap_in_engine(builder.id, suite, tag, progress)
                 return
@@ -411,11 +420,11 @@ class Builder:
                 elif text:
                     progress.advance(part, text)
 
-    async def _finished(self, tag: str, *, seconds: float) -> BuiltImage:
+    async def _finished(self, tag: str, *, source: str, seconds: float) -> BuiltImage:
         info = await self._engine.inspect_image(tag)
         if info is None:
             raise SourceUnavailable(f"the engine does not have {tag}")
-        built = replace(_described(info, source=""), tag=tag, seconds=seconds)
+        built = replace(_described(info, source=source), tag=tag, seconds=seconds)
         return await self.list_packages(built)
 
     @asynccontextmanager
@@ -428,8 +437,21 @@ class Builder:
             await run_to_end(asyncio.to_thread(shutil.rmtree, context, ignore_errors=True))
 
 
+def _base_tag(suite: str) -> str:
+    return f"sandboxd/base:{suite}"
+
+
+def _pulled_tag(suite: str) -> str:
+    return f"debian:{suite}-slim"
+
+
+def _origin(base: ImageInfo | None, suite: str) -> str:
+    """Where a Debian came from, as its names show."""
+    return "registry" if base is not None and _pulled_tag(suite) in base.tags else "debian"
+
+
 def _tag(definition: Definition, key: str) -> str:
-    if definition.name == "default":
+    if definition.name == DEFAULT_ENVIRONMENT:
         return f"sandboxd/secure:{key}"
     return f"sandboxd/environment:{definition.name}-{key}"
 

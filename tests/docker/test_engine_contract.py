@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import secrets
+import socket
 import tarfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -731,15 +732,8 @@ async def test_more_calls_than_a_hundred_wait_side_by_side(labels: Labels, tmp_p
 
 async def test_registry_that_says_nothing_is_given_up_soon(docker: DockerEngine) -> None:
     """The limit is for its first sign, not for the download; nothing is left pulling."""
-
-    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(1024):
-            pass
-        writer.close()
-
-    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
-    async with silent:
-        port = silent.sockets[0].getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel connects, nobody answers
+        port = silent.getsockname()[1]
         pulling = docker.pull_image(f"127.0.0.1:{port}/a/b:1", first_sign_seconds=0.3)
         with pytest.raises(RegistrySilent, match=r"within 0\.3 s"):
             await anext(pulling)

@@ -11,7 +11,8 @@
     │   ├── SessionNotFound
     │   ├── ExecNotFound
     │   ├── ImageNotFound
-    │   └── FileNotFound
+    │   ├── FileNotFound
+    │   └── ProjectNotFound
     ├── AlreadyExists
     │   ├── ExecConflict
     │   └── FileExists
@@ -29,10 +30,13 @@
     │   ├── FileNotPermitted
     │   ├── FileTooLarge
     │   ├── WorkspaceFull
-    │   └── TextNotFound
+    │   ├── TextNotFound
+    │   ├── ProjectFull
+    │   └── ProjectMismatch
     ├── NotPermitted                a rule of the operator forbids it
     │   ├── CallNotPermitted
-    │   └── CommandNotAllowed
+    │   ├── CommandNotAllowed
+    │   └── FileTypeNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
@@ -165,8 +169,18 @@ class FileNotFound(NotFound):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{quoted(path)} does not exist in the workspace; list the directory to see what does.",
+            f"{quoted(path)} does not exist; list the directory to see what does.",
             path=path,
+        )
+
+
+class ProjectNotFound(NotFound):
+    reason = "PROJECT_NOT_FOUND"
+
+    def __init__(self, project_id: str) -> None:
+        super().__init__(
+            f"This user has no project {quoted(project_id)}; create it first.",
+            projectId=project_id,
         )
 
 
@@ -244,13 +258,17 @@ class ExecEnded(WrongState):
 
 class CommandNotStartable(WrongState):
     """The guest could not start the command: no such directory, program or shell; or no free
-    process at that moment, in which case a retry may help."""
+    process at that moment, in which case a retry may help. `kind` says which, for programs."""
 
     reason = "COMMAND_NOT_STARTABLE"
 
-    def __init__(self, problem: str, *, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self, problem: str, *, kind: str, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(
-            f"The command was not started: {problem}.", retry_after_seconds=retry_after_seconds
+            f"The command was not started: {problem}.",
+            retry_after_seconds=retry_after_seconds,
+            kind=kind,
         )
 
 
@@ -292,7 +310,7 @@ class OutsideWorkspace(WrongState):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"A symbolic link in {quoted(path)} leads out of the workspace or is part of a loop; "
-            "copy its target into the workspace with a command.",
+            "to follow it, give the absolute path of its target.",
             path=path,
         )
 
@@ -312,12 +330,13 @@ class ProtectedPath(WrongState):
 class FileNotPermitted(WrongState):
     reason = "FILE_NOT_PERMITTED"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The permissions of {quoted(path)}, or of a directory above it, forbid this; change "
-            "them with a command, or use another path.",
-            path=path,
-        )
+    def __init__(
+        self,
+        path: str,
+        problem: str = "The permissions of {path}, or of a directory above it, forbid this",
+        advice: str = "change them with a command, or use another path",
+    ) -> None:
+        super().__init__(f"{problem.format(path=quoted(path))}; {advice}.", path=path)
 
 
 class FileTooLarge(WrongState):
@@ -339,10 +358,9 @@ class WorkspaceFull(WrongState):
 
     reason = "WORKSPACE_FULL"
 
-    def __init__(self, path: str, **figures: int) -> None:
+    def __init__(self, path: str, *, place: str = "The workspace", **figures: int) -> None:
         super().__init__(
-            f"The workspace has no room for {quoted(path)}; remove files that are no longer "
-            "needed.",
+            f"{place} has no room for {quoted(path)}; remove files that are no longer needed.",
             path=path,
         )
         self.metadata |= {name: str(value) for name, value in figures.items()}
@@ -358,6 +376,31 @@ class TextNotFound(WrongState):
             "the exact text with enough of its surroundings.",
             path=path,
             count=str(count),
+        )
+
+
+class ProjectFull(WrongState):
+    """A limit on the projects of a user, or on the files of one of them, is reached."""
+
+    reason = "PROJECT_FULL"
+
+    def __init__(self, problem: str, limit: int) -> None:
+        super().__init__(
+            f"{problem}, which is the limit; delete files or projects that are no longer needed.",
+            limit=str(limit),
+        )
+
+
+class ProjectMismatch(WrongState):
+    reason = "PROJECT_MISMATCH"
+
+    def __init__(self, session_id: str, *, asked: str, current: str) -> None:
+        has = f"is on project {quoted(current)}" if current else "is on no project"
+        super().__init__(
+            f"Session {session_id} {has}, not on {quoted(asked)}, and keeps that until it is "
+            "closed; close it first, or use another thread_id.",
+            sessionId=session_id,
+            projectId=current,
         )
 
 
@@ -379,9 +422,23 @@ class CommandNotAllowed(NotPermitted):
     def __init__(self, policy: str, *, rule: str, command: str, why: str) -> None:
         super().__init__(
             f"The policy `{policy}` refuses this command (rule {rule}): {why}",
+            kind="policy",
             policy=policy,
             rule=rule,
             command=command,
+        )
+
+
+class FileTypeNotAllowed(NotPermitted):
+    """The operator does not allow files of this type in projects; nothing was stored."""
+
+    reason = "FILE_TYPE_NOT_ALLOWED"
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(
+            f"{quoted(name)} was not stored: {problem}. An operator can allow more with "
+            "SANDBOXD_PROJECT_FILE_TYPES.",
+            name=name,
         )
 
 

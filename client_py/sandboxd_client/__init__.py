@@ -30,7 +30,9 @@ from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothing else
 from sandboxd_client.errors import __all__ as _errors
-from sandboxd_client.files import AsyncFiles, AsyncFileWatch
+from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
+from sandboxd_client.files import AsyncFiles
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandInfo,
     CommandResult,
@@ -47,6 +49,9 @@ from sandboxd_client.results import (
     OutputMatch,
     OutputPreview,
     OutputSlice,
+    ProjectFileInfo,
+    ProjectInfo,
+    ProjectUsage,
     SessionInfo,
     TextPage,
     TransferReport,
@@ -60,7 +65,9 @@ from sandboxd_client.sync import (
     Commands,
     CommandStream,
     Files,
+    FileStream,
     FileWatch,
+    Projects,
     Pty,
     Sandbox,
     SandboxClient,
@@ -82,8 +89,10 @@ __all__ = [
     "AsyncCommandHandle",
     "AsyncCommandStream",
     "AsyncCommands",
+    "AsyncFileStream",
     "AsyncFileWatch",
     "AsyncFiles",
+    "AsyncProjects",
     "AsyncPty",
     "AsyncSandbox",
     "AsyncSandboxClient",
@@ -97,6 +106,7 @@ __all__ = [
     "FileEvent",
     "FileInfo",
     "FileListing",
+    "FileStream",
     "FileWatch",
     "Files",
     "GlobResult",
@@ -108,6 +118,10 @@ __all__ = [
     "OutputMatch",
     "OutputPreview",
     "OutputSlice",
+    "ProjectFileInfo",
+    "ProjectInfo",
+    "ProjectUsage",
+    "Projects",
     "Pty",
     "Sandbox",
     "SandboxClient",

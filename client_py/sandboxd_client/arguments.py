@@ -16,15 +16,15 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from sandboxd_client.errors import ArgumentTypeError, InvalidRequestError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SandboxPath: TypeAlias = str | os.PathLike[str]
-"""Path of a file in the sandbox."""
+MAX_NUMBER = (1 << 63) - 1
+"""The largest number in a request."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +214,12 @@ def _flaw_of_text(value: str) -> str | None:
     return None
 
 
+def _flaw_of_whole_number(value: int) -> str | None:
+    if value < 0:
+        return f"must not be negative, but is {value}"
+    return None if value <= MAX_NUMBER else f"must be at most {MAX_NUMBER}"
+
+
 _PLAIN: dict[Any, _Rule] = {
     Any: _Rule("anything", lambda value: True),
     object: _Rule("anything", lambda value: True),
@@ -223,7 +229,7 @@ _PLAIN: dict[Any, _Rule] = {
     int: _Rule(
         "a whole number",
         _is_whole_number,
-        lambda value: None if value >= 0 else f"must not be negative, but is {value}",
+        _flaw_of_whole_number,
     ),
     float: _Rule(
         "a number",

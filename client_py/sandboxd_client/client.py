@@ -21,6 +21,7 @@ from sandboxd_client.errors import (
     SessionNotFoundError,
     SessionRecreatedError,
 )
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandResult,
     DownloadedFile,
@@ -144,6 +145,11 @@ class AsyncSandboxClient:
         assert self._connection is not None
         return sandbox_of(self._connection, info, check=self._check)
 
+    @property
+    def projects(self) -> AsyncProjects:
+        """Projects: files that users keep beyond sessions."""
+        return AsyncProjects(self._connected)
+
     async def __aenter__(self) -> AsyncSandboxClient:
         return self
 
@@ -175,11 +181,13 @@ class AsyncSandboxClient:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
         It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
-        seconds. `env` (or `envs`) are environment variables of its commands.
+        seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
+        project_files/ has the files of that project of the user, read-only; see `projects`.
 
         Example:
             info = await client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -194,6 +202,7 @@ class AsyncSandboxClient:
             idle_seconds=seconds,
             metadata=metadata,
             env=env,
+            project=project,
         )
         self._threads[user_id, thread_id] = info, seconds
         self._select((user_id, thread_id))
@@ -385,8 +394,10 @@ class AsyncSandboxClient:
         except _REOPENED as error:
             if not auto_retry or (error.may_have_begun and not is_repeatable):
                 raise
-        seconds = self._threads[thread][1]
-        info = await open_session(await self._connected(), *thread, idle_seconds=seconds)
+        earlier, seconds = self._threads[thread]
+        info = await open_session(
+            await self._connected(), *thread, idle_seconds=seconds, project=earlier.project_id
+        )
         self._threads[thread] = info, seconds
         assert self._connection is not None
         again = sandbox_of(self._connection.repeating(), info, check=self._check)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from sandboxd_client import methods
 from sandboxd_client.arguments import checked
+from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.errors import CallTimeoutError, ExecEndedError
 from sandboxd_client.exec_stream import ExecStream
@@ -41,7 +42,7 @@ class AsyncCommandHandle:
     """A started command. It continues whether or not a client is attached.
 
     Example:
-        command = await sandbox.commands.run("read x; echo got $x", background=True)
+        command = await sandbox.commands.run("read x; echo got $x", background=True, stdin=True)
         await command.send_stdin("42\\n")
         print((await command.wait()).stdout)
     """
@@ -55,9 +56,12 @@ class AsyncCommandHandle:
         on_stderr: OutputCallback | None = None,
         queued: pb.ExecRequest | None = None,
         is_ours: bool = False,
+        max_output_bytes: int = MAX_BYTES,
     ) -> None:
         self._hold = hold
         self._exec_id = started.exec_id
+        self._pid = started.pid or None
+        self._max_output_bytes = max_output_bytes
         self._seconds = started.timeout.seconds + started.timeout.nanos / 1e9
         self._callbacks: dict[StreamName, OutputCallback | None] = {
             "stdout": on_stdout,
@@ -78,6 +82,12 @@ class AsyncCommandHandle:
     def exec_id(self) -> str:
         """Id of the command in its session."""
         return self._exec_id
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the command's first process inside the sandbox; None if it is not known, as
+        while the command waits for its shell."""
+        return self._pid
 
     @property
     def result(self) -> CommandResult | None:
@@ -107,7 +117,8 @@ class AsyncCommandHandle:
             queued=self._queued,
         )
         is_whole = not stdout_offset and not stderr_offset
-        return AsyncCommandStream(self._exec_id, source, self._ended if is_whole else None)
+        on_end = self._ended if is_whole else None
+        return AsyncCommandStream(self._exec_id, source, on_end, self._max_output_bytes)
 
     def _ended(self, result: CommandResult) -> None:
         self._result = result
@@ -149,7 +160,7 @@ class AsyncCommandHandle:
         """Write to standard input; waits while the command is slow to read.
 
         Example:
-            command = await sandbox.commands.run("cat", background=True)
+            command = await sandbox.commands.run("cat", background=True, stdin=True)
             await command.send_stdin("hello")
             await command.close_stdin()
         """

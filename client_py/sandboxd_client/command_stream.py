@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from types import TracebackType
 
-from sandboxd_client.capture import Capture
+from sandboxd_client.capture import MAX_BYTES, Capture
 from sandboxd_client.exec_stream import ExecStream
 from sandboxd_client.results import (
     CommandEvent,
@@ -34,10 +34,14 @@ class AsyncCommandStream:
         exec_id: str,
         source: ExecStream,
         on_end: Callable[[CommandResult], None] | None,
+        max_output_bytes: int = MAX_BYTES,
     ) -> None:
         self._exec_id = exec_id
         self._on_end = on_end
-        self._captured: dict[StreamName, Capture] = {"stdout": Capture(), "stderr": Capture()}
+        self._captured: dict[StreamName, Capture] = {
+            "stdout": Capture(max_output_bytes),
+            "stderr": Capture(max_output_bytes),
+        }
         self._result: CommandResult | None = None
         self._events = self._translated(source)
 

@@ -7,24 +7,34 @@ import os
 import secrets
 import signal as signals
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Literal, TypeVar, overload
 
+from google.protobuf.duration_pb2 import Duration
+
 from sandboxd_client import methods
-from sandboxd_client.arguments import SandboxPath, checked, either
+from sandboxd_client.arguments import checked, either
+from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback, send_signal
 from sandboxd_client.connection import BackOff
 from sandboxd_client.errors import (
     CommandNotStartableError,
     ConnectionLostError,
     ExecEndedError,
+    ExecNotFoundError,
+    InvalidRequestError,
     SandboxError,
 )
+from sandboxd_client.kept_output import read_on
 from sandboxd_client.results import CommandInfo, CommandResult
 from sandboxd_client.session import SessionHold, duration
 from sandboxd_proto.v1 import exec_pb2
 from sandboxd_proto.v1 import exec_service_pb2 as pb
 
 T = TypeVar("T")
+
+STDOUT, STDERR = exec_pb2.OUTPUT_STREAM_STDOUT, exec_pb2.OUTPUT_STREAM_STDERR
 
 
 @checked
@@ -45,14 +55,16 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: Literal[False] = False,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -64,14 +76,16 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: Literal[True],
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -82,14 +96,16 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: bool = False,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -97,10 +113,14 @@ class AsyncCommands:
         """Run a command and wait for its end; with `background=True` only start it.
 
         A string is a line for bash, a list is a program with its arguments. `timeout` is how many
-        seconds the command may run (30 by default); a time-out or a non-zero exit is a result,
-        unless `check` is set. `on_stdout` and `on_stderr` receive text as it is written; for a
-        background command, only while `wait` is called. The handle of a background command can
-        write to its standard input, which starts with `stdin`. With `shell` the command runs in
+        seconds the command may run (30 by default, 0 for as long as the session allows); a time-out
+        or a non-zero exit is a result, unless `check` is set. `on_stdout` and `on_stderr` receive
+        text as it is written; for a background command, only while `wait` is called. With
+        `merge_stderr` everything is in `stdout`, in the order in which it was written.
+        `max_output_bytes` is how much of each stream the result holds (by default what the daemon
+        returns at once, 1 MiB); of longer output the middle is left out. `stdin` is the standard
+        input, which is empty by default; for a background command it stays open until
+        `close_stdin`, and `stdin=True` opens it for `send_stdin`. With `shell` the command runs in
         that named shell. Calls with the same `exec_id` run the command once. `envs` is another name
         of `env`.
 
@@ -110,6 +130,14 @@ class AsyncCommands:
             server = await sandbox.commands.run("python3 -m http.server", background=True)
             await server.kill()
         """
+        text = None if isinstance(stdin, bool) else stdin
+        if stdin is True and not background:
+            raise InvalidRequestError(
+                "stdin=True needs background=True, so that send_stdin can be called; to give the "
+                "whole input, pass its text as `stdin`."
+            )
+        if max_output_bytes is not None and max_output_bytes < 1:
+            raise InvalidRequestError("max_output_bytes must be at least 1.")
         request = exec_request(
             self._hold,
             command,
@@ -120,31 +148,35 @@ class AsyncCommands:
             no_output_timeout=no_output_timeout,
             shell=shell,
         )
-        request.stdin = background or stdin is not None
-        if background:
-            handle = await start_exec(self._hold, request, on_stdout=on_stdout, on_stderr=on_stderr)
-            if stdin is not None:
-                await _or_kill(self._hold, handle, handle.send_stdin(stdin))
-            return handle
+        request.stdin = text is not None or stdin is True
+        request.merge_stderr = merge_stderr
 
-        async def once(earlier_tries: int) -> CommandResult:
-            if stdin is None and on_stdout is None and on_stderr is None:
-                return await self._run(request, earlier_tries)
-            handle = await start_exec(
-                self._hold,
-                request,
-                on_stdout=on_stdout,
-                on_stderr=on_stderr,
-                earlier_tries=earlier_tries,
-            )
-            return await _finished(self._hold, handle, stdin)
+        start = partial(
+            start_exec,
+            self._hold,
+            request,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            max_output_bytes=max_output_bytes or MAX_BYTES,
+        )
+
+        async def once(earlier_tries: int) -> CommandResult | AsyncCommandHandle:
+            if background:
+                handle = await start(earlier_tries=earlier_tries)
+                if text is not None:
+                    await _or_kill(self._hold, handle, handle.send_stdin(text))
+                return handle
+            if text is None and on_stdout is None and on_stderr is None:
+                return await self._run(request, max_output_bytes, earlier_tries)
+            handle = await start(earlier_tries=earlier_tries)
+            return await _finished(self._hold, handle, text)
 
         back_off = BackOff(self._hold.connection.timeouts.call)
         earlier_tries = 0
         while True:
             try:
                 result = await once(earlier_tries)
-                return result.check() if check else result
+                return result.check() if check and isinstance(result, CommandResult) else result
             except CommandNotStartableError as error:
                 # No process was available. The command never ran, so another attempt is safe.
                 if error.retry_after_seconds is None or exec_id is not None:
@@ -201,8 +233,13 @@ class AsyncCommands:
         """
         return await send_signal(self._hold, exec_id, signals.SIGKILL)
 
-    async def _run(self, request: pb.ExecRequest, earlier_tries: int) -> CommandResult:
+    async def _run(
+        self, request: pb.ExecRequest, max_output_bytes: int | None, earlier_tries: int
+    ) -> CommandResult:
         connection = self._hold.connection
+        if max_output_bytes is not None:
+            at_once = self._hold.info.limits.max_run_output_bytes
+            request.max_output_bytes = min(max_output_bytes, at_once)
         seconds = _time_limit(self._hold, request) + connection.timeouts.call
         if request.shell_name:
             seconds += connection.timeouts.transfer  # others may be queued before it
@@ -214,7 +251,24 @@ class AsyncCommands:
                 "The connection was lost, and the command was ended with it. Check what it did "
                 "so far, or run it in the background, where it survives a lost connection."
             )
-        return CommandResult.of(done.exec_id, done.exit, done.stdout, done.stderr)
+        stdout, stderr = done.stdout, done.stderr
+        if max_output_bytes is not None:
+            with suppress(ExecNotFoundError):  # then it is no longer kept
+                stdout = await self._rest_of(done, STDOUT, stdout, max_output_bytes)
+                stderr = await self._rest_of(done, STDERR, stderr, max_output_bytes)
+        return CommandResult.of(done.exec_id, done.exit, stdout, stderr)
+
+    async def _rest_of(
+        self,
+        done: pb.RunResponse,
+        stream: exec_pb2.OutputStream.ValueType,
+        captured: exec_pb2.CapturedOutput,
+        max_bytes: int,
+    ) -> exec_pb2.CapturedOutput:
+        """The output with what did not fit into the answer, if the caller wants more than that."""
+        if not captured.omitted_bytes or len(captured.data) >= max_bytes:
+            return captured
+        return await read_on(self._hold, done.exec_id, stream, captured, max_bytes)
 
 
 async def start_exec(
@@ -223,6 +277,7 @@ async def start_exec(
     *,
     on_stdout: OutputCallback | None = None,
     on_stderr: OutputCallback | None = None,
+    max_output_bytes: int = MAX_BYTES,
     earlier_tries: int = 0,
 ) -> AsyncCommandHandle:
     call = hold.connection.call(methods.START_EXEC, request, earlier_tries=earlier_tries)
@@ -242,6 +297,7 @@ async def start_exec(
         on_stderr=on_stderr,
         queued=request if is_queued else None,
         is_ours=not started.already_started,
+        max_output_bytes=max_output_bytes,
     )
 
 
@@ -254,7 +310,7 @@ def exec_request(
     command: str | Sequence[str],
     *,
     exec_id: str | None = None,
-    cwd: SandboxPath | None = None,
+    cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     no_output_timeout: float | None = None,
@@ -284,10 +340,13 @@ def exec_request(
 
 
 def _time_limit(hold: SessionHold, request: pb.ExecRequest) -> float:
-    asked = request.timeout
-    if not request.HasField("timeout"):
-        asked = hold.info.limits.default_exec_timeout
-    return asked.seconds + asked.nanos / 1e9
+    limits = hold.info.limits
+    asked = request.timeout if request.HasField("timeout") else limits.default_exec_timeout
+    return _seconds(asked) or _seconds(limits.max_exec_timeout)
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
 
 
 async def _kill_once_started(

@@ -38,6 +38,11 @@
     │   ├── TextNotFoundError
     │   ├── FileWorkInterruptedError
     │   └── UploadStalledError
+    ├── ProjectError
+    │   ├── ProjectNotFoundError
+    │   ├── ProjectFullError
+    │   ├── ProjectMismatchError        the session is on another project, or on none
+    │   └── FileTypeNotAllowedError     also a PermissionError
     ├── ExhaustedError                  a limit is reached; try again after `retry_after_seconds`
     │   ├── PoolExhaustedError
     │   ├── ExecLimitReachedError
@@ -69,7 +74,7 @@ exits non-zero, is ended by a signal or times out is a result, not an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 if TYPE_CHECKING:
     from sandboxd_client.results import CommandResult
@@ -100,6 +105,7 @@ __all__ = [
     "FileExistsInSandboxError",
     "FileNotPermittedError",
     "FileTooLargeError",
+    "FileTypeNotAllowedError",
     "FileWorkInterruptedError",
     "ImageNotFoundError",
     "InternalError",
@@ -117,6 +123,10 @@ __all__ = [
     "OutsideWorkspaceError",
     "PolicyError",
     "PoolExhaustedError",
+    "ProjectError",
+    "ProjectFullError",
+    "ProjectMismatchError",
+    "ProjectNotFoundError",
     "ProtectedPathError",
     "RequestTooLargeError",
     "SandboxError",
@@ -136,6 +146,19 @@ __all__ = [
     "UploadStalledError",
     "WorkspaceFullError",
 ]
+
+
+StartFailure: TypeAlias = Literal[
+    "no_program",
+    "not_executable",
+    "no_directory",
+    "no_shell",
+    "too_many_shells",
+    "too_large",
+    "no_process",
+    "other",
+]
+"""Why a command could not be started."""
 
 
 class SandboxError(Exception):
@@ -214,6 +237,8 @@ class PolicyError(InvalidRequestError):
     names the rule."""
 
     reason = "COMMAND_NOT_ALLOWED"
+    kind: Literal["policy"] = "policy"
+    """Why the command was not started, as in CommandNotStartableError."""
 
 
 class SessionError(SandboxError):
@@ -255,12 +280,26 @@ class CommandError(SandboxError):
 
 
 class CommandNotStartableError(CommandError):
-    """The directory, program or shell of the command does not exist.
+    """The command could not be started; `kind` says why.
 
-    Or, with `retry_after_seconds`, no process was available for it, after several attempts.
+    With `retry_after_seconds`, no process was available for it, after several attempts.
+
+    Example:
+        try:
+            sandbox.commands.run(["no-such-program"])
+        except CommandNotStartableError as error:
+            print(error.kind)
     """
 
     reason = "COMMAND_NOT_STARTABLE"
+
+    @property
+    def kind(self) -> StartFailure:
+        """Why, for programs: `no_program`, `not_executable`, `no_directory`, `no_shell` (the image
+        has none for command lines, or for named shells), `too_many_shells`, `too_large` (more
+        arguments than the kernel takes), `no_process` or `other`."""
+        kind = self.metadata.get("kind", "")
+        return cast(StartFailure, kind) if kind in get_args(StartFailure) else "other"
 
 
 class ExecNotFoundError(CommandError):
@@ -330,13 +369,15 @@ class OutsideWorkspaceError(FileError):
 
 
 class ProtectedPathError(FileError, PermissionError):
-    """The workspace itself, its layout and project_files/ cannot be removed or moved."""
+    """The workspace itself, its layout and project_files/ cannot be removed or moved; outside of
+    the workspace only /tmp and /var/tmp can be written.
+    """
 
     reason = "PROTECTED_PATH"
 
 
 class FileNotPermittedError(FileError, PermissionError):
-    """Permissions set by a command forbid the operation."""
+    """Permissions forbid the operation."""
 
     reason = "FILE_NOT_PERMITTED"
 
@@ -360,7 +401,7 @@ class ChecksumMismatchError(FileError):
 
 
 class FileChangedError(FileError):
-    """The file became shorter while it was read; read it again."""
+    """The file changed while it was read; read it again."""
 
     reason = "FILE_CHANGED"
 
@@ -381,6 +422,34 @@ class UploadStalledError(FileError):
     """The upload paused for too long; nothing was written, send it again."""
 
     reason = "UPLOAD_STALLED"
+
+
+class ProjectError(SandboxError):
+    """Category: errors about projects and their files."""
+
+
+class ProjectNotFoundError(ProjectError):
+    """The user has no project with this id; create it."""
+
+    reason = "PROJECT_NOT_FOUND"
+
+
+class ProjectFullError(ProjectError):
+    """A limit on the projects of the user, or on the files of one of them, is reached."""
+
+    reason = "PROJECT_FULL"
+
+
+class ProjectMismatchError(ProjectError):
+    """The session is on another project, or on none, and keeps that until it is closed."""
+
+    reason = "PROJECT_MISMATCH"
+
+
+class FileTypeNotAllowedError(ProjectError, PermissionError):
+    """The operator does not allow files of this type, or the content is not what the name says."""
+
+    reason = "FILE_TYPE_NOT_ALLOWED"
 
 
 class ExhaustedError(SandboxError):

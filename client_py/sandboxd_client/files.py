@@ -1,4 +1,4 @@
-"""Files of a sandbox's workspace."""
+"""Files of a sandbox."""
 
 from __future__ import annotations
 
@@ -8,45 +8,58 @@ import os
 import posixpath
 import tarfile
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Literal, overload
 
 from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.errors import (
-    ConnectionLostError,
     InvalidRequestError,
     MissingFileError,
+    NotADirectoryInSandboxError,
 )
+from sandboxd_client.file_arguments import (
+    Content,
+    content_of,
+    file_types,
+    positive,
+    posix,
+    where,
+)
+from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch, open_stream
 from sandboxd_client.results import (
-    FileEvent,
     FileInfo,
     GlobResult,
     GrepMatch,
     GrepResult,
     ProgressCallback,
+    SandboxPath,
     TextPage,
     TransferReport,
 )
 from sandboxd_client.session import SessionHold
-from sandboxd_client.transfers import Progress, chunks, fetch_archive, fetch_file, send_file
+from sandboxd_client.transfers import (
+    Progress,
+    chunks,
+    fetch_archive,
+    fetch_file,
+    send_file,
+)
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 
-_KINDS = {
-    pb.FILE_CHANGE_KIND_CREATED: "created",
-    pb.FILE_CHANGE_KIND_MODIFIED: "modified",
-    pb.FILE_CHANGE_KIND_REMOVED: "removed",
-    pb.FILE_CHANGE_KIND_MOVED: "moved",
-}
+WRITES_AT_ONCE = 4
+"""Files that `write_files` writes at the same time; a session serves a few calls at once."""
 
 
 @checked
 class AsyncFiles:
-    """Files of the workspace. Paths are relative to it, or absolute below it.
+    """Files of the sandbox. Paths are relative to the workspace, or absolute.
+
+    Outside of the workspace, calls can do what commands can: /tmp and /var/tmp can be written, the
+    rest only read. A path is text, a path object, or the bytes of a name that is not UTF-8.
 
     Example:
         await sandbox.files.write("notes.txt", "hello")
@@ -57,49 +70,100 @@ class AsyncFiles:
         self._hold = hold
 
     @overload
-    async def read(self, path: str, *, format: Literal["text"] = "text") -> str: ...
+    async def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["text"] = "text",
+        offset: int = 0,
+        length: int | None = None,
+    ) -> str: ...
 
     @overload
-    async def read(self, path: str, *, format: Literal["bytes"]) -> bytes: ...
+    async def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["bytes"],
+        offset: int = 0,
+        length: int | None = None,
+    ) -> bytes: ...
 
-    async def read(self, path: str, *, format: Literal["text", "bytes"] = "text") -> str | bytes:
-        """The content of a file, as text (UTF-8) or bytes.
+    @overload
+    async def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["stream"],
+        offset: int = 0,
+        length: int | None = None,
+    ) -> AsyncFileStream: ...
+
+    async def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["text", "bytes", "stream"] = "text",
+        offset: int = 0,
+        length: int | None = None,
+    ) -> str | bytes | AsyncFileStream:
+        """The content of a file, as text (UTF-8, anything else replaced), as bytes, or as a stream
+        of bytes; from byte `offset` on, at most `length` bytes.
 
         Example:
-            await sandbox.files.write("data.bin", b"\\x00\\x01")
-            print(await sandbox.files.read("data.bin", format="bytes"))
+            await sandbox.files.write("data.bin", b"\\x00\\x01\\x02")
+            print(await sandbox.files.read("data.bin", format="bytes", offset=1, length=1))
         """
+        count = 0 if length is None else positive("length", length)
+        if format == "stream":
+            return await open_stream(self._hold, path, offset=offset, length=count)
         content = io.BytesIO()
-        await fetch_file(self._hold, path, content, Progress(None))
+        await fetch_file(
+            self._hold, where(path), content, Progress(None), offset=offset, length=count
+        )
         data = content.getvalue()
         return data.decode("utf-8", "replace") if format == "text" else data
 
-    async def read_lines(self, path: str, *, first_line: int = 1, max_lines: int = 0) -> TextPage:
-        """Some lines of a text file, which may be large.
+    async def read_lines(
+        self, path: SandboxPath, *, first_line: int = 1, max_lines: int = 0, max_bytes: int = 0
+    ) -> TextPage:
+        """Some lines of a text file, which may be large: at most `max_lines`, and at most
+        `max_bytes` (256 KiB by default, up to 4 MiB).
 
         Example:
             await sandbox.files.write("log.txt", "one\\ntwo\\nthree\\n")
             print((await sandbox.files.read_lines("log.txt", first_line=2, max_lines=1)).text)
         """
         request = pb.ReadTextRequest(
-            session_id=self._hold.id, path=path, first_line=first_line, max_lines=max_lines
+            session_id=self._hold.id,
+            first_line=first_line,
+            max_lines=max_lines,
+            max_bytes=max_bytes,
+            **where(path),
         )
         page = await self._hold.connection.call(methods.READ_TEXT, request)
         return TextPage(
-            page.text, page.first_line, page.line_count, page.total_lines, page.truncated
+            page.text,
+            page.first_line,
+            page.line_count,
+            page.total_lines,
+            page.truncated,
+            page.invalid_utf8,
         )
 
     async def write(
         self,
-        path: str,
-        data: str | bytes | IO[bytes],
+        path: SandboxPath,
+        data: Content,
         *,
         mode: int = 0,
         overwrite: bool = True,
     ) -> FileInfo:
         """Write a file atomically; missing parent directories are created.
 
-        `data` may also be an open file, which is read to its end. For large files use `upload`.
+        A file that is replaced keeps its permissions unless `mode` is given; a link is followed.
+        Without `overwrite`, a file or a link at the path is FileExistsInSandboxError. `data` may
+        also be an open file, which is read to its end; for large files use `upload`.
 
         If the connection is lost, the file is sent again. Without `overwrite` the file may then
         exist because an earlier attempt succeeded and its answer was lost:
@@ -109,25 +173,64 @@ class AsyncFiles:
             info = await sandbox.files.write("src/main.py", "print('hi')")
             print(info.path, info.size_bytes)
         """
-        if not isinstance(data, str | bytes | bytearray | memoryview):
-            data = await asyncio.to_thread(data.read)
-        content = data.encode() if isinstance(data, str) else data
-        header = self._header(path, size=memoryview(content).nbytes, mode=mode, overwrite=overwrite)
+        content = await content_of(data)
+        header = self._header(path, size=len(content), mode=mode, overwrite=overwrite)
         written = await send_file(self._hold, header, io.BytesIO(content), Progress(None))
         return FileInfo.of(written.entry)
 
-    async def list(self, path: str = "", *, recursive: bool = False) -> Sequence[FileInfo]:
-        """The entries of a directory, sorted by path.
+    async def write_files(
+        self,
+        files: Mapping[str, str | bytes] | Sequence[tuple[SandboxPath, str | bytes]],
+        *,
+        overwrite: bool = True,
+    ) -> Sequence[FileInfo]:
+        """Write several files, each as `write` does, a few at the same time.
+
+        The first error ends it; files that were written by then stay.
+
+        Example:
+            for info in await sandbox.files.write_files({"a.txt": "1", "d/b.txt": "2"}):
+                print(info.path)
+        """
+        wanted = list(files.items() if isinstance(files, Mapping) else files)
+        paths = [posixpath.normpath(os.fsdecode(posix(path))) for path, _ in wanted]
+        if len(set(paths)) < len(paths):
+            raise InvalidRequestError("files: a path is in it twice; name each file once")
+        written: dict[int, FileInfo] = {}
+        ahead = iter(enumerate(wanted))
+
+        async def write_some() -> None:
+            for place, (path, data) in ahead:
+                written[place] = await self.write(path, data, overwrite=overwrite)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(WRITES_AT_ONCE):
+                    group.create_task(write_some())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [written[place] for place in range(len(wanted))]
+
+    async def list(
+        self, path: SandboxPath = "", *, recursive: bool = False, depth: int | None = None
+    ) -> Sequence[FileInfo]:
+        """The entries of a directory, sorted by path; with `depth`, of as many levels of
+        directories, and with `recursive`, of all.
 
         Example:
             for entry in await sandbox.files.list(recursive=True):
                 print(entry.path, entry.type, entry.size_bytes)
         """
+        levels = 0 if depth is None else positive("depth", depth)
         found: list[FileInfo] = []
         token = ""
         while True:
             request = pb.ListFilesRequest(
-                session_id=self._hold.id, path=path, recursive=recursive, page_token=token
+                session_id=self._hold.id,
+                recursive=recursive,
+                depth=levels,
+                page_token=token,
+                **where(path),
             )
             page = await self._hold.connection.call(methods.LIST_FILES, request)
             found += map(FileInfo.of, page.entries)
@@ -135,16 +238,18 @@ class AsyncFiles:
             if not token:
                 return found
 
-    async def stat(self, path: str = "", *, follow_links: bool = False) -> FileInfo:
+    async def stat(self, path: SandboxPath = "", *, follow_links: bool = False) -> FileInfo:
         """Describe one entry.
 
         Example:
             print((await sandbox.files.stat("outputs")).type)
         """
-        request = pb.StatFileRequest(session_id=self._hold.id, path=path, follow_links=follow_links)
+        request = pb.StatFileRequest(
+            session_id=self._hold.id, follow_links=follow_links, **where(path)
+        )
         return FileInfo.of((await self._hold.connection.call(methods.STAT_FILE, request)).entry)
 
-    async def exists(self, path: str) -> bool:
+    async def exists(self, path: SandboxPath) -> bool:
         """Whether something exists at a path.
 
         Example:
@@ -152,12 +257,12 @@ class AsyncFiles:
         """
         try:
             await self.stat(path)
-        except MissingFileError:
+        except (MissingFileError, NotADirectoryInSandboxError):
             return False
         return True
 
     async def remove(
-        self, path: str, *, recursive: bool = True, ignore_missing: bool = False
+        self, path: SandboxPath, *, recursive: bool = True, ignore_missing: bool = False
     ) -> int:
         """Remove an entry, a directory with its content; returns the number of removed entries.
 
@@ -167,36 +272,50 @@ class AsyncFiles:
         """
         request = pb.RemoveFileRequest(
             session_id=self._hold.id,
-            path=path,
             recursive=recursive,
             ignore_missing=ignore_missing,
+            **where(path),
         )
         return (await self._hold.connection.call(methods.REMOVE_FILE, request)).removed
 
-    async def rename(self, path: str, new_path: str, *, replace: bool = False) -> FileInfo:
-        """Move or rename an entry.
+    async def rename(
+        self,
+        path: SandboxPath,
+        new_path: SandboxPath,
+        *,
+        replace: bool = False,
+        make_parents: bool = False,
+    ) -> FileInfo:
+        """Move or rename an entry. `replace` replaces a file at the new path; `make_parents`
+        creates missing directories on it.
 
         Example:
             await sandbox.files.write("a.txt", "hello")
-            await sandbox.files.rename("a.txt", "b.txt")
+            await sandbox.files.rename("a.txt", "letters/b.txt", make_parents=True)
         """
         request = pb.MoveFileRequest(
-            session_id=self._hold.id, path=path, new_path=new_path, replace=replace
+            session_id=self._hold.id,
+            replace=replace,
+            make_parents=make_parents,
+            **where(path),
+            **where(new_path, "new_path"),
         )
         return FileInfo.of((await self._hold.connection.call(methods.MOVE_FILE, request)).entry)
 
-    async def make_dir(self, path: str) -> bool:
+    async def make_dir(self, path: SandboxPath) -> bool:
         """Create a directory and missing parents; False if it already existed.
 
         Example:
             await sandbox.files.make_dir("data/raw")
         """
-        request = pb.MakeDirectoryRequest(session_id=self._hold.id, path=path, make_parents=True)
+        request = pb.MakeDirectoryRequest(
+            session_id=self._hold.id, make_parents=True, **where(path)
+        )
         return (await self._hold.connection.call(methods.MAKE_DIRECTORY, request)).created
 
     async def edit(
         self,
-        path: str,
+        path: SandboxPath,
         old_text: str,
         new_text: str,
         *,
@@ -214,25 +333,29 @@ class AsyncFiles:
         """
         request = pb.EditTextRequest(
             session_id=self._hold.id,
-            path=path,
             old_text=old_text,
             new_text=new_text,
             replace_all=replace_all,
             expected_count=expected_count or 0,
+            **where(path),
         )
         return (await self._hold.connection.call(methods.EDIT_TEXT, request)).replaced
 
     async def grep(
         self,
         pattern: str,
-        path: str = "",
+        path: SandboxPath = "",
         *,
         regex: bool = False,
         ignore_case: bool = False,
         glob: str = "",
+        exclude_dirs: Sequence[str] = (),
         max_matches: int = 1000,
     ) -> GrepResult:
         """Lines in files that contain a text or match a regular expression.
+
+        `glob` chooses files as `glob()` does; `exclude_dirs` names directories that are not
+        searched, such as `.git` or `*.egg-info`.
 
         Example:
             await sandbox.files.write("app.log", "ok\\nerror: disk\\n")
@@ -241,12 +364,13 @@ class AsyncFiles:
         """
         request = pb.GrepFilesRequest(
             session_id=self._hold.id,
-            path=path,
             pattern=pattern,
             regex=regex,
             ignore_case=ignore_case,
             glob=glob,
+            exclude_dirs=exclude_dirs,
             max_matches=max_matches,
+            **where(path),
         )
         found = await self._hold.connection.call(methods.GREP_FILES, request)
         matches = tuple(
@@ -254,19 +378,40 @@ class AsyncFiles:
         )
         return GrepResult(matches, found.complete)
 
-    async def glob(self, pattern: str, path: str = "", *, max_entries: int = 1000) -> GlobResult:
-        """Entries whose path matches a pattern; `**` matches any number of directories.
+    async def glob(
+        self,
+        pattern: str,
+        path: SandboxPath = "",
+        *,
+        types: Sequence[str] = (),
+        skip_hidden: bool = False,
+        exclude_dirs: Sequence[str] = (),
+        max_entries: int = 1000,
+    ) -> GlobResult:
+        """Entries whose path matches a pattern: `*` and `?` within a name, `[a-z]`, `{py,md}`, and
+        `**` for any number of directories.
+
+        `types` chooses entries by type: `file`, `directory`, `symlink` and so on. With
+        `skip_hidden`, only a dot in the pattern matches the dot of a hidden name. `exclude_dirs`
+        names directories to leave out.
 
         Example:
-            print([entry.path for entry in (await sandbox.files.glob("**/*.py")).entries])
+            found = await sandbox.files.glob("**/*.{py,md}", types=["file"], exclude_dirs=[".git"])
+            print([entry.path for entry in found.entries])
         """
         request = pb.GlobFilesRequest(
-            session_id=self._hold.id, path=path, pattern=pattern, max_entries=max_entries
+            session_id=self._hold.id,
+            pattern=pattern,
+            types=file_types(types),
+            skip_hidden=skip_hidden,
+            exclude_dirs=exclude_dirs,
+            max_entries=max_entries,
+            **where(path),
         )
         found = await self._hold.connection.call(methods.GLOB_FILES, request)
         return GlobResult(tuple(map(FileInfo.of, found.entries)), found.complete)
 
-    def watch_dir(self, path: str = "", *, recursive: bool = True) -> AsyncFileWatch:
+    def watch_dir(self, path: SandboxPath = "", *, recursive: bool = True) -> AsyncFileWatch:
         """Changes below a directory as they happen, until the block ends.
 
         Example:
@@ -281,7 +426,7 @@ class AsyncFiles:
     async def upload(
         self,
         local_path: str | os.PathLike[str],
-        path: str | None = None,
+        path: SandboxPath | None = None,
         *,
         overwrite: bool = True,
         on_progress: ProgressCallback | None = None,
@@ -294,7 +439,7 @@ class AsyncFiles:
             await sandbox.files.upload("report.csv", "data/report.csv")
         """
         opening = asyncio.to_thread(open, local_path, "rb")
-        with await run_or_undo(opening, _closed) as source:
+        with await run_or_undo(opening, closed) as source:
             facts = os.fstat(source.fileno())
             header = self._header(
                 path or Path(local_path).name,
@@ -307,7 +452,7 @@ class AsyncFiles:
 
     async def download(
         self,
-        path: str,
+        path: SandboxPath,
         local_path: str | os.PathLike[str] | None = None,
         *,
         on_progress: ProgressCallback | None = None,
@@ -321,11 +466,12 @@ class AsyncFiles:
             await sandbox.files.write("report.csv", "a,b")
             print(await sandbox.files.download("report.csv", "report.csv"))
         """
-        target = await asyncio.to_thread(_target, path, local_path)
-        making = asyncio.to_thread(_beside, target)
-        with await run_or_undo(making, _removed) as content:
+        named = where(path)
+        target = await asyncio.to_thread(local_target, path, local_path)
+        making = asyncio.to_thread(unfinished_beside, target)
+        with await run_or_undo(making, removed) as content:
             try:
-                await fetch_file(self._hold, path, content, Progress(on_progress))
+                await fetch_file(self._hold, named, content, Progress(on_progress))
                 content.flush()
                 os.replace(content.name, target)
             except BaseException:
@@ -336,7 +482,7 @@ class AsyncFiles:
     async def upload_dir(
         self,
         local_path: str | os.PathLike[str],
-        path: str = "",
+        path: SandboxPath = "",
         *,
         on_progress: ProgressCallback | None = None,
     ) -> TransferReport:
@@ -352,7 +498,7 @@ class AsyncFiles:
             await asyncio.to_thread(_pack, Path(local_path), archive)
             archive.seek(0)
             header = pb.UploadTarHeader(
-                session_id=self._hold.id, path=path, incarnation=self._hold.incarnation
+                session_id=self._hold.id, incarnation=self._hold.incarnation, **where(path)
             )
 
             async def parts() -> AsyncIterator[pb.UploadTarRequest]:
@@ -368,7 +514,7 @@ class AsyncFiles:
 
     async def download_dir(
         self,
-        path: str,
+        path: SandboxPath,
         local_path: str | os.PathLike[str],
         *,
         on_progress: ProgressCallback | None = None,
@@ -382,99 +528,45 @@ class AsyncFiles:
             print((await sandbox.files.download_dir("outputs", "results")).entries)
         """
         with tempfile.TemporaryFile() as archive:
-            end = await fetch_archive(self._hold, path, archive, Progress(on_progress))
+            end = await fetch_archive(self._hold, where(path), archive, Progress(on_progress))
             archive.seek(0)
             refused = await asyncio.to_thread(_unpack, archive, Path(local_path))
         skipped = (*_refused(end.skipped), *refused)
         count = end.skipped_count + len(refused)
         return TransferReport(end.members - len(refused), skipped, count)
 
-    def _header(self, path: str, *, size: int, mode: int, overwrite: bool) -> pb.UploadHeader:
+    def _header(
+        self, path: SandboxPath, *, size: int, mode: int, overwrite: bool
+    ) -> pb.UploadHeader:
         return pb.UploadHeader(
             session_id=self._hold.id,
-            path=path,
             mode=mode,
             size_bytes=size,
             overwrite=pb.OVERWRITE_POLICY_REPLACE if overwrite else pb.OVERWRITE_POLICY_FAIL,
             make_parents=True,
             incarnation=self._hold.incarnation,
+            **where(path),
         )
 
 
-class AsyncFileWatch:
-    """Changes below a directory as they happen; see `files.watch_dir`.
-
-    Example:
-        async with sandbox.files.watch_dir() as changes:
-            await sandbox.files.write("new.txt", "hello")
-            print((await anext(changes)).path)
-    """
-
-    def __init__(self, hold: SessionHold, path: str, *, recursive: bool) -> None:
-        request = pb.WatchFilesRequest(session_id=hold.id, path=path, recursive=recursive)
-        self._responses = hold.connection.stream(methods.WATCH_FILES, request)
-        self._changes = self._translated()
-
-    async def __aenter__(self) -> AsyncFileWatch:
-        """Start the watch; from here on no change is missed."""
-        first = await anext(self._responses, None)
-        if first is None or not first.watching:
-            raise ConnectionLostError("The watch failed before it began; watch again.")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    def __aiter__(self) -> AsyncFileWatch:
-        return self
-
-    async def __anext__(self) -> FileEvent:
-        return await anext(self._changes)
-
-    async def aclose(self) -> None:
-        """End the watch.
-
-        Example:
-            changes = sandbox.files.watch_dir()
-            await changes.aclose()
-        """
-        await self._changes.aclose()
-        await self._responses.aclose()
-
-    async def _translated(self) -> AsyncGenerator[FileEvent, None]:
-        async for response in self._responses:
-            if response.overflow:
-                yield FileEvent("overflow", "")
-            for change in response.changes:
-                yield FileEvent(
-                    _KINDS[change.kind], change.path, change.old_path, change.is_directory
-                )
-        raise ConnectionLostError("The watch was interrupted; list the directory and watch again.")
-
-
-def _target(path: str, local_path: str | os.PathLike[str] | None) -> str:
-    name = posixpath.basename(path)
+def local_target(path: SandboxPath, local_path: str | os.PathLike[str] | None) -> str:
+    name = posixpath.basename(os.fsdecode(posix(path)))
     if local_path is None:
         return name
     return os.path.join(local_path, name) if os.path.isdir(local_path) else os.fspath(local_path)
 
 
-def _beside(target: str) -> IO[bytes]:
+def unfinished_beside(target: str) -> IO[bytes]:
     """A new file in the same directory, to be renamed when it is complete."""
     directory, name = os.path.split(os.path.abspath(target))
     return tempfile.NamedTemporaryFile(dir=directory, prefix=f".{name}.", delete=False)
 
 
-async def _closed(file: IO[bytes]) -> None:
+async def closed(file: IO[bytes]) -> None:
     file.close()
 
 
-async def _removed(file: IO[bytes]) -> None:
+async def removed(file: IO[bytes]) -> None:
     file.close()
     os.unlink(file.name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandboxd_client.errors import CommandFailedError
-from sandboxd_proto.v1 import exec_pb2, files_pb2, session_pb2
+from sandboxd_proto.v1 import exec_pb2, files_pb2, project_pb2, session_pb2
 
 if TYPE_CHECKING:
     from sandboxd_proto.v1 import exec_service_pb2
@@ -27,8 +28,13 @@ NEVER_SEEN_CODE = -1
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 StateName: TypeAlias = Literal["active", "expired", "lost", "closed"]
 """Whether a session can be used, and if not, why."""
+SandboxPath: TypeAlias = str | bytes | os.PathLike[str]
+"""A path in the sandbox: text, a path object, or the bytes of a name that is not UTF-8."""
 ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
 """Receives the number of bytes transferred since the last call; may be a coroutine function."""
+
+OnConflict: TypeAlias = Literal["rename", "replace", "fail"]
+"""What to do if a project has a file of that name with other content."""
 
 
 class Result(dict[str, Any]):
@@ -75,6 +81,8 @@ class SessionInfo(Result):
     limits: session_pb2.SessionLimits
     usage: session_pb2.SessionUsage | None
     """What its commands use now; None if it was not requested or cannot be measured."""
+    project_id: str
+    """Project whose files are in project_files/; empty if that directory is the session's own."""
 
     @classmethod
     def of(
@@ -103,6 +111,7 @@ class SessionInfo(Result):
         info.end_reason = session.end_reason
         info.limits = session.limits
         info.usage = session.usage if session.HasField("usage") else None
+        info.project_id = session.project_id
         return info
 
 
@@ -216,6 +225,9 @@ class CommandInfo(Result):
     state: str
     """`queued`, `running` or `ended`."""
     started_at: str
+    pid: int | None
+    """Number of its first process inside the sandbox; None if that is not known, as with a command
+    that `run` waits for."""
     shell: str
     """Name of the shell that the command runs in; empty for an unnamed one."""
     has_terminal: bool
@@ -233,6 +245,7 @@ class CommandInfo(Result):
             command=found.command,
             state=exec_pb2.ExecState.Name(found.state).removeprefix("EXEC_STATE_").lower(),
             started_at=_iso(found.start_time),
+            pid=found.pid or None,
             shell=found.shell_name,
             has_terminal=found.has_terminal,
             has_stdin=found.has_stdin,
@@ -308,11 +321,11 @@ class OutputPreview:
 
 
 class FileInfo(Result):
-    """A file, a directory or another named entry in the workspace."""
+    """A file, a directory or another named entry."""
 
     name: str
     path: str
-    """Path relative to the workspace."""
+    """Path relative to the workspace, or absolute outside of it."""
     type: str
     """`file`, `directory`, `symlink`, `fifo`, `socket` or `other`."""
     size_bytes: int
@@ -340,6 +353,75 @@ class FileInfo(Result):
         info.link_target = entry.link_target
         info.path_bytes = entry.path_bytes or entry.path.encode()
         return info
+
+
+class ProjectInfo(Result):
+    """A project of a user."""
+
+    user_id: str
+    project_id: str
+    files: int
+    """Number of files."""
+    size_bytes: int
+    """Bytes of all files together."""
+    created_at: str
+    """ISO 8601 time."""
+
+    @classmethod
+    def of(cls, project: project_pb2.Project) -> ProjectInfo:
+        return cls(
+            user_id=project.user_id,
+            project_id=project.project_id,
+            files=project.files,
+            size_bytes=project.size_bytes,
+            created_at=_iso(project.create_time),
+        )
+
+
+class ProjectFileInfo(Result):
+    """A file of a project."""
+
+    name: str
+    """Name that the file got, also in `project_files/`."""
+    size_bytes: int
+    mime_type: str
+    """Type of the content, for example `text/csv`."""
+    sha256: str
+    """Checksum of the content in hexadecimal digits."""
+    created_at: str
+    """ISO 8601 time."""
+
+    status: str = ""
+    """`created`, `replaced` or `unchanged` if it was just sent; otherwise empty."""
+
+    @classmethod
+    def of(cls, file: project_pb2.ProjectFile, *, status: str = "") -> ProjectFileInfo:
+        info = cls(
+            name=file.name,
+            size_bytes=file.size_bytes,
+            mime_type=file.mime_type,
+            sha256=file.sha256.hex(),
+            created_at=_iso(file.create_time),
+        )
+        info.status = status
+        return info
+
+
+@dataclass(frozen=True)
+class ProjectUsage:
+    """What the projects of a user hold, and the limits on that."""
+
+    projects: int
+    files: int
+    size_bytes: int
+    """Bytes of all files, to which the limits apply."""
+    stored_bytes: int
+    """Bytes on the daemon's disk: content that several files have is stored once."""
+    max_projects: int
+    max_size_bytes: int
+    max_project_files: int
+    max_project_bytes: int
+    max_file_bytes: int
 
 
 class ListedFile(Result):
@@ -431,6 +513,8 @@ class TextPage:
     total_lines: int
     truncated: bool
     """True if the file has more lines after these, or if the last one is cut."""
+    invalid_utf8: bool = False
+    """True if bytes that are not UTF-8 were replaced; the file is then probably not text."""
 
 
 @dataclass(frozen=True)

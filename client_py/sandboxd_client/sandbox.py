@@ -76,6 +76,7 @@ class AsyncSandbox:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -108,6 +109,7 @@ class AsyncSandbox:
                 metadata=metadata,
                 env=env,
                 envs=envs,
+                project=project,
                 mode=mode,
                 server_url=server_url,
                 token=token,
@@ -132,6 +134,7 @@ class AsyncSandbox:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -141,7 +144,9 @@ class AsyncSandbox:
     ) -> AsyncSandbox:
         """The sandbox of a user's conversation, with its files; created if there is none.
 
-        The parameters are those of `create`.
+        The parameters are those of `create`. With `project`, project_files/ has the files of that
+        project of the user, read-only and always as they are now; see
+        `AsyncSandboxClient.projects`.
 
         Example:
             async with await AsyncSandbox.open("ada", "conversation-42") as sandbox:
@@ -154,7 +159,13 @@ class AsyncSandbox:
         connection = await acquire(settings, timeouts or Timeouts())
         try:
             info = await open_session(
-                connection, user_id, thread_id, idle_seconds=seconds, metadata=metadata, env=env
+                connection,
+                user_id,
+                thread_id,
+                idle_seconds=seconds,
+                metadata=metadata,
+                env=env,
+                project=project,
             )
         except BaseException:
             await release(connection)

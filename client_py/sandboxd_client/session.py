@@ -51,10 +51,15 @@ async def open_session(
     idle_seconds: float | None = None,
     metadata: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
+    project: str = "",
 ) -> SessionInfo:
     """The session of a (user, thread), created if there is none."""
     request = pb.OpenSessionRequest(
-        user_id=user_id, thread_id=thread_id, metadata=metadata or {}, env=env or {}
+        user_id=user_id,
+        thread_id=thread_id,
+        metadata=metadata or {},
+        env=env or {},
+        project_id=project,
     )
     if idle_seconds is not None:
         request.idle_timeout.CopyFrom(duration(idle_seconds))

@@ -12,16 +12,19 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import IO, Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
-from sandboxd_client.arguments import InstanceOrClass, SandboxPath
+from sandboxd_client.arguments import InstanceOrClass
 from sandboxd_client.client import AsyncSandboxClient
 from sandboxd_client.command_handle import AsyncCommandHandle
 from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
-from sandboxd_client.files import AsyncFiles, AsyncFileWatch
+from sandboxd_client.file_arguments import Content
+from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
+from sandboxd_client.files import AsyncFiles
 from sandboxd_client.portal import here, portal
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandEvent,
     CommandInfo,
@@ -32,10 +35,15 @@ from sandboxd_client.results import (
     FileListing,
     GlobResult,
     GrepResult,
+    OnConflict,
     OutputMatch,
     OutputPreview,
     OutputSlice,
     ProgressCallback,
+    ProjectFileInfo,
+    ProjectInfo,
+    ProjectUsage,
+    SandboxPath,
     SessionInfo,
     StateName,
     StreamName,
@@ -108,7 +116,7 @@ class CommandHandle:
     """A started command. It continues whether or not a client is attached.
 
     Example:
-        command = sandbox.commands.run("read x; echo got $x", background=True)
+        command = sandbox.commands.run("read x; echo got $x", background=True, stdin=True)
         command.send_stdin("42\\n")
         print(command.wait().stdout)
     """
@@ -123,6 +131,13 @@ class CommandHandle:
     def exec_id(self) -> str:
         """Id of the command in its session."""
         return self._inner.exec_id
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the command's first process inside the sandbox; None if it is not known, as
+        while the command waits for its shell.
+        """
+        return self._inner.pid
 
     @property
     def result(self) -> CommandResult | None:
@@ -160,7 +175,7 @@ class CommandHandle:
         """Write to standard input; waits while the command is slow to read.
 
         Example:
-            command = sandbox.commands.run("cat", background=True)
+            command = sandbox.commands.run("cat", background=True, stdin=True)
             command.send_stdin("hello")
             command.close_stdin()
         """
@@ -279,14 +294,16 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: Literal[False] = False,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -297,14 +314,16 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: Literal[True],
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -314,14 +333,16 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: bool = False,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | bool | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
         shell: str | None = None,
         exec_id: str | None = None,
@@ -329,10 +350,14 @@ class Commands:
         """Run a command and wait for its end; with `background=True` only start it.
 
         A string is a line for bash, a list is a program with its arguments. `timeout` is how many
-        seconds the command may run (30 by default); a time-out or a non-zero exit is a result,
-        unless `check` is set. `on_stdout` and `on_stderr` receive text as it is written; for a
-        background command, only while `wait` is called. The handle of a background command can
-        write to its standard input, which starts with `stdin`. With `shell` the command runs in
+        seconds the command may run (30 by default, 0 for as long as the session allows); a time-out
+        or a non-zero exit is a result, unless `check` is set. `on_stdout` and `on_stderr` receive
+        text as it is written; for a background command, only while `wait` is called. With
+        `merge_stderr` everything is in `stdout`, in the order in which it was written.
+        `max_output_bytes` is how much of each stream the result holds (by default what the daemon
+        returns at once, 1 MiB); of longer output the middle is left out. `stdin` is the standard
+        input, which is empty by default; for a background command it stays open until
+        `close_stdin`, and `stdin=True` opens it for `send_stdin`. With `shell` the command runs in
         that named shell. Calls with the same `exec_id` run the command once. `envs` is another name
         of `env`.
 
@@ -355,6 +380,8 @@ class Commands:
                 stdin=stdin,
                 on_stdout=here(on_stdout),
                 on_stderr=here(on_stderr),
+                merge_stderr=merge_stderr,
+                max_output_bytes=max_output_bytes,
                 check=check,
                 shell=shell,
                 exec_id=exec_id,
@@ -428,6 +455,8 @@ class Shell:
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
     ) -> CommandResult:
         """Run a line in this shell and wait for its end; otherwise like `commands.run`.
@@ -444,6 +473,8 @@ class Shell:
                 timeout=timeout,
                 on_stdout=here(on_stdout),
                 on_stderr=here(on_stderr),
+                merge_stderr=merge_stderr,
+                max_output_bytes=max_output_bytes,
                 check=check,
             )
         )
@@ -467,7 +498,7 @@ class Pty:
         *,
         rows: int = 24,
         columns: int = 80,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -496,255 +527,57 @@ class Pty:
         )
 
 
-class Files:
-    """Files of the workspace. Paths are relative to it, or absolute below it.
+class FileStream:
+    """The bytes of a file as they arrive, in chunks of up to 1 MiB; see `files.read`.
+
+    If the connection is lost, the stream continues at the next byte; FileChangedError if size or
+    modification time show that the file has changed. Close a stream that is not read to its end.
 
     Example:
-        sandbox.files.write("notes.txt", "hello")
-        print(sandbox.files.read("notes.txt"))
+        sandbox.files.write("big.bin", b"x" * 3_000_000)
+        with sandbox.files.read("big.bin", format="stream") as chunks:
+            for chunk in chunks:
+                print(len(chunk))
     """
 
-    def __init__(self, inner: AsyncFiles) -> None:
+    def __init__(self, inner: AsyncFileStream) -> None:
         self._inner = inner
 
-    @overload
-    def read(self, path: str, *, format: Literal["text"] = "text") -> str: ...
-    @overload
-    def read(self, path: str, *, format: Literal["bytes"]) -> bytes: ...
-    def read(self, path: str, *, format: Literal["text", "bytes"] = "text") -> str | bytes:
-        """The content of a file, as text (UTF-8) or bytes.
+    @property
+    def info(self) -> FileInfo:
+        """The file as it was when the stream began."""
+        return self._inner.info
 
-        Example:
-            sandbox.files.write("data.bin", b"\\x00\\x01")
-            print(sandbox.files.read("data.bin", format="bytes"))
-        """
-        inner: Any = self._inner
-        answer: str | bytes = portal.call(inner.read(path, format=format))
-        return answer
+    def __enter__(self) -> FileStream:
+        portal.call(self._inner.__aenter__())
+        return self
 
-    def read_lines(self, path: str, *, first_line: int = 1, max_lines: int = 0) -> TextPage:
-        """Some lines of a text file, which may be large.
-
-        Example:
-            sandbox.files.write("log.txt", "one\\ntwo\\nthree\\n")
-            print(sandbox.files.read_lines("log.txt", first_line=2, max_lines=1).text)
-        """
-        return portal.call(self._inner.read_lines(path, first_line=first_line, max_lines=max_lines))
-
-    def write(
-        self, path: str, data: str | bytes | IO[bytes], *, mode: int = 0, overwrite: bool = True
-    ) -> FileInfo:
-        """Write a file atomically; missing parent directories are created.
-
-        `data` may also be an open file, which is read to its end. For large files use `upload`.
-
-        If the connection is lost, the file is sent again. Without `overwrite` the file may then
-        exist because an earlier attempt succeeded and its answer was lost:
-        FileExistsInSandboxError with `may_have_begun`.
-
-        Example:
-            info = sandbox.files.write("src/main.py", "print('hi')")
-            print(info.path, info.size_bytes)
-        """
-        return portal.call(self._inner.write(path, data, mode=mode, overwrite=overwrite))
-
-    def list(self, path: str = "", *, recursive: bool = False) -> Sequence[FileInfo]:
-        """The entries of a directory, sorted by path.
-
-        Example:
-            for entry in sandbox.files.list(recursive=True):
-                print(entry.path, entry.type, entry.size_bytes)
-        """
-        return portal.call(self._inner.list(path, recursive=recursive))
-
-    def stat(self, path: str = "", *, follow_links: bool = False) -> FileInfo:
-        """Describe one entry.
-
-        Example:
-            print(sandbox.files.stat("outputs").type)
-        """
-        return portal.call(self._inner.stat(path, follow_links=follow_links))
-
-    def exists(self, path: str) -> bool:
-        """Whether something exists at a path.
-
-        Example:
-            print(sandbox.files.exists("missing.txt"))
-        """
-        return portal.call(self._inner.exists(path))
-
-    def remove(self, path: str, *, recursive: bool = True, ignore_missing: bool = False) -> int:
-        """Remove an entry, a directory with its content; returns the number of removed entries.
-
-        Example:
-            sandbox.files.write("old/notes.txt", "hello")
-            sandbox.files.remove("old")
-        """
-        return portal.call(
-            self._inner.remove(path, recursive=recursive, ignore_missing=ignore_missing)
-        )
-
-    def rename(self, path: str, new_path: str, *, replace: bool = False) -> FileInfo:
-        """Move or rename an entry.
-
-        Example:
-            sandbox.files.write("a.txt", "hello")
-            sandbox.files.rename("a.txt", "b.txt")
-        """
-        return portal.call(self._inner.rename(path, new_path, replace=replace))
-
-    def make_dir(self, path: str) -> bool:
-        """Create a directory and missing parents; False if it already existed.
-
-        Example:
-            sandbox.files.make_dir("data/raw")
-        """
-        return portal.call(self._inner.make_dir(path))
-
-    def edit(
+    def __exit__(
         self,
-        path: str,
-        old_text: str,
-        new_text: str,
-        *,
-        replace_all: bool = False,
-        expected_count: int | None = None,
-    ) -> int:
-        """Replace an exact piece of text; returns the number of replacements.
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        portal.call(self._inner.__aexit__(kind, error, traceback))
 
-        The text must occur `expected_count` times, once by default; with `replace_all`, at least
-        once.
+    def __iter__(self) -> FileStream:
+        return self
 
-        Example:
-            sandbox.files.write("hello.py", "print('hello')")
-            sandbox.files.edit("hello.py", "hello", "goodbye")
-        """
-        return portal.call(
-            self._inner.edit(
-                path, old_text, new_text, replace_all=replace_all, expected_count=expected_count
-            )
-        )
+    def __next__(self) -> bytes:
+        try:
+            return portal.call(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
-    def grep(
-        self,
-        pattern: str,
-        path: str = "",
-        *,
-        regex: bool = False,
-        ignore_case: bool = False,
-        glob: str = "",
-        max_matches: int = 1000,
-    ) -> GrepResult:
-        """Lines in files that contain a text or match a regular expression.
+    def close(self) -> None:
+        """End the stream.
 
         Example:
-            sandbox.files.write("app.log", "ok\\nerror: disk\\n")
-            for match in sandbox.files.grep("error", glob="*.log").matches:
-                print(match.path, match.line_number, match.line)
+            sandbox.files.write("data.bin", b"x")
+            stream = sandbox.files.read("data.bin", format="stream")
+            stream.close()
         """
-        return portal.call(
-            self._inner.grep(
-                pattern,
-                path,
-                regex=regex,
-                ignore_case=ignore_case,
-                glob=glob,
-                max_matches=max_matches,
-            )
-        )
-
-    def glob(self, pattern: str, path: str = "", *, max_entries: int = 1000) -> GlobResult:
-        """Entries whose path matches a pattern; `**` matches any number of directories.
-
-        Example:
-            print([entry.path for entry in sandbox.files.glob("**/*.py").entries])
-        """
-        return portal.call(self._inner.glob(pattern, path, max_entries=max_entries))
-
-    def watch_dir(self, path: str = "", *, recursive: bool = True) -> FileWatch:
-        """Changes below a directory as they happen, until the block ends.
-
-        Example:
-            with sandbox.files.watch_dir() as changes:
-                sandbox.files.write("new.txt", "hello")
-                for change in changes:
-                    print(change.kind, change.path)
-                    break
-        """
-        return FileWatch(self._inner.watch_dir(path, recursive=recursive))
-
-    def upload(
-        self,
-        local_path: str | os.PathLike[str],
-        path: str | None = None,
-        *,
-        overwrite: bool = True,
-        on_progress: ProgressCallback | None = None,
-    ) -> FileInfo:
-        """Upload a local file; `path` defaults to its own name.
-
-        If the connection is lost, the file is sent again, as with `write`.
-
-        Example:
-            sandbox.files.upload("report.csv", "data/report.csv")
-        """
-        return portal.call(
-            self._inner.upload(local_path, path, overwrite=overwrite, on_progress=here(on_progress))
-        )
-
-    def download(
-        self,
-        path: str,
-        local_path: str | os.PathLike[str] | None = None,
-        *,
-        on_progress: ProgressCallback | None = None,
-    ) -> str:
-        """Download a file atomically; `local_path` defaults to the current directory.
-
-        If the connection is lost, the download resumes, or restarts if size or modification time
-        show that the file has changed.
-
-        Example:
-            sandbox.files.write("report.csv", "a,b")
-            print(sandbox.files.download("report.csv", "report.csv"))
-        """
-        return portal.call(self._inner.download(path, local_path, on_progress=here(on_progress)))
-
-    def upload_dir(
-        self,
-        local_path: str | os.PathLike[str],
-        path: str = "",
-        *,
-        on_progress: ProgressCallback | None = None,
-    ) -> TransferReport:
-        """Upload a directory with its content, as one archive.
-
-        It is sent once: if the connection is lost, a part of it may have arrived.
-
-        Example:
-            report = sandbox.files.upload_dir("project", "project")
-            print(report.entries, report.refused)
-        """
-        return portal.call(self._inner.upload_dir(local_path, path, on_progress=here(on_progress)))
-
-    def download_dir(
-        self,
-        path: str,
-        local_path: str | os.PathLike[str],
-        *,
-        on_progress: ProgressCallback | None = None,
-    ) -> TransferReport:
-        """Download a directory with its content. Entries that would leave `local_path` are refused.
-
-        If the connection is lost, the download restarts; nothing is written before it is complete.
-
-        Example:
-            sandbox.commands.run("echo hello > outputs/result.txt")
-            print(sandbox.files.download_dir("outputs", "results").entries)
-        """
-        return portal.call(
-            self._inner.download_dir(path, local_path, on_progress=here(on_progress))
-        )
+        portal.call(self._inner.aclose())
 
 
 class FileWatch:
@@ -791,6 +624,362 @@ class FileWatch:
         portal.call(self._inner.aclose())
 
 
+class Files:
+    """Files of the sandbox. Paths are relative to the workspace, or absolute.
+
+    Outside of the workspace, calls can do what commands can: /tmp and /var/tmp can be written, the
+    rest only read. A path is text, a path object, or the bytes of a name that is not UTF-8.
+
+    Example:
+        sandbox.files.write("notes.txt", "hello")
+        print(sandbox.files.read("notes.txt"))
+    """
+
+    def __init__(self, inner: AsyncFiles) -> None:
+        self._inner = inner
+
+    @overload
+    def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["text"] = "text",
+        offset: int = 0,
+        length: int | None = None,
+    ) -> str: ...
+    @overload
+    def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["bytes"],
+        offset: int = 0,
+        length: int | None = None,
+    ) -> bytes: ...
+    @overload
+    def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["stream"],
+        offset: int = 0,
+        length: int | None = None,
+    ) -> FileStream: ...
+    def read(
+        self,
+        path: SandboxPath,
+        *,
+        format: Literal["text", "bytes", "stream"] = "text",
+        offset: int = 0,
+        length: int | None = None,
+    ) -> str | bytes | FileStream:
+        """The content of a file, as text (UTF-8, anything else replaced), as bytes, or as a stream
+        of bytes; from byte `offset` on, at most `length` bytes.
+
+        Example:
+            sandbox.files.write("data.bin", b"\\x00\\x01\\x02")
+            print(sandbox.files.read("data.bin", format="bytes", offset=1, length=1))
+        """
+        inner: Any = self._inner
+        answer: str | bytes | AsyncFileStream = portal.call(
+            inner.read(path, format=format, offset=offset, length=length)
+        )
+        return FileStream(answer) if isinstance(answer, AsyncFileStream) else answer
+
+    def read_lines(
+        self, path: SandboxPath, *, first_line: int = 1, max_lines: int = 0, max_bytes: int = 0
+    ) -> TextPage:
+        """Some lines of a text file, which may be large: at most `max_lines`, and at most
+        `max_bytes` (256 KiB by default, up to 4 MiB).
+
+        Example:
+            sandbox.files.write("log.txt", "one\\ntwo\\nthree\\n")
+            print(sandbox.files.read_lines("log.txt", first_line=2, max_lines=1).text)
+        """
+        return portal.call(
+            self._inner.read_lines(
+                path, first_line=first_line, max_lines=max_lines, max_bytes=max_bytes
+            )
+        )
+
+    def write(
+        self, path: SandboxPath, data: Content, *, mode: int = 0, overwrite: bool = True
+    ) -> FileInfo:
+        """Write a file atomically; missing parent directories are created.
+
+        A file that is replaced keeps its permissions unless `mode` is given; a link is followed.
+        Without `overwrite`, a file or a link at the path is FileExistsInSandboxError. `data` may
+        also be an open file, which is read to its end; for large files use `upload`.
+
+        If the connection is lost, the file is sent again. Without `overwrite` the file may then
+        exist because an earlier attempt succeeded and its answer was lost:
+        FileExistsInSandboxError with `may_have_begun`.
+
+        Example:
+            info = sandbox.files.write("src/main.py", "print('hi')")
+            print(info.path, info.size_bytes)
+        """
+        return portal.call(self._inner.write(path, data, mode=mode, overwrite=overwrite))
+
+    def write_files(
+        self,
+        files: Mapping[str, str | bytes] | Sequence[tuple[SandboxPath, str | bytes]],
+        *,
+        overwrite: bool = True,
+    ) -> Sequence[FileInfo]:
+        """Write several files, each as `write` does, a few at the same time.
+
+        The first error ends it; files that were written by then stay.
+
+        Example:
+            for info in sandbox.files.write_files({"a.txt": "1", "d/b.txt": "2"}):
+                print(info.path)
+        """
+        return portal.call(self._inner.write_files(files, overwrite=overwrite))
+
+    def list(
+        self, path: SandboxPath = "", *, recursive: bool = False, depth: int | None = None
+    ) -> Sequence[FileInfo]:
+        """The entries of a directory, sorted by path; with `depth`, of as many levels of
+        directories, and with `recursive`, of all.
+
+        Example:
+            for entry in sandbox.files.list(recursive=True):
+                print(entry.path, entry.type, entry.size_bytes)
+        """
+        return portal.call(self._inner.list(path, recursive=recursive, depth=depth))
+
+    def stat(self, path: SandboxPath = "", *, follow_links: bool = False) -> FileInfo:
+        """Describe one entry.
+
+        Example:
+            print(sandbox.files.stat("outputs").type)
+        """
+        return portal.call(self._inner.stat(path, follow_links=follow_links))
+
+    def exists(self, path: SandboxPath) -> bool:
+        """Whether something exists at a path.
+
+        Example:
+            print(sandbox.files.exists("missing.txt"))
+        """
+        return portal.call(self._inner.exists(path))
+
+    def remove(
+        self, path: SandboxPath, *, recursive: bool = True, ignore_missing: bool = False
+    ) -> int:
+        """Remove an entry, a directory with its content; returns the number of removed entries.
+
+        Example:
+            sandbox.files.write("old/notes.txt", "hello")
+            sandbox.files.remove("old")
+        """
+        return portal.call(
+            self._inner.remove(path, recursive=recursive, ignore_missing=ignore_missing)
+        )
+
+    def rename(
+        self,
+        path: SandboxPath,
+        new_path: SandboxPath,
+        *,
+        replace: bool = False,
+        make_parents: bool = False,
+    ) -> FileInfo:
+        """Move or rename an entry. `replace` replaces a file at the new path; `make_parents`
+        creates missing directories on it.
+
+        Example:
+            sandbox.files.write("a.txt", "hello")
+            sandbox.files.rename("a.txt", "letters/b.txt", make_parents=True)
+        """
+        return portal.call(
+            self._inner.rename(path, new_path, replace=replace, make_parents=make_parents)
+        )
+
+    def make_dir(self, path: SandboxPath) -> bool:
+        """Create a directory and missing parents; False if it already existed.
+
+        Example:
+            sandbox.files.make_dir("data/raw")
+        """
+        return portal.call(self._inner.make_dir(path))
+
+    def edit(
+        self,
+        path: SandboxPath,
+        old_text: str,
+        new_text: str,
+        *,
+        replace_all: bool = False,
+        expected_count: int | None = None,
+    ) -> int:
+        """Replace an exact piece of text; returns the number of replacements.
+
+        The text must occur `expected_count` times, once by default; with `replace_all`, at least
+        once.
+
+        Example:
+            sandbox.files.write("hello.py", "print('hello')")
+            sandbox.files.edit("hello.py", "hello", "goodbye")
+        """
+        return portal.call(
+            self._inner.edit(
+                path, old_text, new_text, replace_all=replace_all, expected_count=expected_count
+            )
+        )
+
+    def grep(
+        self,
+        pattern: str,
+        path: SandboxPath = "",
+        *,
+        regex: bool = False,
+        ignore_case: bool = False,
+        glob: str = "",
+        exclude_dirs: Sequence[str] = (),
+        max_matches: int = 1000,
+    ) -> GrepResult:
+        """Lines in files that contain a text or match a regular expression.
+
+        `glob` chooses files as `glob()` does; `exclude_dirs` names directories that are not
+        searched, such as `.git` or `*.egg-info`.
+
+        Example:
+            sandbox.files.write("app.log", "ok\\nerror: disk\\n")
+            for match in sandbox.files.grep("error", glob="*.log").matches:
+                print(match.path, match.line_number, match.line)
+        """
+        return portal.call(
+            self._inner.grep(
+                pattern,
+                path,
+                regex=regex,
+                ignore_case=ignore_case,
+                glob=glob,
+                exclude_dirs=exclude_dirs,
+                max_matches=max_matches,
+            )
+        )
+
+    def glob(
+        self,
+        pattern: str,
+        path: SandboxPath = "",
+        *,
+        types: Sequence[str] = (),
+        skip_hidden: bool = False,
+        exclude_dirs: Sequence[str] = (),
+        max_entries: int = 1000,
+    ) -> GlobResult:
+        """Entries whose path matches a pattern: `*` and `?` within a name, `[a-z]`, `{py,md}`, and
+        `**` for any number of directories.
+
+        `types` chooses entries by type: `file`, `directory`, `symlink` and so on. With
+        `skip_hidden`, only a dot in the pattern matches the dot of a hidden name. `exclude_dirs`
+        names directories to leave out.
+
+        Example:
+            found = sandbox.files.glob("**/*.{py,md}", types=["file"], exclude_dirs=[".git"])
+            print([entry.path for entry in found.entries])
+        """
+        return portal.call(
+            self._inner.glob(
+                pattern,
+                path,
+                types=types,
+                skip_hidden=skip_hidden,
+                exclude_dirs=exclude_dirs,
+                max_entries=max_entries,
+            )
+        )
+
+    def watch_dir(self, path: SandboxPath = "", *, recursive: bool = True) -> FileWatch:
+        """Changes below a directory as they happen, until the block ends.
+
+        Example:
+            with sandbox.files.watch_dir() as changes:
+                sandbox.files.write("new.txt", "hello")
+                for change in changes:
+                    print(change.kind, change.path)
+                    break
+        """
+        return FileWatch(self._inner.watch_dir(path, recursive=recursive))
+
+    def upload(
+        self,
+        local_path: str | os.PathLike[str],
+        path: SandboxPath | None = None,
+        *,
+        overwrite: bool = True,
+        on_progress: ProgressCallback | None = None,
+    ) -> FileInfo:
+        """Upload a local file; `path` defaults to its own name.
+
+        If the connection is lost, the file is sent again, as with `write`.
+
+        Example:
+            sandbox.files.upload("report.csv", "data/report.csv")
+        """
+        return portal.call(
+            self._inner.upload(local_path, path, overwrite=overwrite, on_progress=here(on_progress))
+        )
+
+    def download(
+        self,
+        path: SandboxPath,
+        local_path: str | os.PathLike[str] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
+        """Download a file atomically; `local_path` defaults to the current directory.
+
+        If the connection is lost, the download resumes, or restarts if size or modification time
+        show that the file has changed.
+
+        Example:
+            sandbox.files.write("report.csv", "a,b")
+            print(sandbox.files.download("report.csv", "report.csv"))
+        """
+        return portal.call(self._inner.download(path, local_path, on_progress=here(on_progress)))
+
+    def upload_dir(
+        self,
+        local_path: str | os.PathLike[str],
+        path: SandboxPath = "",
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Upload a directory with its content, as one archive.
+
+        It is sent once: if the connection is lost, a part of it may have arrived.
+
+        Example:
+            report = sandbox.files.upload_dir("project", "project")
+            print(report.entries, report.refused)
+        """
+        return portal.call(self._inner.upload_dir(local_path, path, on_progress=here(on_progress)))
+
+    def download_dir(
+        self,
+        path: SandboxPath,
+        local_path: str | os.PathLike[str],
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Download a directory with its content. Entries that would leave `local_path` are refused.
+
+        If the connection is lost, the download restarts; nothing is written before it is complete.
+
+        Example:
+            sandbox.commands.run("echo hello > outputs/result.txt")
+            print(sandbox.files.download_dir("outputs", "results").entries)
+        """
+        return portal.call(
+            self._inner.download_dir(path, local_path, on_progress=here(on_progress))
+        )
+
+
 class Sandbox:
     """A sandbox: commands, files, shells and terminals of one session.
 
@@ -819,6 +1008,7 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -849,6 +1039,7 @@ class Sandbox:
                     metadata=metadata,
                     env=env,
                     envs=envs,
+                    project=project,
                     user_id=user_id,
                     mode=mode,
                     server_url=server_url,
@@ -871,6 +1062,7 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -880,7 +1072,9 @@ class Sandbox:
     ) -> Sandbox:
         """The sandbox of a user's conversation, with its files; created if there is none.
 
-        The parameters are those of `create`.
+        The parameters are those of `create`. With `project`, project_files/ has the files of that
+        project of the user, read-only and always as they are now; see
+        `SandboxClient.projects`.
 
         Example:
             with Sandbox.open("ada", "conversation-42") as sandbox:
@@ -896,6 +1090,7 @@ class Sandbox:
                     metadata=metadata,
                     env=env,
                     envs=envs,
+                    project=project,
                     mode=mode,
                     server_url=server_url,
                     token=token,
@@ -1143,6 +1338,169 @@ class Sandbox:
         portal.call(self._inner.aclose())
 
 
+class Projects:
+    """Projects of users. A sandbox that is opened with one sees its files in project_files/.
+
+    A project has files without directories. If a name is taken by other content, `on_conflict`
+    decides: `rename` numbers the new file (`report (1).pdf`), `replace` replaces the old one,
+    `fail` raises FileExistsInSandboxError. Names that differ only in case are the same.
+
+    Example:
+        client.projects.create("ada", "book")
+        client.projects.write("ada", "book", "numbers.csv", "a,b\\n1,2\\n")
+        client.get_or_create_session("ada", "conversation-43", project="book")
+        print(client.execute("cat project_files/numbers.csv").stdout)
+    """
+
+    def __init__(self, inner: AsyncProjects) -> None:
+        self._inner = inner
+
+    def create(self, user_id: str, project_id: str) -> ProjectInfo:
+        """Create a project; one that exists is returned as it is.
+
+        Example:
+            print(client.projects.create("ada", "book").files)
+        """
+        return portal.call(self._inner.create(user_id, project_id))
+
+    def get(self, user_id: str, project_id: str) -> ProjectInfo:
+        """A project as it is now.
+
+        Example:
+            client.projects.create("ada", "book")
+            print(client.projects.get("ada", "book").size_bytes)
+        """
+        return portal.call(self._inner.get(user_id, project_id))
+
+    def list(self, user_id: str) -> Sequence[ProjectInfo]:
+        """Projects of a user, sorted by id.
+
+        Example:
+            for project in client.projects.list("ada"):
+                print(project.project_id, project.files)
+        """
+        return portal.call(self._inner.list(user_id))
+
+    def usage(self, user_id: str) -> ProjectUsage:
+        """What all projects of a user hold, and the limits on that.
+
+        Example:
+            usage = client.projects.usage("ada")
+            print(usage.size_bytes, usage.max_size_bytes)
+        """
+        return portal.call(self._inner.usage(user_id))
+
+    def delete(self, user_id: str, project_id: str) -> ProjectInfo:
+        """Delete a project with its files. Open sessions on it see an empty directory.
+
+        Example:
+            client.projects.create("ada", "old")
+            client.projects.delete("ada", "old")
+        """
+        return portal.call(self._inner.delete(user_id, project_id))
+
+    def upload(
+        self,
+        user_id: str,
+        project_id: str,
+        local_path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        on_conflict: OnConflict = "rename",
+        on_progress: ProgressCallback | None = None,
+    ) -> ProjectFileInfo:
+        """Store a local file in a project; `name` defaults to its own name.
+
+        If the connection is lost, the file is sent again: the same file twice is stored once.
+
+        Example:
+            client.projects.create("ada", "book")
+            stored = client.projects.upload("ada", "book", "report.csv")
+            print(stored.name, stored.mime_type)
+        """
+        return portal.call(
+            self._inner.upload(
+                user_id,
+                project_id,
+                local_path,
+                name,
+                on_conflict=on_conflict,
+                on_progress=here(on_progress),
+            )
+        )
+
+    def write(
+        self,
+        user_id: str,
+        project_id: str,
+        name: str,
+        data: str | bytes,
+        *,
+        on_conflict: OnConflict = "rename",
+    ) -> ProjectFileInfo:
+        """Store text or bytes as a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "notes.md", "# Notes")
+        """
+        return portal.call(
+            self._inner.write(user_id, project_id, name, data, on_conflict=on_conflict)
+        )
+
+    def list_files(self, user_id: str, project_id: str) -> Sequence[ProjectFileInfo]:
+        """Files of a project, sorted by name.
+
+        Example:
+            client.projects.create("ada", "book")
+            for file in client.projects.list_files("ada", "book"):
+                print(file.name, file.size_bytes, file.mime_type)
+        """
+        return portal.call(self._inner.list_files(user_id, project_id))
+
+    def read(self, user_id: str, project_id: str, name: str) -> bytes:
+        """The content of a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "a.txt", "hello", on_conflict="replace")
+            print(client.projects.read("ada", "book", "a.txt"))
+        """
+        return portal.call(self._inner.read(user_id, project_id, name))
+
+    def download(
+        self,
+        user_id: str,
+        project_id: str,
+        name: str,
+        local_path: str | os.PathLike[str] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
+        """Download a file of a project atomically; `local_path` defaults to the current directory.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "a.txt", "hello", on_conflict="replace")
+            print(client.projects.download("ada", "book", "a.txt", "a.txt"))
+        """
+        return portal.call(
+            self._inner.download(
+                user_id, project_id, name, local_path, on_progress=here(on_progress)
+            )
+        )
+
+    def delete_file(self, user_id: str, project_id: str, name: str) -> ProjectFileInfo:
+        """Delete a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "old.txt", "...", on_conflict="replace")
+            client.projects.delete_file("ada", "book", "old.txt")
+        """
+        return portal.call(self._inner.delete_file(user_id, project_id, name))
+
+
 class SandboxClient:
     """A client that keeps a session per (user, thread) and works in the one opened last.
 
@@ -1215,6 +1573,11 @@ class SandboxClient:
         """The current session, with its commands, files, shells and terminals."""
         return Sandbox(self._inner.sandbox)
 
+    @property
+    def projects(self) -> Projects:
+        """Projects: files that users keep beyond sessions."""
+        return Projects(self._inner.projects)
+
     def __enter__(self) -> SandboxClient:
         portal.call(self._inner.__aenter__())
         return self
@@ -1237,11 +1600,13 @@ class SandboxClient:
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
+        project: str = "",
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
         It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
-        seconds. `env` (or `envs`) are environment variables of its commands.
+        seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
+        project_files/ has the files of that project of the user, read-only; see `projects`.
 
         Example:
             info = client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -1256,6 +1621,7 @@ class SandboxClient:
                 metadata=metadata,
                 env=env,
                 envs=envs,
+                project=project,
             )
         )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
-from sandboxd_client.arguments import SandboxPath, checked, either
+from sandboxd_client.arguments import checked, either
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback
 from sandboxd_client.commands import AsyncCommands, exec_request, start_exec
 from sandboxd_client.results import CommandResult
@@ -43,6 +44,8 @@ class AsyncShell:
         timeout: float | None = None,
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
+        merge_stderr: bool = False,
+        max_output_bytes: int | None = None,
         check: bool = False,
     ) -> CommandResult:
         """Run a line in this shell and wait for its end; otherwise like `commands.run`.
@@ -59,6 +62,8 @@ class AsyncShell:
             timeout=timeout,
             on_stdout=on_stdout,
             on_stderr=on_stderr,
+            merge_stderr=merge_stderr,
+            max_output_bytes=max_output_bytes,
             check=check,
         )
 
@@ -82,7 +87,7 @@ class AsyncPty:
         *,
         rows: int = 24,
         columns: int = 80,
-        cwd: SandboxPath | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,

@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import inspect
 import io
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import IO, TypeVar
+from typing import IO, Any, TypeAlias, TypeVar
 
 from sandboxd_client import methods
 from sandboxd_client.connection import BackOff, Connection
 from sandboxd_client.errors import ChecksumMismatchError, ConnectionLostError, SandboxError
+from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.results import ProgressCallback
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import file_service_pb2 as pb
@@ -20,6 +21,8 @@ from sandboxd_proto.v1 import files_pb2
 
 CHUNK_BYTES = 1 << 20
 T = TypeVar("T")
+Where: TypeAlias = Mapping[str, Any]
+"""The fields of a request that name its path."""
 
 
 class Tries:
@@ -85,82 +88,137 @@ async def send_file(
     hold: SessionHold, header: pb.UploadHeader, source: IO[bytes], progress: Progress
 ) -> pb.UploadFileResponse:
     """Write a file atomically; each attempt starts from its beginning."""
+    first = pb.UploadFileRequest(header=header)
+    return await send_content(
+        hold.connection,
+        methods.UPLOAD_FILE,
+        first,
+        source,
+        progress,
+        sha256_of=lambda written: written.sha256,
+    )
 
-    async def once(tries: Tries) -> pb.UploadFileResponse:
+
+async def send_content(
+    connection: Connection,
+    method: Method[Request, Response],
+    first: Request,
+    source: IO[bytes],
+    progress: Progress,
+    *,
+    sha256_of: Callable[[Response], bytes],
+) -> Response:
+    """Send a message with the header of a file, then its bytes as chunks; each attempt starts from
+    the beginning. `sha256_of` finds the checksum of what was received in the answer."""
+
+    async def once(tries: Tries) -> Response:
         digest = hashlib.sha256()
 
-        async def parts() -> AsyncGenerator[pb.UploadFileRequest, None]:
-            yield pb.UploadFileRequest(header=header)
+        async def parts() -> AsyncGenerator[Request, None]:
+            yield first
             position = 0
             async for chunk in chunks(source):
                 digest.update(chunk)
-                yield pb.UploadFileRequest(chunk=chunk)
+                yield method.request(chunk=chunk)
                 position += len(chunk)
                 await progress.reached(position)
 
         if tries.before:
             source.seek(0)
         async with aclosing(parts()) as requests:
-            written = await hold.connection.send(
-                methods.UPLOAD_FILE,
+            answer = await connection.send(
+                method,
                 requests,
                 timeout=tries.seconds_left,
                 earlier_tries=tries.before,
             )
-        if written.sha256 != digest.digest():
-            raise ChecksumMismatchError(f"{header.path} was not received correctly; send it again.")
-        return written
+        if sha256_of(answer) != digest.digest():
+            raise ChecksumMismatchError("The file was not received correctly; send it again.")
+        return answer
 
-    return await until_through(hold.connection, once)
-
-
-async def fetch_file(hold: SessionHold, path: str, target: IO[bytes], progress: Progress) -> None:
-    """Read a file. An interrupted download resumes if the file is unchanged."""
-    download = _Download(hold, path, target, progress)
-    await until_through(hold.connection, download.go_on)
+    return await until_through(connection, once)
 
 
-class _Download:
+async def fetch_file(
+    hold: SessionHold,
+    where: Where,
+    target: IO[bytes],
+    progress: Progress,
+    *,
+    offset: int = 0,
+    length: int = 0,
+) -> None:
+    """Read a file, or up to `length` bytes of it. An interrupted download resumes if the file is
+    unchanged, and otherwise begins anew."""
+    tries = Tries(hold.connection)
+    while True:
+        download = Download(hold, where, tries, offset=offset, length=length)
+        try:
+            async with aclosing(download.chunks()) as received:
+                async for chunk in received:
+                    target.write(chunk)
+                    await progress.reached(download.received)
+            return
+        except OtherFile:
+            target.seek(0)
+            target.truncate()
+
+
+class OtherFile(Exception):
+    """The file is no longer the one whose beginning was received."""
+
+
+class Download:
     """A download, in one attempt or several."""
 
-    def __init__(self, hold: SessionHold, path: str, target: IO[bytes], progress: Progress) -> None:
+    def __init__(
+        self, hold: SessionHold, where: Where, tries: Tries, *, offset: int = 0, length: int = 0
+    ) -> None:
+        """A length of 0 means all."""
         self._hold = hold
-        self._path = path
-        self._target = target
-        self._progress = progress
-        self._entry = files_pb2.FileEntry()
-        self._received = 0
+        self._where = where
+        self._tries = tries
+        self._offset = offset
+        self._length = length
+        self.entry = files_pb2.FileEntry()
+        self.received = 0
 
-    async def go_on(self, tries: Tries) -> None:
-        while not await self._is_received(tries):
-            self._begin_anew()
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The bytes, once. OtherFile if the file has changed when the download resumes."""
+        while not self._length or self.received < self._length:
+            try:
+                async with aclosing(self._attempt()) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                return
+            except SandboxError as error:
+                await self._tries.after(error)
 
-    async def _is_received(self, tries: Tries) -> bool:
-        """Whether the file is still the one whose beginning was received."""
+    async def _attempt(self) -> AsyncGenerator[bytes, None]:
         digest = hashlib.sha256()
         end: pb.DownloadEnd | None = None
         request = pb.DownloadFileRequest(
-            session_id=self._hold.id, path=self._path, offset=self._received
+            session_id=self._hold.id,
+            offset=self._offset + self.received,
+            length=self._length - self.received if self._length else 0,
+            **self._where,
         )
         responses = self._hold.connection.stream(
             methods.DOWNLOAD_FILE,
             request,
-            timeout=tries.seconds_left,
-            earlier_tries=tries.before,
+            timeout=self._tries.seconds_left,
+            earlier_tries=self._tries.before,
         )
         async with aclosing(responses):
             async for response in responses:
                 match response.WhichOneof("part"):
                     case "entry":
-                        if self._received and not _is_same(self._entry, response.entry):
-                            return False
-                        self._entry = response.entry
+                        self._begin(response.entry)
                     case "chunk":
                         digest.update(response.chunk)
-                        self._target.write(response.chunk)
-                        self._received += len(response.chunk)
-                        tries.got_further()
-                        await self._progress.reached(self._received)
+                        self.received += len(response.chunk)
+                        self._tries.got_further()
+                        yield response.chunk
                     case "end":
                         end = response.end
         if end is None:
@@ -169,21 +227,20 @@ class _Download:
             )
         if end.sha256 != digest.digest():
             raise ChecksumMismatchError(
-                f"{self._path} was not received correctly; download it again."
+                f"{self.entry.path} was not received correctly; download it again."
             )
-        return True
 
-    def _begin_anew(self) -> None:
-        self._received = 0
-        self._target.seek(0)
-        self._target.truncate()
+    def _begin(self, entry: files_pb2.FileEntry) -> None:
+        if self.received and not _is_same(self.entry, entry):
+            raise OtherFile
+        self.entry = entry
 
 
 async def fetch_archive(
-    hold: SessionHold, path: str, target: IO[bytes], progress: Progress
+    hold: SessionHold, where: Where, target: IO[bytes], progress: Progress
 ) -> pb.DownloadTarEnd:
     """Read a directory as an archive; each attempt starts anew, since archives may differ."""
-    request = pb.DownloadTarRequest(session_id=hold.id, path=path)
+    request = pb.DownloadTarRequest(session_id=hold.id, **where)
 
     async def once(tries: Tries) -> pb.DownloadTarEnd:
         target.seek(0)

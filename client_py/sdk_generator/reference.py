@@ -19,7 +19,9 @@ FACES = (
     "Shell",
     "Pty",
     "Files",
+    "FileStream",
     "FileWatch",
+    "Projects",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

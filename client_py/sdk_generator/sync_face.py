@@ -16,8 +16,10 @@ SOURCES = (
     "command_handle",
     "commands",
     "terminals",
+    "file_streams",
     "files",
     "sandbox",
+    "projects",
     "client",
 )
 TOOL_SOURCES = ("integrations.bash_tool",)

@@ -88,7 +88,8 @@ def command(
         env=dict(env),
         timeout=timeout,
         shell=shell,
-        sends_input=not no_stdin and (interactive or tty or not keyboard.is_terminal()),
+        # Commands of a named shell have no input.
+        sends_input=not (no_stdin or shell) and (interactive or tty or not keyboard.is_terminal()),
     )
 
     async def work() -> int:
@@ -111,9 +112,8 @@ async def _streamed(sandbox: AsyncSandbox, wanted: Wanted, *, only_start: bool) 
         env=wanted.env,
         timeout=wanted.timeout,
         shell=wanted.shell,
+        stdin=wanted.sends_input and not only_start,
     )
-    if only_start or not wanted.sends_input:
-        await started.close_stdin()
     if only_start:
         click.echo(started.exec_id)
         return 0

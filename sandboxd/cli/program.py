@@ -18,6 +18,7 @@ CLIENT_COMMANDS = {
     "logs": "sandboxd.cli.logs",
     "ls": "sandboxd.cli.ls",
     "mkdir": "sandboxd.cli.mkdir",
+    "project": "sandboxd.cli.project",
     "ps": "sandboxd.cli.ps",
     "rm": "sandboxd.cli.rm",
     "session": "sandboxd.cli.session",

@@ -40,6 +40,7 @@ def command() -> None:
     multiple=True,
     help="Environment variable of its commands; may be repeated.",
 )
+@click.option("--project", default="", help="Project of the USER to see in project_files/.")
 @target_options
 @json_option
 def open_(
@@ -48,6 +49,7 @@ def open_(
     timeout_minutes: float | None,
     labels: Sequence[tuple[str, str]],
     env: Sequence[tuple[str, str]],
+    project: str,
     target: Target,
     as_json: bool,
 ) -> None:
@@ -56,7 +58,12 @@ def open_(
     async def work() -> SessionInfo:
         async with target.client() as client:
             return await client.get_or_create_session(
-                user, thread, timeout_minutes, metadata=dict(labels), env=dict(env)
+                user,
+                thread,
+                timeout_minutes,
+                metadata=dict(labels),
+                env=dict(env),
+                project=project,
             )
 
     info = call(work())
@@ -226,12 +233,15 @@ def document(info: SessionInfo) -> Mapping[str, Any]:
         "last_used_at": info.last_used_at,
         "running_execs": info.running_execs,
         "end_reason": info.end_reason,
+        "project_id": info.project_id,
         "limits": {
             "memory_bytes": info.limits.memory_bytes,
             "max_processes": info.limits.max_processes,
             "cpu_millis": info.limits.cpu_millis,
             "workspace_bytes": info.limits.workspace_bytes,
             "workspace_files": info.limits.workspace_files,
+            "tmp_bytes": info.limits.tmp_bytes,
+            "tmp_files": info.limits.tmp_files,
             "max_file_bytes": info.limits.max_file_bytes,
             "max_running_execs": info.limits.max_running_execs,
             "default_exec_timeout_seconds": info.limits.default_exec_timeout.seconds,
@@ -248,6 +258,8 @@ def _usage(usage: SessionUsage) -> Mapping[str, Any]:
         "processes": usage.processes,
         "workspace_bytes": usage.workspace_bytes,
         "workspace_files": usage.workspace_files,
+        "tmp_bytes": usage.tmp_bytes,
+        "tmp_files": usage.tmp_files,
     }
 
 
@@ -267,16 +279,20 @@ def _facts(info: SessionInfo) -> dict[str, str]:
             f"{table.size(limits.memory_bytes)} memory, {limits.max_processes} processes, "
             f"{f'{limits.cpu_millis / 1000:g} cores' if limits.cpu_millis else 'all cores'}, "
             f"{table.size(limits.workspace_bytes)} and {limits.workspace_files} files, "
+            f"{table.size(limits.tmp_bytes)} in /tmp and /var/tmp, "
             f"{limits.default_exec_timeout.seconds} s per command unless it sets another timeout"
         ),
     }
     if info.usage is not None:
         facts["uses"] = (
             f"{table.size(info.usage.memory_bytes)} memory, {info.usage.processes} processes, "
-            f"{table.size(info.usage.workspace_bytes)} and {info.usage.workspace_files} files"
+            f"{table.size(info.usage.workspace_bytes)} and {info.usage.workspace_files} files, "
+            f"{table.size(info.usage.tmp_bytes)} in /tmp and /var/tmp"
         )
     if info.state == "active":
         facts["expires"] = f"{info.expires_at} (in {table.until(info.expires_at)})"
     if labels:
         facts["labels"] = labels
+    if info.project_id:
+        facts["project"] = info.project_id
     return facts

@@ -42,14 +42,15 @@ from sandboxd.execs.output import (
 from sandboxd.execs.spec import ExecSpec
 from sandboxd.guest.frames import (
     MAX_INPUT,
-    NO_PROCESS,
     PIPES_COST,
     Ack,
     Cause,
     Ending,
     ExecState,
     Exited,
+    Refused,
     Remark,
+    StartFailure,
     Stream,
     Target,
 )
@@ -63,6 +64,8 @@ log = structlog.get_logger()
 FIRST_BATCH_SECONDS = 0.01
 """How long `started` waits for output or an exit to be sent with it."""
 MAX_BATCH_BYTES = 512 * 1024
+START_SECONDS = 6.0
+"""How long the guest's report of a start is waited for: longer than it looks for a process."""
 RETRY_SECONDS = 0.5
 """Delay after which a process may be free for a command that found none."""
 REATTACH_SECONDS = 30.0
@@ -151,10 +154,12 @@ class Exec:
         kill_counts: KillCounts,
         spool: Spool | None,
         excerpt_bytes: int = 0,
+        before_kill: Callable[[Exec, Reason], None] | None = None,
     ) -> None:
         self.details = details
         self._sandbox = sandbox
         self._on_ended = on_ended
+        self._before_kill = before_kill
         self._kill_counts = kill_counts
         self._loop = asyncio.get_running_loop()
         self._began = time.monotonic()
@@ -170,8 +175,14 @@ class Exec:
         self._intent: Reason | None = None
         """Why the daemon asked for the end, if it did."""
         self._remarks = _NO_REMARKS
-        self._refusal: str | None = None
+        self._full = ""
+        """What had no room left when it failed."""
+        self._refusal: Refused | None = None
         self._lost: str | None = None
+        self.reports_start = False
+        """Whether the guest was asked to report that it runs."""
+        self.pid = 0
+        """Its first process in the sandbox, as the guest says; 0 if that is not known."""
         self.number = 0
         """Number of its channel; 0 until it is handed to the guest."""
         self._deadline: asyncio.TimerHandle | None = None
@@ -239,8 +250,16 @@ class Exec:
                 self._used()  # or its reading would stay open
             raise SandboxLost(str(error)) from None
 
-    def adopt(self, number: int, state: ExecState, have: Mapping[Stream, int]) -> None:
-        """Take over a command that an earlier daemon started; `have` is what the spool holds."""
+    def adopt(
+        self,
+        number: int,
+        state: ExecState,
+        have: Mapping[Stream, int],
+        *,
+        intent: Reason | None = None,
+    ) -> None:
+        """Take over a command that an earlier daemon started; `have` is what the spool holds,
+        `intent` why that daemon was ending it."""
         self.number = number
         self._counts = dict(have)
         self._announced = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
@@ -249,7 +268,9 @@ class Exec:
         self._began = time.monotonic() - elapsed
         if self._sandbox.meter is not None:
             self._reading = self._sandbox.meter.begin()
-        if state.exited is None:
+        if state.exited is not None:
+            self._intent = intent
+        else:
             self._watch_time(self.details.timeout_seconds - elapsed)
             if not self.details.survives_disconnect:
                 self._loop.call_later(REATTACH_SECONDS, self._end_if_alone)
@@ -258,6 +279,8 @@ class Exec:
         except LinkClosed as error:  # while the daemon was still starting
             if self.exit is None:
                 self.on_lost(str(error))
+        if intent is not None:
+            self.end(intent)  # that daemon may not have come to it
 
     def _watch_time(self, seconds: float) -> None:
         self._deadline = self._loop.call_later(seconds, self.end, Reason.TIMED_OUT)
@@ -288,6 +311,8 @@ class Exec:
         if not self.number:
             self._finish(reason)  # it waited for its shell and never ran
             return
+        if self._before_kill is not None:
+            self._before_kill(self, reason)
         if self._sandbox.meter is not None:
             self._sandbox.meter.lift_quota()
         try:
@@ -330,6 +355,19 @@ class Exec:
     async def search(self, query: SearchQuery) -> SearchResult:
         # In a thread: much output takes long to search, and others are served meanwhile.
         return await asyncio.to_thread(self.kept_output.spool.search, query)
+
+    async def begun(self) -> None:
+        """Wait, for a bounded time, until the guest reports that it runs; one that waits for its
+        shell is not waited for. CommandNotStartable if it cannot run."""
+        give_up_at = self._loop.time() + START_SECONDS
+        while self._is_starting and (left := give_up_at - self._loop.time()) > 0:
+            await self._change(left)
+        self.raise_if_never_ran()
+
+    @property
+    def _is_starting(self) -> bool:
+        is_reported = self.pid or self.exit is not None
+        return self.reports_start and bool(self.number) and not is_reported
 
     async def ended(self) -> ExitStatus:
         """Return how it ended."""
@@ -417,9 +455,12 @@ class Exec:
 
     def raise_if_never_ran(self) -> None:
         if self._refusal is not None:
-            is_for_now = self._refusal.startswith(NO_PROCESS)
+            failure, why = self._refusal
+            is_for_now = failure is StartFailure.NO_PROCESS
             raise CommandNotStartable(
-                self._refusal, retry_after_seconds=RETRY_SECONDS if is_for_now else None
+                why,
+                kind=failure.name.lower(),
+                retry_after_seconds=RETRY_SECONDS if is_for_now else None,
             )
 
     def _acknowledge(self, ack: Ack) -> None:
@@ -445,7 +486,10 @@ class Exec:
     async def write(self, offset: int, data: bytes, *, is_end: bool) -> int:
         """Pass input on as the command takes it; return the offset of the next byte."""
         if not (self.details.has_stdin or self.details.has_terminal):
-            raise InvalidRequest("exec_id", "this exec was started without `stdin` or `terminal`")
+            raise InvalidRequest(
+                "exec_id",
+                "this exec was started without `stdin` or `terminal`; start it with one of them",
+            )
         async with self._input.lock:
             while not self._input.is_known:
                 self._check_running("so its input is closed")
@@ -522,7 +566,7 @@ class Exec:
         else:
             own = Reason.EXITED if is_code else Reason.SIGNALLED
             was_killed = is_killed(code, signal)
-            limit = reached_limit(usage, self._is_workspace_full, was_killed=was_killed)
+            limit = reached_limit(usage, self._is_a_disk_full, was_killed=was_killed)
             reason = limit or own
         self._finish(reason, code=code, signal=signal, usage=usage)
 
@@ -534,13 +578,18 @@ class Exec:
         meter = self._sandbox.meter
         return meter.end(self._reading) if meter is not None else None
 
-    def _is_workspace_full(self) -> bool:
+    def _is_a_disk_full(self) -> bool:
         meter = self._sandbox.meter
-        return meter is not None and meter.is_workspace_full
+        self._full = meter.full if meter is not None else ""
+        return bool(self._full)
 
-    def on_refused(self, why: str) -> None:
+    def on_started(self, pid: int) -> None:
+        self.pid = pid
+        self._wake()
+
+    def on_refused(self, failure: StartFailure, why: str) -> None:
         self._used()
-        self._refusal = why
+        self._refusal = Refused(failure, why)
         self._finish(Reason.EXITED)
 
     def on_lost(self, why: str) -> None:
@@ -606,9 +655,10 @@ class Exec:
             code=code,
             signal=signal,
             usage=usage,
-            refusal=self._refusal,
+            refusal=self._refusal.text if self._refusal else None,
             loss=self._lost,
             remarks=self._remarks,
+            full=self._full,
         )
         return hint(reason, found)
 

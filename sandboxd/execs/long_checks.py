@@ -141,7 +141,11 @@ class _Worker:
         assert process.stdout is not None
         process.stdin.write(worker.encode_command(command))
         # Nothing to drain to before the answer: the pipe may be smaller than the command.
-        return await process.stdout.readline()
+        answer = await process.stdout.readline()
+        if not answer:
+            # It ends by itself. A kill would collect the exit status, and asyncio would not see it.
+            await process.wait()
+        return answer
 
     async def _start(self) -> Process:
         self._process = await asyncio.create_subprocess_exec(

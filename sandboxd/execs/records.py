@@ -1,4 +1,4 @@
-"""Records of execs that outlive the daemon: labels kept by guests, and files about ended execs."""
+"""Records of execs that outlive the daemon: labels kept by guests, and files about their ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ log = structlog.get_logger()
 _FIELDS = ExecDetails._fields
 _SEAL_CHARACTERS = 32
 _SUFFIX = ".end"
+_REASON_SUFFIX = f"{_SUFFIX}.reason"
 _MAX_FILE = 64 * 1024
+_MAX_REASON = 64
 
 
 class Labels:
@@ -74,12 +76,31 @@ def key_prefix(key: str) -> str:
 
 
 class ExecRecords:
-    """Files about ended execs, one for each."""
+    """Files about execs: why the daemon is ending one, and how it ended."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._found: dict[str, list[Path]] | None = None
         """Files that the sweep left, by prefix: one look at the directory serves all sessions."""
+
+    def save_reason(self, key: str, reason: Reason) -> None:
+        """Record why an exec is about to be ended: its guest reports only that it was killed, and
+        perhaps to the next daemon."""
+        try:
+            self._reason_path(key).write_text(reason.name)
+        except OSError as error:
+            log.warning("exec.reason_not_recorded", error=str(error))
+
+    def load_reason(self, key: str) -> Reason | None:
+        """Why an earlier daemon was ending an exec; None if it was not."""
+        try:
+            with self._reason_path(key).open() as file:
+                return Reason[file.read(_MAX_REASON)]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError) as error:
+            log.warning("exec.record_unreadable", error=str(error))
+            return None
 
     def save(self, key: str, details: ExecDetails, status: ExitStatus) -> None:
         record = {
@@ -95,6 +116,7 @@ class ExecRecords:
         try:
             unfinished.write_text(json.dumps(record))
             unfinished.rename(path)
+            self._reason_path(key).unlink(missing_ok=True)
         except OSError as error:
             # Readers find it until the daemon restarts.
             log.warning("exec.not_recorded", error=str(error))
@@ -118,7 +140,8 @@ class ExecRecords:
                 log.warning("exec.record_unreadable", error=str(error))
 
     def delete(self, key: str) -> None:
-        self._path(key).unlink(missing_ok=True)
+        for path in (self._path(key), self._reason_path(key)):
+            path.unlink(missing_ok=True)
 
     def sweep(self, prefixes: tuple[str, ...]) -> None:
         """Delete all records whose key has none of these prefixes."""
@@ -136,6 +159,9 @@ class ExecRecords:
 
     def _path(self, key: str) -> Path:
         return self._directory / f"{key}{_SUFFIX}"
+
+    def _reason_path(self, key: str) -> Path:
+        return self._directory / f"{key}{_REASON_SUFFIX}"
 
 
 def _status(record: dict[str, Any]) -> ExitStatus:

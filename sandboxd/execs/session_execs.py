@@ -13,13 +13,21 @@ from weakref import WeakValueDictionary
 import structlog
 
 from sandboxd.access import Quotas
-from sandboxd.errors import ExecConflict, ExecLimitReached, ExecNotFound, SandboxLost
+from sandboxd.errors import (
+    CommandNotStartable,
+    ExecConflict,
+    ExecLimitReached,
+    ExecNotFound,
+    RequestTooLarge,
+    SandboxLost,
+)
 from sandboxd.execs.ending import ExitStatus, Reason
 from sandboxd.execs.exec import Exec, ExecDetails, KillCounts, State
 from sandboxd.execs.policy import Clearance, CommandPolicy
 from sandboxd.execs.records import ExecRecords, Labels, key_prefix
 from sandboxd.execs.spec import ExecSpec
-from sandboxd.guest.frames import STREAMS, ExecState, Stream
+from sandboxd.guest.frames import STREAMS, ExecState, StartFailure, Stream
+from sandboxd.link import LinkClosed
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
 from sandboxd.spool import sweep as sweep_spools
@@ -38,6 +46,13 @@ PAUSE_SECONDS = 0.02
 """Pause between such turns."""
 MAX_UNWRITTEN_BYTES = 4096
 """Output that stays in memory after the end, if the daemon chose the id."""
+LARGE_REQUEST = 64 << 10
+"""Size from which on there may be no room for a request."""
+MAX_UNSENT_BYTES = 2 << 20
+"""What a guest may have left unread when a large request is sent to it: with the largest, it is
+still within what the link allows."""
+MAX_QUEUED_BYTES = 8 << 20
+"""Requests of one session that wait for their shells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +115,10 @@ class SharedExecState:
         self.records.delete_all(prefix)
 
 
+class GuestIsBehind(Exception):
+    """The guest has not read earlier requests; `SessionExecs.wait_for_guest` waits for that."""
+
+
 class _Queued(NamedTuple):
     execution: Exec
     request: bytes
@@ -145,12 +164,20 @@ class SessionExecs:
         """Check a command that takes long to check; CommandNotAllowed if the policy refuses it."""
         return await self._shared.policy.clear(spec, self._user_id)
 
+    async def wait_for_guest(self, sandbox: Sandbox) -> None:
+        """Return once the guest has read earlier requests; SandboxLost if it does not."""
+        try:
+            await sandbox.link.wait_for_room()
+        except LinkClosed as error:
+            raise SandboxLost(str(error)) from None
+
     def start(
         self, spec: ExecSpec, sandbox: Sandbox, clearance: Clearance | None = None
     ) -> tuple[Exec, bool]:
         """Start a command once; False if an exec of this id and content is there already.
 
-        CommandNotAllowed if the policy refuses it, CheckTakesLong if it needs a clearance.
+        CommandNotAllowed if the policy refuses it, CheckTakesLong if it needs a clearance,
+        GuestIsBehind if there is no room for it yet.
         """
         self._shared.policy.check(spec, clearance)
         if spec.is_kept and (existing := self._get(spec.exec_id)) is not None:
@@ -167,7 +194,10 @@ class SessionExecs:
         details = ExecDetails.from_spec(spec)
         # Before anything is created or queued: a request may be too large once encoded.
         request = spec.encode(self._shared.labels.seal(details, sandbox.id) if spec.is_kept else "")
+        if spec.merges_stderr or len(request) > LARGE_REQUEST:
+            self._check_guest(spec, request, sandbox)
         execution = self._make(details, sandbox, spec)
+        execution.reports_start = spec.reports_start and sandbox.link.reports_starts
         self.running[execution.id] = execution
         self._shared.quotas.add_exec(self._user_id)
         try:
@@ -179,6 +209,31 @@ class SessionExecs:
             self._leave(execution)
             raise
         return execution, True
+
+    def _check_guest(self, spec: ExecSpec, request: bytes, sandbox: Sandbox) -> None:
+        """Refuse what the guest does not take, or not now. One of an earlier release knows less."""
+        link = sandbox.link
+        if spec.merges_stderr and not link.reports_starts:
+            raise CommandNotStartable(
+                "the sandbox is of an earlier release, which does not merge the streams; end the "
+                "command with 2>&1, or reset the session",
+                kind=StartFailure.OTHER.name.lower(),
+            )
+        if len(request) > link.max_request_bytes:
+            raise RequestTooLarge(
+                "command",
+                f"the sandbox is of an earlier release and takes {link.max_request_bytes} bytes; "
+                "use a file for data, or reset the session",
+            )
+        if link.unsent_bytes > MAX_UNSENT_BYTES:
+            raise GuestIsBehind
+        queued = sum(len(waiting.request) for queue in self._queues.values() for waiting in queue)
+        if queued > MAX_QUEUED_BYTES:
+            raise ExecLimitReached(
+                "Large commands of this session already wait for their shells; wait for one to "
+                "end.",
+                retry_after_seconds=1.0,
+            )
 
     def _make(self, details: ExecDetails, sandbox: Sandbox, spec: ExecSpec | None = None) -> Exec:
         spool = None
@@ -196,6 +251,7 @@ class SessionExecs:
             kill_counts=self._shared.kill_counts,
             spool=spool,
             excerpt_bytes=spec.capture_bytes or 0 if spec else 0,
+            before_kill=self._record_reason if details.is_chosen else None,
         )
 
     def _enqueue(self, execution: Exec, request: bytes) -> None:
@@ -264,6 +320,11 @@ class SessionExecs:
             self._persist_soon()
         if execution.details.shell_name:
             self._next_of_shell(execution)
+
+    def _record_reason(self, execution: Exec, reason: Reason) -> None:
+        """Before the kill, so that no daemon reports it as anything else."""
+        if execution.is_kept and reason is not Reason.SESSION_CLOSED:
+            self._shared.records.save_reason(self._key(execution.id), reason)
 
     def _persist_soon(self) -> None:
         if len(self._unpersisted) >= MAX_UNPERSISTED:
@@ -386,7 +447,9 @@ class SessionExecs:
         if details.shell_name:
             queue = self._queues.setdefault(details.shell_name, deque())
             queue.append(_Queued(execution, request=b""))  # already started
-        execution.adopt(number, state, {stream: spool.durable(stream) for stream in STREAMS})
+        have = {stream: spool.durable(stream) for stream in STREAMS}
+        intent = self._shared.records.load_reason(self._key(details.exec_id))
+        execution.adopt(number, state, have, intent=intent)
 
     def _disown(self, number: int, state: ExecState, sandbox: Sandbox) -> None:
         """End a command that nobody can ask about: its caller is gone, or it is on disk already."""

@@ -16,10 +16,15 @@ from sandboxd.errors import InvalidRequest, RequestTooLarge, quoted
 from sandboxd.guest.frames import MAX_DAEMON_PAYLOAD
 
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
-"""The kernel's limit for one argument, and so for a command line."""
-MAX_VECTOR_BYTES = 512 * 1024
-"""Arguments and environment together."""
-MAX_WORDS = 4096
+"""The kernel's limit for one argument."""
+MAX_VECTOR_BYTES = (2 << 20) - (64 << 10)
+"""Command and environment together, as the kernel counts them; it takes 2 MiB, and the image has
+variables too. A command line is not an argument, and so it may be as long."""
+POINTER_BYTES = 8
+"""What the kernel counts for each argument and variable besides its bytes and the NUL."""
+MAX_WORDS = 32768
+"""Far more than most programs are called with; each costs the daemon a microsecond."""
+MAX_VARIABLES = 4096
 MAX_SHOWN = 200
 """Characters of a command that listings show."""
 
@@ -46,6 +51,8 @@ class ExecSpec:
     no_output_seconds: float | None = None
     """Time without output after which it is ended."""
     has_stdin: bool = False
+    merges_stderr: bool = False
+    """Whether standard error is part of standard output, in the order of writing."""
     terminal: TerminalSize | None = None
     shell_name: str = ""
     """Name of the shell it runs in; empty for a shell of its own."""
@@ -57,6 +64,8 @@ class ExecSpec:
     """Whether the caller chose the id, and so may ask for it after a restart of the daemon."""
     session_env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the session; not part of the content, as they may change before a repeat."""
+    reports_start: bool = False
+    """Whether the guest reports that it runs, and as which process."""
     capture_bytes: int | None = None
     """Bytes of each stream to return in a single response."""
 
@@ -93,10 +102,10 @@ class ExecSpec:
         if not line.strip():
             raise InvalidRequest("command", "must not be empty; give a command line or argv")
         _no_nul("command", line)
-        if _is_longer(line, MAX_ARGUMENT_BYTES):
+        if _is_longer(line, MAX_VECTOR_BYTES):
             raise RequestTooLarge(
                 "command",
-                f"a command line must have at most {MAX_ARGUMENT_BYTES} bytes; put large data in a "
+                f"a command line must have at most {MAX_VECTOR_BYTES} bytes; put large data in a "
                 "file",
             )
 
@@ -105,21 +114,22 @@ class ExecSpec:
             raise InvalidRequest("command", "argv needs a program as its first word")
         if len(self.argv) > MAX_WORDS:
             raise RequestTooLarge("command", f"argv must have at most {MAX_WORDS} words")
-        for word in self.argv:
-            _no_nul("command", word)
-            if _is_longer(word, MAX_ARGUMENT_BYTES):
-                raise RequestTooLarge(
-                    "command", f"a word of argv must have at most {MAX_ARGUMENT_BYTES} bytes"
-                )
+        _no_nul("command", "".join(self.argv))
+        if any(_is_longer(word, MAX_ARGUMENT_BYTES) for word in self.argv):
+            raise RequestTooLarge(
+                "command", f"a word of argv must have at most {MAX_ARGUMENT_BYTES} bytes"
+            )
 
     @property
     def _whole_env(self) -> dict[str, str]:
         return {**self.session_env, **self.env}
 
     def _size(self) -> int:
+        """Bytes of command and environment, as the kernel counts them."""
         env = self._whole_env
-        words = [self.shell or "", *self.argv, *env, *env.values()]
-        return sum(len(word.encode()) for word in words)
+        count = len(self.argv) + len(env)
+        text = "".join((self.shell or "", *self.argv, *env, *env.values()))
+        return len(text.encode()) + count * (POINTER_BYTES + 1) + len(env)
 
     @cached_property
     def digest(self) -> str:
@@ -132,7 +142,10 @@ class ExecSpec:
     @property
     def command(self) -> str:
         """The command line, shortened for listings."""
-        words = self.shell if self.shell is not None else shlex.join(self.argv)
+        if self.shell is not None:
+            words = self.shell
+        else:  # no more of it than can be shown: it may be large
+            words = shlex.join(word[: MAX_SHOWN + 1] for word in self.argv[:MAX_SHOWN])
         return words if len(words) <= MAX_SHOWN else words[: MAX_SHOWN - 3] + "..."
 
     def content(self) -> dict[str, object]:
@@ -145,6 +158,8 @@ class ExecSpec:
         }
         if self.has_stdin:
             content["stdin"] = True
+        if self.merges_stderr:
+            content["merge_stderr"] = True
         if self.terminal is not None:
             content["terminal"] = self.terminal._asdict()
         if self.shell_name:
@@ -155,6 +170,8 @@ class ExecSpec:
         """The request in the form that a guest reads."""
         request = self.content()
         request["timeout"] = self.timeout_seconds
+        if self.reports_start:
+            request["report_start"] = True
         if self.is_kept:
             request |= {"label": label, "keep": True}
         data = _encode_json(request).encode()
@@ -169,8 +186,8 @@ def new_exec_id() -> str:
 
 def check_env(env: Mapping[str, str]) -> None:
     """InvalidRequest unless these are valid environment variables."""
-    if len(env) > MAX_WORDS:
-        raise RequestTooLarge("env", f"must have at most {MAX_WORDS} variables")
+    if len(env) > MAX_VARIABLES:
+        raise RequestTooLarge("env", f"must have at most {MAX_VARIABLES} variables")
     for name, value in env.items():
         if not name or "=" in name:
             raise InvalidRequest("env", f"{quoted(name)} is not a valid variable name")

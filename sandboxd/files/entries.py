@@ -126,6 +126,8 @@ class TextRead:
     line_count: int
     total_lines: int
     truncated: bool
+    invalid_utf8: bool
+    """Whether bytes that are not UTF-8 were replaced."""
     entry: Entry
 
 

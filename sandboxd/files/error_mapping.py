@@ -22,6 +22,7 @@ from sandboxd.errors import (
     SandboxdError,
     WorkspaceFull,
 )
+from sandboxd.files.paths import FilePath
 from sandboxd.files.requests import FileSettings
 from sandboxd.guest.files.codec import Failed, Failure, Why
 from sandboxd.workspaces.layout import PROJECT_FILES
@@ -41,12 +42,23 @@ _OF_A_PATH: dict[Failure, Callable[[str], SandboxdError]] = {
     ),
     Failure.NOT_PERMITTED: FileNotPermitted,
     Failure.CHANGED: FileChanged,
+    Failure.HIDDEN: partial(
+        ProtectedPath,
+        problem="belongs to sandboxd itself",
+        advice="of /proc, name the process of a command by its number",
+    ),
+    Failure.UNSUPPORTED: partial(
+        FileNotPermitted,
+        problem="The kernel refuses this at {path}, whatever its permissions are",
+        advice="use another path",
+    ),
 }
 _OF_A_REQUEST = {
     Failure.BAD_PATTERN: ("pattern", "it is not a valid regular expression"),
-    Failure.NAME_TOO_LONG: ("path", "it is longer than a path can be in the workspace"),
+    Failure.NAME_TOO_LONG: ("path", "it is longer than a path can be"),
     Failure.BELOW_ITSELF: ("new_path", "it is below the directory to be moved"),
 }
+WRITABLE_OUTSIDE = ("/tmp", "/var/tmp")
 _WHY = {
     Why.OUTSIDE: "it leads out of the directory",
     Why.SPECIAL: "devices, pipes and sockets are not supported",
@@ -58,7 +70,7 @@ _WHY = {
     Why.NOT_PERMITTED: "permissions in the workspace forbid it",
     Why.TOO_LARGE: "it is larger than a file may be",
     Why.CHANGED: "it changed while it was read",
-    Why.PROTECTED: "it is part of the layout of the workspace",
+    Why.PROTECTED: "it is part of the layout of the workspace, or its directory is read-only",
     Why.NO_NAME: "it has no name",
     Why.SPARSE: "sparse members are not supported",
     Why.TOO_DEEP: "its path is too long",
@@ -70,18 +82,22 @@ def why_text(why: Why) -> str:
     return _WHY[why]
 
 
-def error_of(failed: Failed, path: str, settings: FileSettings) -> SandboxdError:
-    """The error for a failure; `path` is the one that the caller named, as text."""
-    failure = failed.failure
+def error_of(failed: Failed, where: FilePath, settings: FileSettings) -> SandboxdError:
+    """The error for a failure at the path that the caller named."""
+    failure, path = failed.failure, str(where)
     if failure in _OF_A_PATH:
         return _OF_A_PATH[failure](path)
+    if failure == Failure.READ_ONLY:
+        return read_only(where, settings)
+    if failure == Failure.OTHER_FILESYSTEM:
+        return between_filesystems(path)
     if failure in _OF_A_REQUEST:
         return InvalidRequest(*_OF_A_REQUEST[failure])
     if failure == Failure.TOO_LARGE:
         limit = failed.first or settings.max_file_bytes
         return FileTooLarge(path, limit_bytes=limit, size_bytes=failed.second or None)
     if failure == Failure.FULL:
-        return workspace_full(path, settings, free_bytes=failed.first, free_files=failed.second)
+        return workspace_full(where, settings, free_bytes=failed.first, free_files=failed.second)
     if failure == Failure.BAD_LINE:
         return InvalidRequest("first_line", f"the file has {failed.first} lines")
     if failure == Failure.BAD_ARCHIVE:
@@ -89,14 +105,31 @@ def error_of(failed: Failed, path: str, settings: FileSettings) -> SandboxdError
     return FileWorkInterrupted()
 
 
+def read_only(where: FilePath, settings: FileSettings) -> ProtectedPath:
+    if not where.is_outside:
+        return ProtectedPath(str(where))
+    writable = f"{settings.workspace_dir}, {' and '.join(WRITABLE_OUTSIDE)}"
+    return ProtectedPath(str(where), "is read-only", f"only {writable} can be written to")
+
+
+def between_filesystems(path: str) -> ProtectedPath:
+    return ProtectedPath(
+        path,
+        "cannot be moved to another filesystem in one step",
+        "copy it with a command, then remove it",
+    )
+
+
 def workspace_full(
-    path: str, settings: FileSettings, *, free_bytes: int, free_files: int
+    where: FilePath, settings: FileSettings, *, free_bytes: int, free_files: int
 ) -> WorkspaceFull:
+    if where.is_outside:
+        return WorkspaceFull(str(where), place="The filesystem")
     limits = settings.workspace_bytes, settings.workspace_files
-    if path.partition("/")[0] == PROJECT_FILES:
+    if where.parts[:1] == (PROJECT_FILES.encode(),):
         limits = settings.project_limits
     return WorkspaceFull(
-        path,
+        str(where),
         limitBytes=limits[0],
         freeBytes=free_bytes,
         limitFiles=limits[1],

@@ -14,8 +14,14 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
-from sandboxd.errors import FileBusy, FileWorkInterrupted, ProtectedPath
-from sandboxd.files.error_mapping import error_of
+from sandboxd.errors import (
+    FileBusy,
+    FileWorkInterrupted,
+    InvalidRequest,
+    ProtectedPath,
+    quoted,
+)
+from sandboxd.files.error_mapping import between_filesystems, error_of
 from sandboxd.files.paths import FilePath
 from sandboxd.files.project_area import ProjectArea
 from sandboxd.files.requests import FileSettings
@@ -32,6 +38,13 @@ T = TypeVar("T")
 
 OverWork: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Limits the processor time of the workers in its block."""
+NEW_FIELDS = {
+    "list": ("depth",),
+    "move": ("make_parents",),
+    "grep": ("exclude_dirs",),
+    "glob": ("types", "skip_hidden", "exclude_dirs"),
+}
+"""Fields that guests know since they work outside of the workspace; earlier ones ignore them."""
 CLEAN_UP_SECONDS = 1.0
 """Time for a worker that writes and is given up to remove what it has begun."""
 
@@ -46,25 +59,29 @@ class FileOperations:
         project: ProjectArea | None,
         over_work: OverWork,
     ) -> None:
+        self._link = link
         self._over_work = over_work
         self._settings = settings
         self._project = project
         limit = WorkerLimit(settings.max_workers, wait_seconds=settings.wait_seconds)
         self._watches = WorkerLimit(settings.max_watches, wait_seconds=settings.wait_seconds)
-        self._workers = Workers(link, Purpose.FILES, limit, idle_seconds=settings.idle_seconds)
+        idle_seconds = settings.idle_seconds
+        self._workers = Workers(link, Purpose.FILES, limit, idle_seconds=idle_seconds)
+        self._outside = Workers(link, Purpose.FILES_ANYWHERE, limit, idle_seconds=idle_seconds)
 
     async def aclose(self) -> None:
         """Wait for workers that were given up; CLEAN_UP_SECONDS at most."""
         await self._workers.aclose()
+        await self._outside.aclose()
 
     @asynccontextmanager
     async def reading(
         self, operation: str, path: FilePath, **fields: object
     ) -> AsyncIterator[FileWorker]:
         """A worker in the sandbox that changes nothing."""
-        request = {**self._request(operation, path, path), **fields}
+        request = self._request(operation, path, path, fields)
         with self._reported(operation, path), self._over_work():
-            async with self._workers.in_guest() as worker:
+            async with self._workers_at(path).in_guest() as worker:
                 file_worker = FileWorker(worker)
                 await file_worker.request(request)
                 yield file_worker
@@ -90,6 +107,7 @@ class FileOperations:
         path names it. A link does not lead there: commands make links, and what a worker in the
         sandbox says about them is not believed."""
         below = self._below_project(path)
+        self._refuse_in_project(path, below)
         with self._reported(operation, path):
             if below is None:
                 return await self._write(operation, path, path, work, fields)
@@ -100,15 +118,18 @@ class FileOperations:
         path: FilePath,
         new_path: FilePath,
         work: Callable[[FileWorker], Awaitable[T]],
-        *,
-        replace: bool,
+        **fields: object,
     ) -> T:
         old, new = self._below_project(path), self._below_project(new_path)
+        self._refuse_in_project(path, old)
+        self._refuse_in_project(new_path, new)
         if (old is None) != (new is None):
             reason = f"cannot be moved between {layout.PROJECT_FILES} and the rest"
             raise ProtectedPath(str(path), reason)
+        if path.is_outside != new_path.is_outside:
+            raise between_filesystems(str(path))
         in_project = old is not None
-        fields = {"new_path": _text(new or new_path), "replace": replace}
+        fields = {"new_path": _text(new or new_path), **fields}
         with self._reported("move", path, new_path):
             return await self._write(
                 "move", new_path, old or path, work, fields, in_project=in_project
@@ -124,16 +145,19 @@ class FileOperations:
         *,
         in_project: bool = False,
     ) -> T:
-        request = {**self._request(operation, shown, path, in_project=in_project), **fields}
+        request = self._request(operation, shown, path, fields, in_project=in_project)
         with self._over_work():
-            async with self._writer(in_project=in_project) as worker:
+            async with self._writer(path, in_project=in_project) as worker:
                 file_worker = FileWorker(worker)
                 await file_worker.request(request)
                 return await work(file_worker)
 
-    def _writer(self, *, in_project: bool) -> AbstractAsyncContextManager[Worker]:
+    def _workers_at(self, path: FilePath) -> Workers:
+        return self._outside if path.is_outside else self._workers
+
+    def _writer(self, path: FilePath, *, in_project: bool) -> AbstractAsyncContextManager[Worker]:
         if not in_project:
-            return self._workers.in_guest(clean_up_seconds=CLEAN_UP_SECONDS)
+            return self._workers_at(path).in_guest(clean_up_seconds=CLEAN_UP_SECONDS)
         assert self._project is not None
         return self._workers.started(self._project.start, clean_up_seconds=CLEAN_UP_SECONDS)
 
@@ -150,24 +174,57 @@ class FileOperations:
             log.info("file_worker.gone", operation=operation, why=str(error))
             raise FileWorkInterrupted from error
         except WorkerFailed as error:
-            is_new = error.failed.failure == Failure.EXISTS and new_path is not None
-            raise error_of(
-                error.failed, str(new_path if is_new else path), self._settings
-            ) from error
+            # Earlier guests do not name the field.
+            is_new = error.failed.field == b"new_path" or error.failed.failure == Failure.EXISTS
+            about = new_path if is_new and new_path is not None else path
+            raise error_of(error.failed, about, self._settings) from error
 
     def _request(
-        self, operation: str, shown: FilePath, path: FilePath, *, in_project: bool = False
+        self,
+        operation: str,
+        shown: FilePath,
+        path: FilePath,
+        fields: Mapping[str, object],
+        *,
+        in_project: bool = False,
     ) -> dict[str, object]:
         request: dict[str, object] = {
             "operation": operation,
             "path": _text(path),
             "shown": _text(shown),
+            **fields,
         }
         if not in_project:
+            self._refuse_what_is_too_new(operation, path, fields)
             request["protected"] = layout.NAMES
             if self._project is not None:
                 request["project"] = layout.PROJECT_FILES
         return request
+
+    def _refuse_in_project(self, path: FilePath, below: FilePath | None) -> None:
+        """ProtectedPath for a change below the files of a project, which sessions share."""
+        if below is not None and self._settings.project:
+            project = quoted(self._settings.project)
+            raise ProtectedPath(
+                str(path),
+                f"belongs to the project {project}",
+                "change the files of the project instead",
+            )
+
+    def _refuse_what_is_too_new(
+        self, operation: str, path: FilePath, fields: Mapping[str, object]
+    ) -> None:
+        if self._link.knows(Purpose.FILES_ANYWHERE):
+            return
+        unknown = [field for field in NEW_FIELDS.get(operation, ()) if fields.get(field)]
+        if path.is_outside:
+            unknown.append("path")
+        if unknown:
+            raise InvalidRequest(
+                unknown[0],
+                "the sandbox of this session was started by an earlier release, which cannot do "
+                "this; use a command, or reset the session",
+            )
 
     def _below_project(self, path: FilePath) -> FilePath | None:
         """The path from the project area on; None if the path does not name the project area."""

@@ -1,4 +1,4 @@
-"""Paths in a workspace: bytes that are checked once, and shown as text."""
+"""Paths in a sandbox: bytes that are checked once, and shown as text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sandboxd.errors import InvalidRequest
 
+ROOT = b"/"
 MAX_PATH = 4095
 MAX_NAME = 255
 """Limits of the kernel, in bytes."""
@@ -30,7 +31,8 @@ def exact_of(raw: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class FilePath:
-    """A path below the workspace, without `.`, `..` and empty parts. No parts: the workspace."""
+    """A path from the workspace on, without `.`, `..` and empty parts. No parts: the workspace.
+    Outside of the workspace, the first part is `/`."""
 
     parts: tuple[bytes, ...] = ()
 
@@ -45,30 +47,33 @@ class FilePath:
         field: str = "path",
         may_be_workspace: bool = False,
     ) -> FilePath:
-        """Check what a caller sent. `exact` replaces `text`. Absolute paths have to be below
-        `workspace`; relative ones begin at `start` in it.
+        """Check what a caller sent. `exact` replaces `text`. Relative paths begin at `start` in the
+        workspace.
 
-        InvalidRequest for what can never be a path in the workspace.
+        InvalidRequest for what can never be a path.
         """
         raw = exact or text.encode(errors="surrogateescape")
         _check(raw, field)
-        names = raw.split(b"/")
-        if raw.startswith(b"/"):
-            root = [name for name in workspace.encode().split(b"/") if name]
-            names = [name for name in names if name not in (b"", b".")]
-            if names[: len(root)] != root:
-                raise InvalidRequest(field, f"absolute paths have to be below {workspace}")
-            names = names[len(root) :]
+        parts = _names(raw)
+        if raw.startswith(ROOT):
+            above = _names(workspace.encode())
+            is_inside = parts[: len(above)] == above
+            parts = parts[len(above) :] if is_inside else (ROOT, *parts)
         elif raw:
-            names = [*start.split(b"/"), *names]
-        parts = tuple(name for name in names if name not in (b"", b"."))
-        if not parts and not may_be_workspace:
-            raise InvalidRequest(field, "name something in the workspace, not the workspace itself")
+            parts = (*_names(start), *parts)
+        if parts in ((), (ROOT,)) and not may_be_workspace:
+            whole = "the workspace" if not parts else "`/`"
+            raise InvalidRequest(field, f"name something in {whole}, not {whole} itself")
         return cls(parts)
 
     @property
+    def is_outside(self) -> bool:
+        """Whether it is outside of the workspace, as it is written; links are another matter."""
+        return self.parts[:1] == (ROOT,)
+
+    @property
     def raw(self) -> bytes:
-        return b"/".join(self.parts)
+        return ROOT + b"/".join(self.parts[1:]) if self.is_outside else b"/".join(self.parts)
 
     @property
     def name(self) -> bytes:
@@ -78,6 +83,10 @@ class FilePath:
         return text_of(self.raw)
 
 
+def _names(raw: bytes) -> tuple[bytes, ...]:
+    return tuple(name for name in raw.split(b"/") if name not in (b"", b"."))
+
+
 def _check(raw: bytes, field: str) -> None:
     if len(raw) > MAX_PATH:
         raise InvalidRequest(field, f"a path can have at most {MAX_PATH} bytes")
@@ -85,6 +94,6 @@ def _check(raw: bytes, field: str) -> None:
         raise InvalidRequest(field, "a path cannot contain NUL bytes")
     names = raw.split(b"/")
     if b".." in names:
-        raise InvalidRequest(field, "`..` is not allowed; give the path from the workspace on")
+        raise InvalidRequest(field, "`..` is not allowed; give the path from the workspace or / on")
     if max(map(len, names)) > MAX_NAME:
         raise InvalidRequest(field, f"a name can have at most {MAX_NAME} bytes")

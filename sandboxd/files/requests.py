@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,7 +11,6 @@ from sandboxd.workspaces.layout import Layout
 
 Chunk: TypeAlias = "bytes | memoryview"
 MAX_TEXT = 4 << 20
-MAX_PATTERN = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,8 @@ class FileSettings:
     project_bytes: int | None = None
     """Size limit of the project area; absent, it is that of the workspace."""
     project_files: int | None = None
+    project: str = ""
+    """Project that the project area belongs to; empty if that is the session's."""
     max_workers: int = 8
     """Operations on the files of a session at once."""
     max_watches: int = 4
@@ -48,7 +50,8 @@ class FileSettings:
 @dataclass(frozen=True, kw_only=True)
 class UploadSpec:
     path: FilePath
-    mode: int = 0o644
+    mode: int | None = None
+    """Permission bits; absent, those of the file that is replaced, or 0644."""
     size: int | None = None
     sha256: bytes | None = None
     replace: bool = True
@@ -83,4 +86,5 @@ class GrepSpec:
     regex: bool = False
     ignore_case: bool = False
     glob: str = ""
+    exclude_dirs: Sequence[str] = ()
     max_matches: int = 1000

@@ -27,12 +27,17 @@ async def read(worker: FileWorker, max_bytes: int) -> TextRead:
             raise WorkerGone("it sent more text than was asked for")
     with believed():
         first, count, total, is_cut, *_ = codec.decode_done(payload)
+    try:
+        text, is_valid = data.decode(), True
+    except UnicodeDecodeError:
+        text, is_valid = data.decode(errors="replace"), False
     return TextRead(
-        text=data.decode(errors="replace"),
+        text=text,
         first_line=first,
         line_count=count,
         total_lines=total,
         truncated=bool(is_cut),
+        invalid_utf8=not is_valid,
         entry=entry,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,12 @@ from sandboxd.files.entries import (
 )
 from sandboxd.files.operations import FileOperations, OverWork
 from sandboxd.files.paths import FilePath
+from sandboxd.files.patterns import excluded_names, expanded
 from sandboxd.files.project_area import ProjectArea
 from sandboxd.files.requests import Chunk, EditSpec, FileSettings, GrepSpec, TextSpec, UploadSpec
 from sandboxd.files.transfer import Download, Upload
 from sandboxd.guest.files.codec import Kind
+from sandboxd.guest.files.new_file import NEW_MODE
 from sandboxd.link import GuestLink
 from sandboxd.link.workers import WorkerGone
 from sandboxd.workspaces.layout import PROJECT_FILES
@@ -73,14 +75,15 @@ class WorkspaceFiles:
     async def upload(self, spec: UploadSpec, chunks: AsyncIterator[Chunk]) -> Uploaded:
         """FileExists, NotAFile, FileNotFound, NotADirectory, FileTooLarge, WorkspaceFull,
         ChecksumMismatch. An error that is known before the first chunk is raised before that is
-        read."""
+        read. Links are followed, unless nothing is to be replaced."""
         upload = Upload(spec, chunks, self._settings)
         upload.check()
         return await self._operations.change(
             "upload",
             spec.path,
             upload.send,
-            mode=spec.mode,
+            mode=NEW_MODE if spec.mode is None else spec.mode,
+            keep_mode=spec.mode is None,
             size=spec.size,
             replace=spec.replace,
             make_parents=spec.make_parents,
@@ -103,14 +106,16 @@ class WorkspaceFiles:
         path: FilePath,
         *,
         recursive: bool = False,
+        depth: int = 0,
         page_size: int = 1000,
         after: bytes = b"",
         on_entries: Callable[[Sequence[Entry]], None] = lambda _: None,
     ) -> Listing:
-        """FileNotFound, NotADirectory. `on_entries` gets the entries too, as they arrive; they are
-        void if this raises."""
+        """FileNotFound, NotADirectory. A depth of 0 means 1, or all levels with `recursive`.
+        `on_entries` gets the entries too, as they arrive; they are void if this raises."""
         fields: dict[str, Any] = {
-            "recursive": recursive,
+            "recursive": depth > 1 or (recursive and not depth),
+            "depth": depth if depth > 1 else 0,
             "page_size": page_size,
             "after": after.decode(errors="surrogateescape"),
             "seconds": self._settings.search_seconds,
@@ -154,9 +159,19 @@ class WorkspaceFiles:
         )
         return MadeDirectory(entry=entry, created=bool(created))
 
-    async def move(self, path: FilePath, new_path: FilePath, *, replace: bool = False) -> Entry:
+    async def move(
+        self,
+        path: FilePath,
+        new_path: FilePath,
+        *,
+        replace: bool = False,
+        make_parents: bool = False,
+    ) -> Entry:
         """FileNotFound, FileExists, NotADirectory, ProtectedPath."""
-        return (await self._operations.move(path, new_path, receive_last_entry, replace=replace))[0]
+        entry, _ = await self._operations.move(
+            path, new_path, receive_last_entry, replace=replace, make_parents=make_parents
+        )
+        return entry
 
     async def remove(
         self, path: FilePath, *, recursive: bool = False, ignore_missing: bool = False
@@ -214,8 +229,10 @@ class WorkspaceFiles:
         )
 
     async def grep(self, spec: GrepSpec) -> GrepResult:
-        """FileNotFound; InvalidRequest for an invalid regular expression."""
+        """FileNotFound; InvalidRequest for an invalid expression or pattern."""
         fields: dict[str, Any] = {
+            "globs": expanded(spec.glob, "glob") if spec.glob else [],
+            "exclude_dirs": excluded_names(spec.exclude_dirs, "exclude_dirs"),
             "pattern": spec.pattern,
             "regex": spec.regex,
             "ignore_case": spec.ignore_case,
@@ -226,10 +243,23 @@ class WorkspaceFiles:
         async with self._operations.reading("grep", spec.path, **fields) as worker:
             return await receive_matches(worker, spec.max_matches, self._search_patience)
 
-    async def glob(self, path: FilePath, pattern: str, *, max_entries: int = 1000) -> GlobResult:
-        """FileNotFound, NotADirectory."""
+    async def glob(
+        self,
+        path: FilePath,
+        pattern: str,
+        *,
+        types: Collection[FileType] = (),
+        skip_hidden: bool = False,
+        exclude_dirs: Sequence[str] = (),
+        max_entries: int = 1000,
+    ) -> GlobResult:
+        """FileNotFound, NotADirectory; InvalidRequest for an invalid pattern. No types: all."""
         fields: dict[str, Any] = {
             "pattern": pattern,
+            "patterns": expanded(pattern, "pattern"),
+            "types": [int(type_) for type_ in types],
+            "skip_hidden": skip_hidden,
+            "exclude_dirs": excluded_names(exclude_dirs, "exclude_dirs"),
             "max_entries": max_entries,
             "seconds": self._settings.search_seconds,
         }

@@ -28,6 +28,9 @@ the socket.
 Sandboxes outlive a daemon, so a guest may be older than the daemon that adopts it. The daemon
 accepts every version from OLDEST_VERSION on, and refuses others by closing the link. REMARKS and
 Cause.DEADLINE are for daemons whose settings say that they take remarks; others do not know them.
+From START_REPORTS_VERSION on, a guest reports with STARTED that a command runs, if its START asks
+for that, and again behind a RESUME; it says with REFUSED of which kind the failure is, it takes
+larger requests, and it can give a command one pipe for both streams.
 """
 
 import struct
@@ -35,7 +38,7 @@ from collections.abc import Iterator
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 OLDEST_VERSION = 4
 """The first version that the daemon still speaks."""
 HEADER = struct.Struct("!IBI")
@@ -51,10 +54,15 @@ PIPES_COST = 2 * MAX_PIPE + 64 * FRAME_COST
 MAX_REFUSAL = 256
 NO_PROCESS = "no process could be started"
 """How a refusal begins that another try a moment later may not meet."""
+START_REPORTS_VERSION = 6
+MAX_PID = 1 << 22
+"""The kernel gives no larger number to a process."""
 MAX_GUEST_PAYLOAD = MAX_CHUNK + 64
 """Largest payload the daemon accepts."""
-MAX_DAEMON_PAYLOAD = 1 << 20
-"""Largest payload the guest accepts."""
+MAX_DAEMON_PAYLOAD = 4 << 20
+"""Largest payload the guest accepts: as many arguments as the kernel takes, each byte escaped."""
+MAX_EARLIER_PAYLOAD = 1 << 20
+"""Largest payload that a guest before START_REPORTS_VERSION accepts."""
 
 Payload = bytes | memoryview
 
@@ -77,6 +85,7 @@ _SIGNAL = struct.Struct("!BB")
 _SIZE = struct.Struct("!HH")
 _WORKER = struct.Struct("!B")
 _REMARKS = struct.Struct("!B")
+_STARTED = struct.Struct("!I")
 
 
 class Kind(IntEnum):
@@ -86,7 +95,7 @@ class Kind(IntEnum):
     WELCOME = 2  # daemon: JSON settings
     READY = 3  # guest: a shell waits
     START = 4  # daemon: JSON command
-    REFUSED = 5  # guest: UTF-8 text, the command was not started
+    REFUSED = 5  # guest: kind of failure, UTF-8 text; the command was not started
     OUTPUT = 6  # guest: stream, offset, bytes
     EXITED = 7  # guest: ending, cause, value, bytes of stdout, bytes of stderr
     ACK = 8  # daemon: stream, offset up to which it has the output, window given back
@@ -108,6 +117,7 @@ class Kind(IntEnum):
     SWEEPING = 24  # guest: number of this report, from 1; a killed exec has not ended yet
     REMARKS = 25  # guest: what the end of an exec has to be read with; its EXITED comes next
     SKIPPED = 26  # guest: stream, offset; after RESUME, what was before it is no longer kept
+    STARTED = 27  # guest: pid in the sandbox; the command runs
 
 
 class Stream(IntEnum):
@@ -152,6 +162,23 @@ class Remark(IntFlag):
 _ALL_REMARKS = int(Remark.COMPANY | Remark.HINDERED)
 
 
+class StartFailure(IntEnum):
+    """Why a command was not started."""
+
+    OTHER = 0
+    NO_PROCESS = 1  # another try a moment later may succeed
+    NO_PROGRAM = 2
+    NOT_EXECUTABLE = 3
+    NO_DIRECTORY = 4
+    NO_SHELL = 5  # the image lacks what runs command lines, or named shells
+    TOO_MANY_SHELLS = 6
+    TOO_LARGE = 7  # more arguments than the kernel, or the image's shell, takes
+
+
+_START_FAILURES = tuple(StartFailure)
+"""By value."""
+
+
 class Target(IntEnum):
     """Whom a signal is for."""
 
@@ -162,10 +189,11 @@ class Target(IntEnum):
 class Purpose(IntEnum):
     """What a worker is for."""
 
-    FILES = 1
+    FILES = 1  # of the workspace
+    FILES_ANYWHERE = 2  # of the workspace and outside of it
 
 
-FIRST_VERSION = {Purpose.FILES: 4}
+FIRST_VERSION = {Purpose.FILES: 4, Purpose.FILES_ANYWHERE: 6}
 """The first version in which a guest knows a purpose. One of version 4 does not read the purpose:
 it takes every worker to be one for files."""
 
@@ -189,6 +217,12 @@ class Exited(NamedTuple):
     value: int
     stdout_bytes: int
     stderr_bytes: int
+
+
+class Refused(NamedTuple):
+    failure: StartFailure
+    text: str
+    """Why, in words."""
 
 
 class Ack(NamedTuple):
@@ -223,6 +257,15 @@ def encode_output_head(channel: int, stream: Stream, offset: int, size: int) -> 
     """What goes before `size` bytes of output to make them a frame."""
     head = HEADER.pack(_OUTPUT.size + size, Kind.OUTPUT, channel)
     return head + _OUTPUT.pack(stream, offset)
+
+
+def encode_refused(channel: int, failure: StartFailure, why: str) -> bytes:
+    text = why.encode(errors="replace")[:MAX_REFUSAL]
+    return encode(Kind.REFUSED, channel, bytes([failure]) + text)
+
+
+def encode_started(channel: int, pid: int) -> bytes:
+    return encode(Kind.STARTED, channel, _STARTED.pack(pid))
 
 
 def encode_exited(channel: int, exited: Exited) -> bytes:
@@ -302,6 +345,28 @@ def _stream(number: int) -> Stream:
 def decode_skipped(payload: Payload) -> tuple[Stream, int]:
     stream, offset = _unpack(_OUTPUT, payload)
     return _stream(stream), offset
+
+
+def decode_refused(payload: Payload, version: int) -> Refused:
+    """Of a guest of this version: earlier ones send only the text."""
+    text = bytes(payload)
+    failure = StartFailure.OTHER
+    if version >= START_REPORTS_VERSION:
+        if not text or text[0] >= len(_START_FAILURES):
+            raise ProtocolError("unknown kind of refusal")
+        failure, text = _START_FAILURES[text[0]], text[1:]
+    elif text.startswith(NO_PROCESS.encode()):
+        failure = StartFailure.NO_PROCESS
+    if len(text) > MAX_REFUSAL:
+        raise ProtocolError("malformed refusal")
+    return Refused(failure, text.decode(errors="replace"))
+
+
+def decode_started(payload: Payload) -> int:
+    pid = _unpack(_STARTED, payload)[0]
+    if not 1 < pid <= MAX_PID:
+        raise ProtocolError(f"impossible process {pid}")
+    return pid
 
 
 def decode_exited(payload: Payload) -> Exited:

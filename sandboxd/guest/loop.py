@@ -24,7 +24,7 @@ from .commands.supervision import Supervision
 from .commands.sweep_reports import SweepReports
 from .commands.waiting_starts import WaitingStart, WaitingStarts
 from .daemon_link import DaemonLink
-from .frames import Cause, Kind, Remark, Stream
+from .frames import Cause, Kind, Remark, StartFailure, Stream
 from .settings import Settings, environment_of, start_dir_of
 from .workers import Workers
 
@@ -338,6 +338,8 @@ class Guest:
         self._ended.count(execution)
         execution.window = frames.WINDOW
         execution.is_attached = True
+        if execution.reports_start:
+            self._link.send(frames.encode_started(channel, execution.pid))
         self._interaction.resume(execution)
         self._send_what_is_kept(execution)
         self._pipes.watch_if_allowed(execution)
@@ -482,7 +484,7 @@ class Guest:
                 self._make_room()
                 started = self._shells.start(command)
         except Refusal as refusal:
-            self._refuse(channel, str(refusal))
+            self._link.send(frames.encode_refused(channel, refusal.failure, str(refusal)))
             return
         except OSError as error:
             self._put_off(waited or WaitingStart(channel, request), error.strerror)
@@ -497,6 +499,7 @@ class Guest:
         )
         execution.label = label_of(request)
         execution.is_kept = request.get("keep") is True
+        execution.merges_stderr = command.merges_stderr
         execution.shell = started.shell
         self._running[channel] = execution
         self._by_pid[execution.pid] = execution
@@ -504,8 +507,11 @@ class Guest:
         self._supervision.begin(execution, seconds_of(request))
         if self._company and self._has_company():
             execution.remarks = Remark.COMPANY
-        if streams.stdin >= 0 or started.saving is not None:
+        if streams.stdin >= 0 or started.saving is not None or started.gate is not None:
             self._interaction.connect(execution, started)
+        if request.get("report_start") is True:
+            execution.reports_start = True
+            self._link.send(frames.encode_started(channel, execution.pid))
 
     def _catch_up(self, execution: Exec, waited: WaitingStart) -> None:
         """Do what was asked of a command while it waited."""
@@ -518,7 +524,8 @@ class Guest:
     def _put_off(self, waited: WaitingStart, why: str | None) -> None:
         """Try again soon, unless it has taken too long or too many wait."""
         if waited.is_overdue or self._waiting_starts.is_full:
-            self._refuse(waited.channel, f"{frames.NO_PROCESS} ({why})")
+            why = f"{frames.NO_PROCESS} ({why})"
+            self._link.send(frames.encode_refused(waited.channel, StartFailure.NO_PROCESS, why))
         else:
             self._waiting_starts.add(waited)
 
@@ -545,10 +552,6 @@ class Guest:
         self._shells.give_up()
         self._workers.give_up()
         processes.end_leftovers(self._leaders() | self._workers.pids, self._reap_and_report)
-
-    def _refuse(self, channel: int, why: str) -> None:
-        text = why.encode(errors="replace")[: frames.MAX_REFUSAL]
-        self._link.send(frames.encode(Kind.REFUSED, channel, text))
 
     def _acknowledge(self, channel: int, ack: frames.Ack) -> None:
         execution = self._running.get(channel) or self._ended.get(channel)
@@ -686,7 +689,8 @@ class Guest:
 
     def _write_to_stderr(self, execution: Exec, message: str) -> None:
         """Add a line of ours to the output of a command."""
-        execution.stderr.keep(f"{named_shell.MESSAGE}{message}\n".encode(errors="replace"))
+        output = execution.stdout if execution.merges_stderr else execution.stderr
+        output.keep(f"{named_shell.MESSAGE}{message}\n".encode(errors="replace"))
         if execution.is_attached:
             self._send_what_is_kept(execution)
 

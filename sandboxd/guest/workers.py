@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .commands import processes
-from .files.worker import serve_workspace
+from .files.worker import serve_anywhere, serve_workspace
 from .frames import Purpose
 
 MAX_WORKERS = 24
@@ -31,6 +31,7 @@ _RIGHTS_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 
 _SERVE: dict[int, Callable[[socket.socket, str], None]] = {
     Purpose.FILES: serve_workspace,
+    Purpose.FILES_ANYWHERE: serve_anywhere,
 }
 """What a worker does, by purpose, given its socket and the path of the workspace."""
 

@@ -23,10 +23,11 @@ from sandboxd.guest.frames import (
     ProtocolError,
     Purpose,
     Remark,
+    StartFailure,
     Stream,
     Target,
 )
-from sandboxd.link.patience import PatientTimer
+from sandboxd.link.patience import PatientTimer, patient_timeout
 
 MAX_UNSENT_BYTES = 8 << 20
 """A guest that leaves more than this unread no longer serves."""
@@ -35,6 +36,8 @@ MAX_CHANNEL = 1 << 31
 HAND_OVER_SECONDS = 5.0
 """Until what was sent before has left, so that a socket can be handed over."""
 HAND_OVER_LOOK_SECONDS = 0.001
+READ_SECONDS = 5.0
+"""Seconds in which a guest has to read what there is no more room behind."""
 RECEIVE_BYTES = 512 << 10
 """Most that is read at once."""
 FRAME_SECONDS = 5.0
@@ -65,7 +68,11 @@ class Channel(Protocol):
 
     def on_exited(self, exited: Exited) -> None: ...
 
-    def on_refused(self, why: str) -> None: ...
+    def on_started(self, pid: int) -> None:
+        """It runs, as this process of the sandbox; only if its request asked for the report."""
+        ...
+
+    def on_refused(self, failure: StartFailure, why: str) -> None: ...
 
     def on_input_taken(self, count: int) -> None: ...
 
@@ -83,6 +90,7 @@ class _ChannelAccount:
         "channel",
         "due_at",
         "has_remarks",
+        "has_started",
         "input_sent",
         "input_taken",
         "is_killed",
@@ -98,6 +106,7 @@ class _ChannelAccount:
         self.due_at = due_at
         """Deadline, from which on a guest may end it by itself."""
         self.has_remarks = False
+        self.has_started = False
         self.is_killed = False
         self.kill_sent_at: float | None = None
         """Time of the KILL on this link; absent if only an earlier daemon may have sent one."""
@@ -164,6 +173,9 @@ class GuestLink(asyncio.BufferedProtocol):
         self._frame_timer: PatientTimer | None = None
         self._last_worker = 0
         self._gathered: _Gathered | None = None
+        self._has_room = asyncio.Event()
+        """Cleared while the transport holds what the kernel does not take."""
+        self._has_room.set()
         self.closed_because: str | None = None
 
     @property
@@ -224,7 +236,7 @@ class GuestLink(asyncio.BufferedProtocol):
     def start(self, request: bytes, channel: Channel, seconds: float = float("inf")) -> int:
         """Hand over a command that has so much time; what happens to it is called on the channel.
         Returns its number."""
-        if len(request) > frames.MAX_DAEMON_PAYLOAD:
+        if len(request) > self.max_request_bytes:
             raise ValueError("request over the frame limit")
         self._last_channel += 1
         self._open[self._last_channel] = _ChannelAccount(channel, self._loop.time() + seconds)
@@ -275,6 +287,33 @@ class GuestLink(asyncio.BufferedProtocol):
     def end_input(self, number: int) -> None:
         if number in self._open:
             self._send(frames.encode(Kind.INPUT_END, number))
+
+    @property
+    def reports_starts(self) -> bool:
+        """Whether the guest is recent enough to report that a command runs, if it is asked to, and
+        for the options that came with that."""
+        return self._guest_version >= frames.START_REPORTS_VERSION
+
+    @property
+    def max_request_bytes(self) -> int:
+        """Largest request that the guest accepts."""
+        return frames.MAX_DAEMON_PAYLOAD if self.reports_starts else frames.MAX_EARLIER_PAYLOAD
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the guest has not read, beyond what the kernel holds."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    async def wait_for_room(self) -> None:
+        """Return once the guest has read nearly all that was sent. One that takes too long is cut
+        off; LinkClosed then."""
+        try:
+            async with patient_timeout(READ_SECONDS):
+                await self._has_room.wait()
+        except TimeoutError:
+            self.close("the guest stopped reading")
+        if not self.is_open:
+            raise LinkClosed(self.closed_because or "not connected")
 
     def knows(self, purpose: Purpose) -> bool:
         """Whether the guest is recent enough to start such a worker."""
@@ -342,11 +381,13 @@ class GuestLink(asyncio.BufferedProtocol):
                 waiter.set_exception(LinkClosed(why))
                 waiter.exception()  # retrieved, as there may be no one who waits
         self._pongs.clear()
+        self._has_room.set()
         self._on_closed(why)
 
     def detach(self) -> None:
         """Leave the guest to the next daemon, without a word to the channels."""
         self.closed_because = "it was left to the next daemon"
+        self._has_room.set()
         if self._frame_timer is not None:
             self._frame_timer.cancel()
         self._open.clear()
@@ -368,6 +409,12 @@ class GuestLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close("the guest went away")
+
+    def pause_writing(self) -> None:
+        self._has_room.clear()
+
+    def resume_writing(self) -> None:
+        self._has_room.set()
 
     def get_buffer(self, sizehint: int) -> bytearray:
         return _received.buffer
@@ -431,6 +478,8 @@ class GuestLink(asyncio.BufferedProtocol):
             self._on_exited(frame)
         elif frame.kind == Kind.REFUSED:
             self._on_refused(frame)
+        elif frame.kind == Kind.STARTED:
+            self._on_started(frame)
         elif frame.kind == Kind.PONG:
             self._on_pong(frame)
         elif frame.kind == Kind.INPUT_TAKEN:
@@ -594,11 +643,19 @@ class GuestLink(asyncio.BufferedProtocol):
             return account.due_at <= now
         return self._has_killed or any(other.due_at <= now for other in self._open.values())
 
+    def _on_started(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        if account.has_started:
+            raise ProtocolError("second start of an exec")
+        account.has_started = True
+        account.channel.on_started(frames.decode_started(frame.payload))
+
     def _on_refused(self, frame: Frame) -> None:
         account = self._account(frame.channel)
-        if len(frame.payload) > frames.MAX_REFUSAL or any(account.received.values()):
+        if account.has_started or any(account.received.values()):
             raise ProtocolError("malformed refusal")
+        failure, text = frames.decode_refused(frame.payload, self._guest_version)
         del self._open[frame.channel]
-        text = bytes(frame.payload).decode(errors="replace")
         # It goes into messages and logs, so nothing in it may break out of a line.
-        account.channel.on_refused("".join(c if c.isprintable() else "?" for c in text))
+        why = "".join(c if c.isprintable() else "?" for c in text)
+        account.channel.on_refused(failure, why)

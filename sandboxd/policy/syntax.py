@@ -28,7 +28,7 @@ BLANK_WORK = 4
 MAX_UNCOMPACTED_WORK = 512
 COMPACTED_PER_WORK = 16
 """Characters that are compacted with the work of parsing one."""
-MAX_COMMAND_BYTES = 512 * 1024
+MAX_COMMAND_BYTES = 2 << 20
 
 _MARKS = b"|&;<>(){}[]$`=!\"'#\\\n*?~"
 _LANGUAGE = Language(tree_sitter_bash.language())

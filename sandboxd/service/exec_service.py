@@ -30,7 +30,7 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
         execution.hold()
         try:
             async for batch in execution.follow():
-                yield exec_wire.exec_response(batch, execution.id)
+                yield exec_wire.exec_response(batch, execution)
         finally:
             execution.abandon()
 
@@ -48,6 +48,7 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
 
     async def StartExec(self, request: pb.ExecRequest, context: Context) -> pb.StartExecResponse:
         execution, is_new = await self._start(request, is_detached=True)
+        await execution.begun()
         return pb.StartExecResponse(exec=exec_wire.describe(execution), already_started=not is_new)
 
     async def AttachExec(
@@ -55,7 +56,7 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
     ) -> AsyncIterator[pb.ExecResponse]:
         execution = await self._find(request)
         async for batch in execution.follow(exec_wire.offsets(request)):
-            yield exec_wire.exec_response(batch, execution.id)
+            yield exec_wire.exec_response(batch, execution)
 
     async def WaitExec(self, request: pb.WaitExecRequest, context: Context) -> pb.WaitExecResponse:
         execution = await self._find(request)

@@ -99,7 +99,8 @@ def exec_spec(
     longest = config.max_exec_seconds
     timeout = silence = None
     if "timeout" in given:
-        timeout = wire.seconds(request, "timeout", low=0.001, high=longest)
+        is_zero = not given["timeout"].ListFields()
+        timeout = longest if is_zero else wire.seconds(request, "timeout", low=0.001, high=longest)
     if "no_output_timeout" in given:
         silence = wire.seconds(request, "no_output_timeout", low=0.001, high=longest)
     exec_id = given.get("exec_id", "")
@@ -113,12 +114,14 @@ def exec_spec(
         timeout_seconds=timeout or config.default_exec_seconds,
         no_output_seconds=silence,
         has_stdin=has_stdin and terminal is None,
+        merges_stderr="merge_stderr" in given and terminal is None,
         terminal=None if terminal is None else terminal_size(terminal),
         shell_name=given.get("shell_name", ""),
         survives_disconnect=is_detached or keeps_running,
         # Without an id of the caller's choice nobody can ask about a Run later.
         is_kept=bool(exec_id) or not is_run or keeps_running,
         is_chosen=bool(exec_id),
+        reports_start=is_detached,
         capture_bytes=given.get("max_output_bytes", limit) if is_run else None,
     )
 
@@ -218,7 +221,7 @@ def _fill_usage(message: exec_pb2.ExecUsage, usage: Usage) -> None:
         message.refused_forks = usage.refused_forks
 
 
-def exec_response(batch: Batch, exec_id: str) -> pb.ExecResponse:
+def exec_response(batch: Batch, execution: Exec) -> pb.ExecResponse:
     """A batch as a message; in serialised form if it is much output and nothing else."""
     if not batch.is_first and batch.exit is None and _is_much(batch.chunks):
         pieces = (
@@ -231,7 +234,8 @@ def exec_response(batch: Batch, exec_id: str) -> pb.ExecResponse:
     # Filled in place: a message given to the constructor of another is copied, with all its bytes.
     response = pb.ExecResponse()
     if batch.is_first:
-        response.events.add().started.exec_id = exec_id
+        started = response.events.add().started
+        started.exec_id, started.pid = execution.id, execution.pid
     for chunk in batch.chunks:
         event = response.events.add()
         if isinstance(chunk, Gap):
@@ -290,6 +294,7 @@ def describe(execution: Exec) -> exec_pb2.Exec:
         shell_name=details.shell_name,
         has_terminal=details.has_terminal,
         has_stdin=details.has_stdin or details.has_terminal,
+        pid=execution.pid,
     )
     if execution.exit is not None:
         _fill_exit(message.exit, execution.exit)

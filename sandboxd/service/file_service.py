@@ -69,6 +69,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
             found = await session_files.files.list(
                 path,
                 recursive=request.recursive,
+                depth=request.depth,
                 page_size=page_size,
                 after=after,
                 on_entries=partial(file_wire.add_entries, response),
@@ -86,7 +87,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         self, request: pb.MakeDirectoryRequest, context: Context
     ) -> pb.MakeDirectoryResponse:
         path = self._paths.parse(request)
-        mode = file_wire.mode(request.mode, default=0o755)
+        mode = file_wire.mode(request.mode) if request.mode else 0o755
         async with self._sessions.file_work(request.session_id) as session_files:
             made = await session_files.files.make_directory(
                 path, make_parents=request.make_parents, mode=mode
@@ -96,7 +97,9 @@ class FileServicer(pb_grpc.FileServiceServicer):
     async def MoveFile(self, request: pb.MoveFileRequest, context: Context) -> pb.MoveFileResponse:
         path, new_path = self._paths.parse(request), self._paths.parse_new(request)
         async with self._sessions.file_work(request.session_id) as session_files:
-            entry = await session_files.files.move(path, new_path, replace=request.replace)
+            entry = await session_files.files.move(
+                path, new_path, replace=request.replace, make_parents=request.make_parents
+            )
         self._record("file.moved", request)
         return pb.MoveFileResponse(entry=file_wire.entry(entry))
 
@@ -155,6 +158,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
     ) -> pb.GlobFilesResponse:
         path = self._paths.parse_or_workspace(request)
         pattern = file_wire.pattern(request.pattern)
+        types = file_wire.file_types(request.types)
         max_entries = wire.bounded(
             "max_entries",
             request.max_entries,
@@ -162,7 +166,14 @@ class FileServicer(pb_grpc.FileServiceServicer):
             limit=file_wire.MAX_PAGE,
         )
         async with self._sessions.file_work(request.session_id) as session_files:
-            found = await session_files.files.glob(path, pattern, max_entries=max_entries)
+            found = await session_files.files.glob(
+                path,
+                pattern,
+                types=types,
+                skip_hidden=request.skip_hidden,
+                exclude_dirs=request.exclude_dirs,
+                max_entries=max_entries,
+            )
         return file_wire.globbed(found.entries, complete=found.complete)
 
     async def WatchFiles(

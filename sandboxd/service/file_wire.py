@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from sandboxd.config import Config
@@ -31,12 +31,14 @@ from sandboxd.files import (
     text_of,
 )
 from sandboxd.files.entries import iso_time
-from sandboxd.files.requests import MAX_PATTERN, MAX_TEXT
+from sandboxd.files.patterns import MAX_PATTERN
+from sandboxd.files.requests import MAX_TEXT
 from sandboxd.service import page_tokens, wire
 from sandboxd.service.transport.chunk_messages import with_chunk
 from sandboxd.workspaces.layout import AGENT_WORKSPACE, NAMES, Layout
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
+from sandboxd_proto.v1.project_service_pb2 import UploadProjectFileRequest
 
 MAX_PAGE = 10_000
 DEFAULT_PAGE = 1000
@@ -50,7 +52,7 @@ _TYPES = {kind: files_pb2.FileType.ValueType(kind) for kind in FileType}
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """Range of a Timestamp; a command may set times outside of it."""
 
-Part = TypeVar("Part", pb.UploadFileRequest, pb.UploadTarRequest)
+Part = TypeVar("Part", pb.UploadFileRequest, pb.UploadTarRequest, UploadProjectFileRequest)
 """A message of an upload: the header first, then chunks."""
 
 
@@ -75,7 +77,7 @@ class Paths:
         self._is_separate = config.workspace_layout == Layout.SEPARATE
 
     def parse(self, request: NamesPath) -> FilePath:
-        """The path of something in the workspace."""
+        """The path of something in the workspace or outside of it."""
         return self._parse(request.path, request.path_bytes)
 
     def parse_or_workspace(self, request: NamesPath) -> FilePath:
@@ -155,7 +157,7 @@ def upload_spec(header: pb.UploadHeader, paths: Paths) -> UploadSpec:
         raise InvalidRequest("sha256", f"must have {SHA256_BYTES} bytes")
     return UploadSpec(
         path=paths.parse(header),
-        mode=mode(header.mode, default=0o644),
+        mode=mode(header.mode) if header.mode else None,
         size=header.size_bytes if header.HasField("size_bytes") else None,
         sha256=header.sha256 or None,
         replace=replaces(header.overwrite),
@@ -171,10 +173,10 @@ def tar_spec(header: pb.UploadTarHeader, paths: Paths) -> TarSpec:
     )
 
 
-def mode(value: int, *, default: int) -> int:
+def mode(value: int) -> int:
     if value > 0o7777:
         raise InvalidRequest("mode", "must be permission bits, at most 07777")
-    return value & 0o777 if value else default
+    return value & 0o777
 
 
 def replaces(policy: pb.OverwritePolicy.ValueType) -> bool:
@@ -229,7 +231,8 @@ def grep_spec(request: pb.GrepFilesRequest, paths: Paths) -> GrepSpec:
         pattern=pattern(request.pattern),
         regex=request.regex,
         ignore_case=request.ignore_case,
-        glob=_short("glob", request.glob),
+        glob=request.glob,
+        exclude_dirs=request.exclude_dirs,
         max_matches=wire.bounded(
             "max_matches", request.max_matches, default=DEFAULT_PAGE, limit=MAX_PAGE
         ),
@@ -246,6 +249,14 @@ def _short(field: str, value: str) -> str:
     if len(value) > MAX_PATTERN:
         raise InvalidRequest(field, f"must have at most {MAX_PATTERN} characters")
     return value
+
+
+def file_types(values: Iterable[files_pb2.FileType.ValueType]) -> Collection[FileType]:
+    """The types of a filter; none means all."""
+    found = set(values)
+    for value in found:
+        wire.check_enum("types", value, files_pb2.FileType.DESCRIPTOR, noun="type")
+    return () if files_pb2.FILE_TYPE_UNSPECIFIED in found else [FileType(one) for one in found]
 
 
 def gather_seconds(request: pb.WatchFilesRequest) -> float:
@@ -327,6 +338,7 @@ def text_read(read: TextRead) -> pb.ReadTextResponse:
         line_count=read.line_count,
         total_lines=read.total_lines,
         truncated=read.truncated,
+        invalid_utf8=read.invalid_utf8,
         entry=entry(read.entry),
     )
 

@@ -10,6 +10,7 @@ from typing import NewType
 
 from sandboxd.environments.environment import Environment
 from sandboxd.errors import (
+    ProjectMismatch,
     SandboxLost,
     SessionClosed,
     SessionExpired,
@@ -173,7 +174,7 @@ class Session:
 
     def start_exec(self, spec: ExecSpec, clearance: Clearance | None = None) -> tuple[Exec, bool]:
         """Start a command once; False if it is there already. CheckTakesLong if it needs a
-        clearance."""
+        clearance, GuestIsBehind if there is no room for it yet."""
         assert self.sandbox is not None
         if self.record.env:
             spec = replace(spec, session_env=self.record.env)
@@ -182,11 +183,21 @@ class Session:
             self._journal.on_started(self.record, execution, spec, self.execs.decision)
         return execution, is_new
 
+    async def wait_for_guest(self) -> None:
+        """Return when there is room for a command."""
+        assert self.sandbox is not None
+        await self.execs.wait_for_guest(self.sandbox)
+
     def check_incarnation(self, asked: int) -> None:
         """Refuse a caller that counts on another incarnation; 0 stands for any."""
         current = self.record.incarnation
         if asked and asked != current:
             raise SessionRecreated(self.id, asked=asked, current=current)
+
+    def check_project(self, asked: str) -> None:
+        """Refuse a caller that counts on another project; an empty id stands for any."""
+        if asked and asked != self.record.project:
+            raise ProjectMismatch(self.id, asked=asked, current=self.record.project)
 
     def check_active(self) -> None:
         match self.record.state:

@@ -115,8 +115,9 @@ async def test_a_day_of_work_with_files(files: FileClient, sh: Any) -> None:
 
 NO_PATHS = {
     "P01 above": "../../etc/passwd",
-    "P02 absolute": "/etc/passwd",
-    "P02 beside": "/workspace2/x",
+    "P01 above the root": "/..",
+    "P02 absolute": "/workspace/../etc/passwd",
+    "P02 beside": "/tmp/../etc/passwd",
     "P03 up and down": "a/../../b",
     "P04 empty": "",
     "P04 dot": ".",
@@ -142,7 +143,7 @@ async def test_what_is_no_path_is_refused(path: str, files: FileClient) -> None:
         files.write_text(path, "x"),
         files.edit_text(path, "x", "y"),
     ]
-    if path not in ("", ".", "/workspace"):
+    if path not in ("", ".", "/", "/workspace"):
         calls += [files.list(path), files.stat(path), files.upload_tar(path, b"")]
     for call in calls:
         with refused(StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"):
@@ -219,12 +220,42 @@ async def test_upload_never_writes_into_an_inode_that_is_there(files: FileClient
     assert await sh("cat a b; stat -c %h a b") == "new\nold\n1\n1\n"
 
 
-async def test_upload_replaces_a_link_and_not_what_it_points_to(files: FileClient, sh: Any) -> None:
-    """P06: a link out of the workspace in the last place is replaced by the file."""
-    await sh("ln -s /tmp/target link; echo before >/tmp/target")
-    await files.upload("link", b"mine\n")
+async def test_upload_writes_through_a_link_of_the_workspace(files: FileClient, sh: Any) -> None:
+    """P06: the target is written, atomically, and stays what it was; a link out of the workspace
+    is refused, and neither it nor its target changes."""
+    await sh("echo old >t; chmod 750 t; ln t other; ln -s t in; ln -s /workspace/in chain")
+    await sh("echo before >/tmp/target; ln -s /tmp/target out")
+    await files.upload("chain", b"#!/bin/sh\necho new\n")
+    with refused(StatusCode.FAILED_PRECONDITION, "OUTSIDE_WORKSPACE"):
+        await files.upload("out", b"mine\n")
+    with refused(StatusCode.ALREADY_EXISTS, "FILE_EXISTS"):
+        await files.upload("in", b"mine\n", overwrite=pb.OVERWRITE_POLICY_FAIL)
 
-    assert await sh("cat /tmp/target link; [ ! -L link ]") == "before\nmine\n"
+    assert await sh("./in; cat other; stat -c %a t") == "new\nold\n750\n"
+    assert await sh("cat /tmp/target; readlink in chain out") == (
+        "before\nt\n/workspace/in\n/tmp/target\n"
+    )
+
+
+async def test_upload_honours_a_removed_write_bit(files: FileClient, sh: Any) -> None:
+    """What commands may not write to is not replaced either, directly or through a link."""
+    await sh("echo kept >f; chmod 444 f; ln -s f l")
+    for path in ("f", "l"):
+        for call in (
+            files.upload(path, b"x"),
+            files.upload(path, b"x", mode=0o644),
+            files.write_text(path, "x"),
+            files.edit_text(path, "kept", "x"),
+        ):
+            with refused(StatusCode.FAILED_PRECONDITION, "FILE_NOT_PERMITTED"):
+                await call
+    assert await sh("cat f; ls -A") == "kept\nagent_workspace\nf\nl\noutputs\nproject_files\n"
+    await sh("chmod 644 f")
+    await files.upload("l", b"x")
+    assert await sh("cat f") == "x"
+    await files.upload("project_files/p", b"1", mode=0o444)
+    await files.upload("project_files/p", b"2")
+    assert await sh("cat project_files/p; stat -c %a project_files/p") == "2444\n"
 
 
 async def test_special_files_are_named_and_never_opened(files: FileClient, sh: Any) -> None:

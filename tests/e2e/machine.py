@@ -16,7 +16,7 @@ from tests.docker.daemon_process import RUNTIME, Api
 
 IMAGE = "sandboxd/test-busybox:latest"
 BOOT_SECONDS = 60.0
-COMMAND_SECONDS = 90.0
+COMMAND_SECONDS = 300.0
 GUEST_RUNTIME = "/opt/guest-runtime"
 ROOT = Path(__file__).parents[2]
 _BOOT = Path(__file__).with_name("boot_machine")

@@ -46,7 +46,7 @@ SHELL_SETTINGS = {
 NEXT_VERSION = "99.1.0"
 COUNT = "i=0; until [ -e done ]; do echo $i; i=$((i + 1)); sleep 0.02; done"
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 def lines_of(section: str) -> list[str]:

@@ -19,6 +19,7 @@ from tests.docker.commands import attach, run, start, wait
 from tests.docker.daemon_process import Api
 from tests.docker.test_lifecycle import eventually, get_session, open_session
 from tests.e2e.machine import GUEST_RUNTIME, IMAGE, Machine, booted
+from tests.service.project_client import ProjectClient
 
 SANDBOXD = str(Path(sys.executable).with_name("sandboxd"))
 SETTINGS = f"""\
@@ -34,6 +35,8 @@ HOST=
 TOKENS = "/etc/sandboxd/tokens"
 GROUP = 4242
 WATCHDOG_SECONDS = 3
+STALLED_WATCHDOG_SECONDS = 10
+"""Longer than the daemon takes to log that its loop is blocked, also on a busy host."""
 SHELL = ["/bin/busybox", "sh", "-c"]
 COUNT = "i=0; until busybox test -e done; do echo $i; i=$((i + 1)); busybox sleep 0.02; done"
 
@@ -93,7 +96,8 @@ async def counted(api: Api, session_id: str) -> list[str]:
 
 async def test_installed_service_is_ready_and_does_its_work(machine: Machine) -> None:
     """systemd knows that it is ready and how it is; within the unit's limits it mounts disks, sets
-    limits and reaches the engine; installing again changes nothing."""
+    limits, attaches the files of a project and reaches the engine; installing again changes
+    nothing."""
     assert await is_service(machine, ActiveState="active", Type="notify", UnitFileState="enabled")
     again = await machine.run(SANDBOXD, "install-service")
     assert "sandboxd.service is up to date" in again
@@ -101,13 +105,19 @@ async def test_installed_service_is_ready_and_does_its_work(machine: Machine) ->
         session = (await open_session(api, "first")).session
         said = await run(api, session.session_id, [*SHELL, "busybox df -P /workspace | tail -1"])
         assert said.stdout.data.startswith(b"/dev/loop"), said
+        project = ProjectClient(api.projects, user_id="u", project_id="p")
+        await project.create()
+        await project.upload("a.txt", b"attached")
+        session = (await open_session(api, "on a project", project_id="p")).session
+        said = await run(api, session.session_id, [*SHELL, "busybox cat project_files/a.txt"])
+        assert said.stdout.data == b"attached", said
         status = await api.status()
     weak = [
         one.name
         for one in status.protections
         if one.state != admin_service_pb2.PROTECTION_STATE_IN_FORCE
     ]
-    assert "workspace disk" not in weak, status.protections
+    assert not {"workspace", "attaching"} & set(weak), status.protections
     await eventually(lambda: tells(machine, "sandboxes warm"))
     rated = await machine.run("systemd-analyze", "security", "sandboxd", "--no-pager")
     print(f"systemd: {rated.splitlines()[-1].split('→')[-1].strip()}")
@@ -198,11 +208,13 @@ async def test_watchdog_restarts_a_daemon_whose_loop_does_not_turn(
     how: str, machine: Machine
 ) -> None:
     """A daemon that gives no signs of life is replaced, and a command that runs goes on."""
+    watchdog_seconds = WATCHDOG_SECONDS
     if how == "stalled":
+        watchdog_seconds = STALLED_WATCHDOG_SECONDS
         stalling = Path(__file__).with_name("stalling_daemon.py")
         program = f"ExecStart={sys.executable} {stalling} serve"
         repository = f"Environment=PYTHONPATH={stalling.parents[2]}"
-        seconds = f"WatchdogSec={WATCHDOG_SECONDS}"
+        seconds = f"WatchdogSec={watchdog_seconds}"
         await set_unit(machine, seconds, "ExecStart=", program, repository)
         await machine.run("systemctl", "restart", "sandboxd")
     async with machine.api() as api:
@@ -223,7 +235,7 @@ async def test_watchdog_restarts_a_daemon_whose_loop_does_not_turn(
         assert "stand_still" in journal
         await set_unit(machine, f"WatchdogSec={WATCHDOG_SECONDS}")
     print(
-        f"watchdog ({how}): WatchdogSec {WATCHDOG_SECONDS}, ended and started again after "
+        f"watchdog ({how}): WatchdogSec {watchdog_seconds}, ended and started again after "
         f"{noticed:.1f} s, answers after {back:.1f} s, sessions lost 0, {len(lines)} lines of a "
         "running command, none lost or doubled"
     )

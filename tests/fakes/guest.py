@@ -20,7 +20,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -39,9 +39,11 @@ from sandboxd.guest.frames import (
     Exited,
     Kind,
     Output,
+    StartFailure,
     Stream,
     Target,
 )
+from sandboxd.isolation.attachment import Attachment
 from sandboxd.isolation.uids import UidRange
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
@@ -92,6 +94,10 @@ class Command:
     @property
     def line(self) -> str:
         return self.request["shell"] or " ".join(self.request["argv"])
+
+    @property
+    def pid(self) -> int:
+        return 100 + self.channel
 
     @property
     def label(self) -> bytes:
@@ -150,6 +156,8 @@ class FakeGuest(asyncio.Protocol):
         """The connection once more: a transport does not take descriptors that come along."""
         self._descriptors: deque[int] = deque()
         self.workspace = self._link / "workspace"
+        self.outside = self._link / "outside"
+        """What it has in place of the rest of a filesystem."""
         self.file_workers: list[int] = []
         """Numbers of those that were asked for."""
         self._worker_ends: list[socket.socket] = []
@@ -338,23 +346,29 @@ class FakeGuest(asyncio.Protocol):
 
     def work_on_files(self, connection: socket.socket) -> None:
         """As a worker does that the guest would fork."""
-        self.workspace.mkdir(exist_ok=True)
-        root = os.open(self.workspace, os.O_PATH | os.O_DIRECTORY)
+        roots = []
+        for directory in (self.workspace, self.outside):
+            directory.mkdir(exist_ok=True)
+            roots.append(os.open(directory, os.O_PATH | os.O_DIRECTORY))
         path = self.settings["workspace"].encode() if self.settings else b"/workspace"
+        everything = Area(roots[1], b"/", workspace=None)
+        area = Area(roots[0], path, everything=everything)
         self._worker_ends.append(connection)
-        threading.Thread(target=self._serve, args=(root, path, connection), daemon=True).start()
+        threading.Thread(target=self._serve, args=(area, roots, connection), daemon=True).start()
 
-    def _serve(self, root: int, path: bytes, connection: socket.socket) -> None:
+    def _serve(self, area: Area, roots: list[int], connection: socket.socket) -> None:
         try:
             with connection:
-                serve(Area(root, path), connection)
+                serve(area, connection)
         finally:
-            os.close(root)
+            for root in roots:
+                os.close(root)
 
     def _resume(self, command: Command, stdout_bytes: int, stderr_bytes: int) -> None:
         command.rewind({Stream.STDOUT: stdout_bytes, Stream.STDERR: stderr_bytes})
         command.is_attached = True
         command.window = frames.WINDOW
+        self.report_start(command)
         for piece in command.unacknowledged:
             self._send_output(command, piece)
         if command.exited is not None:
@@ -366,9 +380,16 @@ class FakeGuest(asyncio.Protocol):
     def _start(self, channel: int, request: dict[str, Any]) -> None:
         command = Command(self, channel, request, [])
         command.steps = command.line.split("; ")
+        command.is_input_closed = not command.has_input
         self.running[channel] = command
         self._guests.commands.append(command)
+        if not command.steps[0].startswith("refuse "):
+            self.report_start(command)
         self.advance(command)
+
+    def report_start(self, command: Command) -> None:
+        if command.request.get("report_start"):
+            self.say(frames.encode_started(command.channel, command.pid))
 
     def advance(self, command: Command) -> None:
         """Take the steps that can be taken now."""
@@ -403,7 +424,10 @@ class FakeGuest(asyncio.Protocol):
                 self.exit(command, Ending.SIGNAL, int(argument))
             case "refuse":
                 del self.running[command.channel]
-                self.say(frames.encode(Kind.REFUSED, command.channel, argument.encode()))
+                failure = StartFailure.OTHER
+                if argument.startswith(frames.NO_PROCESS):
+                    failure = StartFailure.NO_PROCESS
+                self.say(frames.encode_refused(command.channel, failure, argument))
             case "die":
                 self.drop()
             case "lie":
@@ -432,6 +456,7 @@ class FakeProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.kills = 0
+        self.attached: list[Attachment] = []
         self.is_closed = False
         self._guest = _inspected.get()
         self._guest.process = self
@@ -442,6 +467,9 @@ class FakeProcess:
         self.kills += 1
         self._guest.drop()
         return True
+
+    def attach(self, attachments: Sequence[Attachment]) -> None:
+        self.attached.extend(attachments)
 
     async def gone(self, seconds: float) -> bool:
         return True

@@ -14,7 +14,17 @@ from itertools import count
 from typing import NamedTuple
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import HEADER, Cause, Ending, ExecState, Exited, Kind, Remark, Stream
+from sandboxd.guest.frames import (
+    HEADER,
+    Cause,
+    Ending,
+    ExecState,
+    Exited,
+    Kind,
+    Remark,
+    StartFailure,
+    Stream,
+)
 from tests.fakes.output_frame import encode_output
 
 
@@ -39,8 +49,8 @@ def _output(channel: int, *, data: bytes = b"hi", offset: int = 0, stream: int =
     return encode_output(channel, stream, offset, data)  # type: ignore[arg-type]
 
 
-def _refused(channel: int, text: bytes = b"no") -> bytes:
-    return frames.encode(Kind.REFUSED, channel, text)
+def _refused(channel: int, text: bytes = b"no", *, kind: int = 0) -> bytes:
+    return frames.encode(Kind.REFUSED, channel, bytes([kind]) + text)
 
 
 def _beyond_the_window(channel: int) -> bytes:
@@ -128,6 +138,23 @@ LIES: dict[str, Lie] = {
     ),
     "endless refusal": Lie(
         lambda channel: _refused(channel, b"n" * (frames.MAX_REFUSAL + 1)), "malformed refusal"
+    ),
+    "refusal without a kind": Lie(_raw(Kind.REFUSED), "unknown kind of refusal"),
+    "refusal of an unknown kind": Lie(
+        lambda channel: _refused(channel, kind=len(StartFailure)), "unknown kind of refusal"
+    ),
+    "refusal after start": Lie(
+        lambda channel: frames.encode_started(channel, 2) + _refused(channel), "malformed refusal"
+    ),
+    "started twice": Lie(lambda channel: 2 * frames.encode_started(channel, 2), "second start"),
+    "started as nobody": Lie(lambda channel: frames.encode_started(channel, 0), "impossible"),
+    "started as PID 1": Lie(lambda channel: frames.encode_started(channel, 1), "impossible"),
+    "started as 2^32-1": Lie(
+        lambda channel: frames.encode_started(channel, 2**32 - 1), "impossible"
+    ),
+    "started, too long": Lie(_raw(Kind.STARTED, b"\0\0\0\2\0"), _WRONG_SIZE),
+    "start of what does not run": Lie(
+        lambda channel: frames.encode_started(channel + 7, 2), _NOT_RUNNING
     ),
     "exit code 256": Lie(lambda channel: _exited(channel, value=256), "impossible exit value"),
     "exit code -1": Lie(lambda channel: _exited(channel, value=-1), "impossible exit value"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxd.files import FilePath, FileSettings, UploadSpec, WorkspaceFiles
-from sandboxd.guest.frames import FRAME_COST, Exited, Stream
+from sandboxd.guest.frames import FRAME_COST, Exited, StartFailure, Stream
 from sandboxd.link import GuestLink
 from tests.guest.guest_rig import PATIENCE, PROGRAM, ROOT
 
@@ -52,7 +52,9 @@ class Finished:
     def on_exited(self, exited: Exited) -> None:
         self.end.set_result(exited)
 
-    def on_refused(self, why: str) -> None:
+    def on_started(self, pid: int) -> None: ...
+
+    def on_refused(self, failure: StartFailure, why: str) -> None:
         self.end.set_result(why)
 
     def on_lost(self, why: str) -> None:
@@ -156,3 +158,19 @@ async def guest_with_files(
         listener.close()
         rig.end_guest()
         await process.wait()
+
+
+def _only_child_of(pid: int) -> str:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return child
+
+
+async def mount_read_only(rig: FileRig, source: Path, target: Path) -> None:
+    """In the guest's namespace, from outside: its commands may not mount."""
+    assert rig.process is not None
+    enter = ["nsenter", f"--target={_only_child_of(rig.process.pid)}", "--mount"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--preserve-credentials"]
+    mount = f"mount --bind {source} {target} && mount -o remount,bind,ro {target}"
+    mounting = await asyncio.create_subprocess_exec(*enter, "sh", "-c", mount)
+    assert await mounting.wait() == 0

@@ -17,7 +17,16 @@ from types import TracebackType
 from typing import Self
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Ack, ExecState, Exited, Kind, Remark, Stream, Target
+from sandboxd.guest.frames import (
+    Ack,
+    ExecState,
+    Exited,
+    Kind,
+    Remark,
+    StartFailure,
+    Stream,
+    Target,
+)
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0
@@ -78,6 +87,8 @@ class Channel:
         self.exited: Exited | None = None
         self.remarks = Remark(0)
         self.refused: str | None = None
+        self.failure: StartFailure | None = None
+        self.pids: list[int] = []
         self.taken = 0
         self.sweep_reports = 0
         self.window = frames.WINDOW
@@ -173,6 +184,8 @@ class Connection:
         elif kind == Kind.REMARKS:
             assert channel.exited is None
             channel.remarks = frames.decode_remarks(payload)
+        elif kind == Kind.STARTED:
+            channel.pids.append(frames.decode_started(payload))
         elif kind == Kind.INPUT_TAKEN:
             channel.taken = frames.decode_input_taken(payload)
         elif kind == Kind.SWEEPING:
@@ -181,7 +194,9 @@ class Connection:
             assert frames.decode_sweeping(payload) == channel.sweep_reports
         else:
             assert kind == Kind.REFUSED
-            channel.refused = payload.decode()
+            channel.failure, channel.refused = frames.decode_refused(
+                payload, frames.PROTOCOL_VERSION
+            )
 
     def acknowledge(self, number: int, stream: Stream, credit: int) -> None:
         channel = self._channels[number]

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from sandboxd.errors import (
     NotAFile,
     TextNotFound,
 )
-from sandboxd.files import EditSpec, GrepSpec, TextSpec
+from sandboxd.files import EditSpec, FileType, GrepSpec, TextSpec
 from tests.guest.file_rig import MIB, FileRig, guest_with_files
 
 
@@ -201,6 +202,28 @@ async def test_editing_a_large_file(rig: FileRig) -> None:
     assert caught.value.metadata["limitBytes"] == str(16 * MIB)
 
 
+@pytest.mark.parametrize(
+    ("content", "max_bytes", "text", "is_invalid"),
+    [
+        (b"plain\n", 100, "plain\n", False),
+        ("\u20ac\U0001f600".encode(), 100, "\u20ac\U0001f600", False),
+        ("\u20ac\U0001f600".encode(), 5, "\u20ac", False),
+        ("\ufffd".encode(), 100, "\ufffd", False),
+        (b"caf\xe9\n", 100, "caf\ufffd\n", True),
+        (b"ok\nfine\xff", 3, "ok\n", False),
+        (b"\xe2\x82", 100, "\ufffd", True),
+    ],
+)
+async def test_bytes_that_are_not_text_are_said(
+    rig: FileRig, content: bytes, max_bytes: int, text: str, is_invalid: bool
+) -> None:
+    """Of the part that is returned, and not where the limit cuts a character."""
+    await rig.put("file", content)
+    read = await rig.files.read_text(rig.path("file"), max_bytes=max_bytes)
+
+    assert (read.text, read.invalid_utf8) == (text, is_invalid)
+
+
 # --- search ---
 
 
@@ -292,6 +315,14 @@ async def test_grep_of_long_lines(rig: FileRig) -> None:
         ("nothing", []),
         ("[", []),
         ("/a.py", ["a.py"]),
+        ("*.{py,md}", ["a.py", "d/c.py", "d/e/f.md"]),
+        ("{a,d/c}.py", ["a.py", "d/c.py"]),
+        ("d/{c.py,e/{f,g}.md}", ["d/c.py", "d/e/f.md"]),
+        ("d//c.py", ["d/c.py"]),
+        ("./d/./c.py", ["d/c.py"]),
+        ("**/**/c.py", ["d/c.py"]),
+        ("[{]x", []),
+        ("{a.py", []),
     ],
 )
 async def test_glob(library: FileRig, pattern: str, expected: list[str]) -> None:
@@ -300,6 +331,58 @@ async def test_glob(library: FileRig, pattern: str, expected: list[str]) -> None
     found = await library.files.glob(library.path(""), pattern)
 
     assert [entry.path.decode() for entry in found.entries] == expected
+    assert found.complete
+
+
+@pytest.fixture
+async def hidden(rig: FileRig) -> FileRig:
+    for name in (".env", "a.py", ".git/config", ".git/x.py", "d/.b.py", "node_modules/m.py"):
+        await rig.put(name, b"needle", make_parents=True)
+    (rig.workspace / "link.py").symlink_to("a.py")
+    (rig.workspace / "dir.py").mkdir()
+    return rig
+
+
+@pytest.mark.parametrize(
+    ("pattern", "more", "expected"),
+    [
+        ("*.py", {"skip_hidden": True}, "a.py dir.py link.py node_modules/m.py"),
+        (".*", {"skip_hidden": True}, ".env .git d/.b.py"),
+        (".git/*", {"skip_hidden": True}, ".git/config .git/x.py"),
+        ("d/.*", {"skip_hidden": True}, "d/.b.py"),
+        ("[.]env", {"skip_hidden": True}, ""),
+        ("[.]env", {}, ".env"),
+        ("*.py", {"types": [FileType.FILE]}, ".git/x.py a.py d/.b.py node_modules/m.py"),
+        ("*.py", {"types": [FileType.DIRECTORY, FileType.SYMLINK]}, "dir.py link.py"),
+        ("*.py", {"exclude_dirs": [".git", "node_*"]}, "a.py d/.b.py dir.py link.py"),
+        ("**", {"exclude_dirs": ["*"]}, ".env a.py link.py"),
+    ],
+)
+async def test_what_a_glob_leaves_out(
+    hidden: FileRig, pattern: str, more: dict[str, Any], expected: str
+) -> None:
+    """Hidden names unless the pattern has their dot, other types, and whole directories."""
+    found = await hidden.files.glob(hidden.path(""), pattern, **more)
+
+    assert [entry.path.decode() for entry in found.entries] == expected.split()
+    assert found.complete
+
+
+async def test_directories_that_are_not_searched(hidden: FileRig) -> None:
+    """By name or pattern, at any depth; braces choose among files."""
+    spec = GrepSpec(path=hidden.path(""), pattern="needle", exclude_dirs=[".git", "node_?odules"])
+    found = await hidden.files.grep(spec)
+    chosen = await hidden.files.grep(
+        GrepSpec(path=hidden.path(""), pattern="needle", glob="{.env,.git/*,m.*}")
+    )
+
+    assert [match.path for match in found.matches] == [b".env", b"a.py", b"d/.b.py"]
+    assert [match.path.decode() for match in chosen.matches] == [
+        ".env",
+        ".git/config",
+        ".git/x.py",
+        "node_modules/m.py",
+    ]
     assert found.complete
 
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import array
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sandboxd.guest import frames
-from sandboxd.guest.files import codec
 from sandboxd.guest.files.area import Area
 from sandboxd.guest.files.codec import Failure, Kind
-from sandboxd.guest.files.worker import serve
 from sandboxd.guest.frames import Kind as LinkKind
 from sandboxd.guest.frames import Purpose
-from sandboxd.guest.worker_frames import HEADER, frame
+from sandboxd.guest.worker_frames import frame
 from sandboxd.link.workers import socket_pair
+from tests.guest.file_worker_rig import ask, swapping
 from tests.guest.guest_rig import Rig, guest, wait_until
 
 REQUEST = frame(Kind.REQUEST, b'{"operation": "upload", "path": "f", "shown": "f", "mode": 420}')
@@ -156,7 +152,7 @@ def test_a_frame_without_a_descriptor_is_a_broken_rule(tmp_path: Path) -> None:
         wait_until(lambda: "no descriptor" in rig.error)
 
 
-@pytest.mark.parametrize("purpose", [0, 2, 255])
+@pytest.mark.parametrize("purpose", [0, max(Purpose) + 1, 255])
 def test_a_purpose_that_the_guest_does_not_know(tmp_path: Path, purpose: int) -> None:
     """Its socket is closed without a process, and the guest goes on."""
     with guest(tmp_path) as rig:
@@ -226,53 +222,7 @@ def test_a_waiting_worker_goes_with_a_command_that_is_killed(tmp_path: Path) -> 
             assert ours.recv(5) == frame(Kind.READY)
 
 
-SWAPPER = """
-import ctypes, sys
-libc = ctypes.CDLL(None)
-print("swapping", flush=True)
-while True:
-    libc.renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2)
-"""
 TRIES = 20_000
-
-
-@contextmanager
-def swapping(one: Path, other: Path) -> Iterator[None]:
-    """Two names that change places without pause."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SWAPPER, str(one), str(other)], stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == b"swapping\n"
-        yield
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-def ask(area: Area, request: bytes, data: bytes = b"") -> tuple[bytes, Failure | None]:
-    """One operation, without a process of its own: what it sent, and how it failed."""
-    ours, its = socket.socketpair()
-    with ours, its:
-        ours.sendall(frame(Kind.REQUEST, request))
-        if data:
-            ours.sendall(frame(Kind.DATA, data) + frame(Kind.END))
-        serve(area, its)
-        its.shutdown(socket.SHUT_WR)
-        answer = b""
-        while piece := ours.recv(1 << 16):
-            answer += piece
-    sent, failure = b"", None
-    while answer:
-        kind, size = HEADER.unpack_from(answer)
-        payload, answer = answer[5 : 5 + size], answer[5 + size :]
-        if kind == Kind.DATA:
-            sent += payload
-        elif kind == Kind.FAILED:
-            failure = codec.decode_failed(payload).failure
-    return sent, failure
 
 
 def _in_area(path: Path, work: Callable[[Area], None]) -> None:

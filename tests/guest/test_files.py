@@ -35,7 +35,7 @@ from sandboxd.errors import (
 from sandboxd.files import EditSpec, FileType, TarSpec, TextSpec, UploadSpec
 from sandboxd.guest.files import listing
 from sandboxd.workspaces.layout import Layout
-from tests.guest.file_rig import MIB, FileRig, chunks_of, guest_with_files
+from tests.guest.file_rig import MIB, FileRig, chunks_of, guest_with_files, mount_read_only
 
 
 @pytest.fixture
@@ -93,15 +93,61 @@ async def test_replacing_leaves_other_names_alone(rig: FileRig) -> None:
     assert (rig.workspace / "two").read_bytes() == b"old"
 
 
-async def test_replacing_a_link_does_not_touch_its_target(rig: FileRig) -> None:
-    """Upload replaces the link itself."""
-    (rig.workspace / "target").write_bytes(b"kept")
-    (rig.workspace / "link").symlink_to("target")
+async def test_a_link_is_written_through(rig: FileRig) -> None:
+    """Relative, absolute, through directories and into the void: the link stays, its target is
+    written, atomically and as the file that it is."""
+    (rig.workspace / "d").mkdir()
+    target = rig.workspace / "d/target"
+    target.write_bytes(b"old")
+    target.chmod(0o750)
+    os.link(target, rig.workspace / "other")
+    (rig.workspace / "link").symlink_to("d/target")
+    (rig.workspace / "absolute").symlink_to(target)
+    (rig.workspace / "chain").symlink_to("absolute")
+    (rig.workspace / "void").symlink_to("d/new")
+    for name in ("link", "absolute", "chain"):
+        entry = await rig.files.upload(UploadSpec(path=rig.path(name)), chunks_of(name.encode()))
 
-    await rig.put("link", b"new")
+        assert (entry.entry.path, entry.entry.type) == (name.encode(), FileType.FILE)
+        assert target.read_text() == name
+        assert stat.S_IMODE(target.stat().st_mode) == 0o750
+    await rig.put("void", b"x")
 
-    assert (rig.workspace / "target").read_bytes() == b"kept"
-    assert not (rig.workspace / "link").is_symlink()
+    assert (rig.workspace / "d/new").read_bytes() == b"x"
+    assert (rig.workspace / "other").read_bytes() == b"old"
+    assert all(
+        (rig.workspace / name).is_symlink() for name in ("link", "absolute", "chain", "void")
+    )
+    assert set(os.listdir(rig.workspace / "d")) == {"target", "new"}
+
+
+@pytest.mark.parametrize("target", ["../outside", "/etc/passwd", "up/etc/new", "circle"])
+async def test_a_link_that_leaves_is_not_written_through(rig: FileRig, target: str) -> None:
+    """Neither is it replaced: the caller learns that it leads out, before a byte is asked for."""
+    outside = rig.workspace.parent / "outside"
+    outside.write_bytes(b"old")
+    (rig.workspace / "up").symlink_to("..")
+    (rig.workspace / "circle").symlink_to("circle")
+    (rig.workspace / "link").symlink_to(target)
+    with pytest.raises(OutsideWorkspace):
+        await rig.files.upload(UploadSpec(path=rig.path("link")), _not_to_be_asked())
+    with pytest.raises(OutsideWorkspace):
+        await rig.files.write_text(TextSpec(path=rig.path("link"), text="x"))
+
+    assert outside.read_bytes() == b"old"
+    assert os.readlink(rig.workspace / "link") == target
+
+
+@pytest.mark.parametrize(("mode", "kept"), [(None, 0o751), (0o600, 0o600)])
+async def test_a_replaced_file_keeps_its_mode(rig: FileRig, mode: int | None, kept: int) -> None:
+    """Unless another is given; a new one is for all to read."""
+    (rig.workspace / "tool").write_bytes(b"old")
+    (rig.workspace / "tool").chmod(0o751)
+    for name in ("tool", "new"):
+        await rig.put(name, b"#!", mode=mode)
+
+    assert stat.S_IMODE((rig.workspace / "tool").stat().st_mode) == kept
+    assert stat.S_IMODE((rig.workspace / "new").stat().st_mode) == (mode or 0o644)
 
 
 async def test_overwriting_can_be_refused(rig: FileRig) -> None:
@@ -137,6 +183,7 @@ def _make_oddities(workspace: Path) -> None:
         ("directory", NotAFile),
         ("fifo", NotAFile),
         ("socket", NotAFile),
+        ("link", NotAFile),
         ("file/below", NotADirectory),
         ("missing/below", FileNotFound),
         ("up/etc", OutsideWorkspace),
@@ -153,6 +200,7 @@ async def test_upload_to_what_it_cannot_replace(
     (rig.workspace / "up").symlink_to("..")
     (rig.workspace / "root").symlink_to("/")
     (rig.workspace / "circle").symlink_to("circle")
+    (rig.workspace / "link").symlink_to("directory")
     before = rig.names()
 
     with pytest.raises(error):
@@ -505,6 +553,22 @@ async def test_pages_in_the_order_of_the_bytes(rig: FileRig) -> None:
     assert [entry.path for entry in below.entries] == [b"a/b", b"a/c"]
 
 
+async def test_levels_of_a_listing(rig: FileRig) -> None:
+    """As many as were asked for, in pages or not; their totals count what they show."""
+    for name in ("a", "d/b", "d/e/c", "d/e/f/g"):
+        await rig.put(name, b"xx", make_parents=True)
+    levels = [["a", "d"], ["d/b", "d/e"], ["d/e/c", "d/e/f"], ["d/e/f/g"]]
+    for depth in range(1, 6):
+        expected = sorted(name for level in levels[:depth] for name in level)
+        found = await rig.files.list(rig.path(""), depth=depth, recursive=depth % 2 == 0)
+        first = await rig.files.list(rig.path(""), depth=depth, page_size=1)
+
+        assert [entry.path.decode() for entry in found.entries] == expected
+        assert [entry.path.decode() for entry in first.entries] == expected[:1]
+        assert found.complete
+        assert found.total_bytes == first.total_bytes == 2 * min(depth, 4)
+
+
 @pytest.mark.parametrize(
     ("path", "error"),
     [("missing", FileNotFound), ("file", NotADirectory), ("out", OutsideWorkspace)],
@@ -563,10 +627,11 @@ async def test_moving(rig: FileRig) -> None:
     for replace in (False, True):
         with pytest.raises(FileExists):
             await rig.files.move(rig.path("one"), rig.path("d"), replace=replace)
-    with pytest.raises(FileNotFound):
-        await rig.files.move(rig.path("missing"), rig.path("new"))
-    with pytest.raises(InvalidRequest):
-        await rig.files.move(rig.path("d"), rig.path("d/below"))
+    for parents in (False, True):
+        with pytest.raises(FileNotFound, match="'missing'"):
+            await rig.files.move(rig.path("missing"), rig.path("n/ew"), make_parents=parents)
+        with pytest.raises(InvalidRequest):
+            await rig.files.move(rig.path("d"), rig.path("d/be/low"), make_parents=parents)
 
     entry = await rig.files.move(rig.path("one"), rig.path("two"), replace=True)
     await rig.files.move(rig.path("d"), rig.path("e"))
@@ -574,6 +639,26 @@ async def test_moving(rig: FileRig) -> None:
     assert (entry.path, entry.size) == (b"two", 1)
     assert rig.names() == {"two", "e", "e/file"}
     assert (rig.workspace / "two").read_bytes() == b"1"
+
+
+async def test_what_is_wrong_with_the_new_path_is_said_of_it(rig: FileRig) -> None:
+    """A missing directory is not the entry that is moved; on request it is made."""
+    await rig.put("one", b"1")
+    await rig.put("file", b"2")
+    (rig.workspace / "out").symlink_to("/")
+    path = rig.path("one")
+    for new, error in [
+        ("new/dir/one", FileNotFound),
+        ("file/one", NotADirectory),
+        ("out/one", OutsideWorkspace),
+        ("file", FileExists),
+    ]:
+        with pytest.raises(error, match=f"'{new}'"):
+            await rig.files.move(path, rig.path(new))
+    entry = await rig.files.move(path, rig.path("new/dir/one"), make_parents=True)
+
+    assert entry.path == b"new/dir/one"
+    assert rig.names() == {"file", "out", "new", "new/dir", "new/dir/one"}
 
 
 async def test_removing(rig: FileRig) -> None:
@@ -706,22 +791,6 @@ async def project_rig(tmp_path: Path) -> AsyncIterator[FileRig]:
         yield rig
 
 
-def only_child_of(pid: int) -> str:
-    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return child
-
-
-async def mount_read_only(rig: FileRig, source: Path, target: Path) -> None:
-    """In the guest's namespace, from outside: its commands may not mount."""
-    assert rig.process is not None
-    enter = ["nsenter", f"--target={only_child_of(rig.process.pid)}", "--mount"]
-    if os.geteuid() != 0:
-        enter += ["--user", "--preserve-credentials"]
-    mount = f"mount --bind {source} {target} && mount -o remount,bind,ro {target}"
-    mounting = await asyncio.create_subprocess_exec(*enter, "sh", "-c", mount)
-    assert await mounting.wait() == 0
-
-
 async def test_project_files_are_written_on_the_host(project_rig: FileRig) -> None:
     """Under both names of the workspace; commands can read whatever is in it."""
     rig = project_rig
@@ -794,6 +863,8 @@ async def test_links_do_not_lead_into_project_files(project_rig: FileRig, target
             await rig.files.write_text(spec)
     with pytest.raises(ProtectedPath):
         await rig.files.edit_text(EditSpec(path=rig.path("file"), old_text="x", new_text="y"))
+    with pytest.raises(ProtectedPath):
+        await rig.put("file", b"y")
 
     assert await rig.get("plan/in") == await rig.get("file") == b"x"
     assert (rig.project / "in").read_bytes() == (rig.project / "d/in").read_bytes() == b"x"

@@ -219,8 +219,11 @@ async def test_report_of_a_kill_out_of_turn_is_the_last_one(
     await liar.is_caught("of a kill", reason=TIMED_OUT)
 
 
-async def test_requests_do_not_pile_up_before_a_guest_that_does_not_read(stage: Stage) -> None:
-    """L04: what waits to be sent is bounded; beyond that the guest counts as gone."""
+async def test_requests_do_not_pile_up_before_a_guest_that_does_not_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L04: what waits to be sent is bounded; a guest that makes no room for more counts as gone."""
+    monkeypatch.setattr(connection, "READ_SECONDS", 1.0)
     liar = await stage.liar()
     session = stage.daemon.sessions.get(liar.session_id)
     tally.lies += 1
@@ -280,7 +283,7 @@ async def test_guess_at_the_next_command_is_out_of_turn(kind: Kind, stage: Stage
     about_the_next = {
         Kind.EXITED: frames.encode_exited(1, BYE),
         Kind.OUTPUT: encode_output(1, Stream.STDOUT, 0, b"early"),
-        Kind.REFUSED: frames.encode(Kind.REFUSED, 1, b"no"),
+        Kind.REFUSED: frames.encode(Kind.REFUSED, 1, b"\0no"),
     }
     liar.say(about_the_next[kind])
 
@@ -569,7 +572,7 @@ WORDS: dict[str, bytes] = {
 async def test_words_of_a_guest_cannot_break_out(words: str, stage: Stage) -> None:
     """L12: what a refusal says reaches callers and logs as one short line of printable text."""
     liar = await stage.liar()
-    liar.say(frames.encode(Kind.REFUSED, liar.channel, WORDS[words]))
+    liar.say(frames.encode(Kind.REFUSED, liar.channel, b"\0" + WORDS[words]))
     async with in_time():
         with refused(grpc.StatusCode.FAILED_PRECONDITION, "COMMAND_NOT_STARTABLE") as refusal:
             await liar.answer
@@ -590,7 +593,7 @@ async def test_words_of_a_guest_cannot_break_out(words: str, stage: Stage) -> No
 async def test_formats_are_words_like_others(stage: Stage) -> None:
     """L12: nothing is put in for what looks like a placeholder."""
     liar = await stage.liar()
-    liar.say(frames.encode(Kind.REFUSED, liar.channel, WORDS["formats"]))
+    liar.say(frames.encode(Kind.REFUSED, liar.channel, b"\0" + WORDS["formats"]))
     async with in_time():
         with refused(grpc.StatusCode.FAILED_PRECONDITION, "COMMAND_NOT_STARTABLE") as refusal:
             await liar.answer

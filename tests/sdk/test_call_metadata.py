@@ -56,7 +56,7 @@ async def test_daemon_counts_what_is_repeated(daemon: Daemon, short_dir: Path) -
         AsyncSandboxClient(server_url=proxy.url) as client,
     ):
         await client.get_or_create_session("ada", "42")
-        command = await client.sandbox.commands.run("echo hi; cat", background=True)
+        command = await client.sandbox.commands.run("echo hi; cat", background=True, stdin=True)
         async with command.stream() as events:
             await anext(events)
             assert (await api.statistics()).retries.attempts == 0

@@ -56,7 +56,7 @@ async def test_cancelled_command_ends(how: str, sandbox: AsyncSandbox) -> None:
 
 async def test_cancelled_watch_leaves_the_background_command(sandbox: AsyncSandbox) -> None:
     """It was started to run on."""
-    command = await sandbox.commands.run("read x; echo $x", background=True, timeout=60)
+    command = await sandbox.commands.run("read x; echo $x", background=True, stdin=True, timeout=60)
     watching = asyncio.create_task(command.wait())
     await until_running(sandbox, 1)
     await asyncio.sleep(0)

@@ -187,7 +187,9 @@ async def test_stream_of_a_background_command(face: Face, thread: str) -> None:
 async def test_leaving_a_stream_does_not_end_the_command(face: Face, thread: str) -> None:
     """The call ends, the command runs on, and its output can be had again from any position."""
     async with await face.open("ada", thread) as sandbox:
-        command = await sandbox.commands.run("echo one; read x; echo two", background=True)
+        command = await sandbox.commands.run(
+            "echo one; read x; echo two", background=True, stdin=True
+        )
         async with command.stream() as events:
             async for event in events:
                 assert event.data == b"one\n"
@@ -208,7 +210,7 @@ async def test_standard_input(face: Face, thread: str) -> None:
         assert (await sandbox.commands.run("wc -c", stdin=large)).stdout.strip() == str(len(large))
         assert (await sandbox.commands.run("head -c 1", stdin=large)).stdout == "x"
 
-        command = await sandbox.commands.run("cat", background=True)
+        command = await sandbox.commands.run("cat", background=True, stdin=True)
         await command.send_stdin("hello ")
         again = await sandbox.commands.connect(command.exec_id)
         await again.send_stdin(b"world")

@@ -21,6 +21,7 @@ from sandboxd_client import (
     AsyncSandboxClient,
     ChecksumMismatchError,
     ConnectionLostError,
+    FileChangedError,
     FileExistsInSandboxError,
     MissingFileError,
     SessionRecreatedError,
@@ -155,6 +156,74 @@ async def test_downloads_that_get_further_have_one_deadline() -> None:
     with pytest.raises(ConnectionLostError):
         async with asyncio.timeout(5):
             await files.read("x")
+
+
+async def test_broken_range_goes_on_where_it_was() -> None:
+    """Up to its end and no further; a range that has arrived is complete."""
+    files, transport = downloads(
+        [entry(9), chunk(b"cd"), CUT_OFF],
+        [entry(9), chunk(b"ef"), CUT_OFF],
+    )
+
+    assert await files.read("x", offset=2, length=4) == "cdef"
+    asked = [(one.offset, one.length) for one in transport.requests(methods.DOWNLOAD_FILE)]
+    assert asked == [(2, 4), (4, 2)]
+
+
+# --- streams ---
+
+
+async def test_broken_stream_goes_on_where_it_was() -> None:
+    """Its reader sees every byte once."""
+    files, transport = downloads(
+        [CUT_OFF],
+        [entry(6), chunk(b"ab"), CUT_OFF],
+        [entry(6), chunk(b"cd"), chunk(b"ef"), end(b"cdef")],
+    )
+    async with await files.read("x", format="stream") as stream:
+        assert stream.info.size_bytes == 6
+        assert [chunk async for chunk in stream] == [b"ab", b"cd", b"ef"]
+        assert [chunk async for chunk in stream] == []
+
+    assert offsets(transport) == [0, 0, 2]
+
+
+async def test_stream_of_a_file_that_has_changed() -> None:
+    """Its reader is told, since it has seen the beginning of another file."""
+    files, _ = downloads(
+        [entry(6), chunk(b"ab"), CUT_OFF], [entry(6, changed=2), chunk(b"yz"), end(b"yz")]
+    )
+    stream = await files.read("x", format="stream")
+    assert await anext(stream) == b"ab"
+    with pytest.raises(FileChangedError):
+        await anext(stream)
+    await stream.aclose()
+
+
+async def test_stream_of_nothing() -> None:
+    """A missing file is told before the stream is used, an empty one is empty."""
+    files, _ = downloads([MissingFileError("gone")], [entry(0), end(b"")])
+    with pytest.raises(MissingFileError):
+        await files.read("x", format="stream")
+    async with await files.read("x", format="stream") as stream:
+        assert [chunk async for chunk in stream] == []
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_stream_that_is_left_ends_its_call(is_read: bool) -> None:
+    """At once, however much of it was read."""
+    files, transport = downloads([entry(6), chunk(b"ab"), chunk(b"cd"), chunk(b"ef")])
+    async with await files.read("x", format="stream") as stream:
+        if is_read:
+            assert await anext(stream) == b"ab"
+
+    assert transport.left == 1
+    with pytest.raises(StopAsyncIteration):
+        while True:
+            await anext(stream)
+
+
+# --- archives ---
 
 
 async def test_broken_archive_is_fetched_from_its_beginning(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from sandboxd.daemon import adoption
 from sandboxd.daemon.composition import Daemon, running
 from sandboxd.errors import EngineFailed
 from sandboxd.execs import exec as execs
+from sandboxd.execs import host_kill
 from sandboxd.execs.session_execs import SessionExecs
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Kind
+from sandboxd.link import GuestLink
 from sandboxd.sessions import returning
 from sandboxd_proto.v1 import exec_pb2, session_pb2, session_service_pb2
 from tests.cancellation.invariants import Tasks, free_uids
@@ -85,7 +87,8 @@ async def test_session_and_command_go_on(way: str, world: World) -> None:
     """Id, incarnation and sandbox stay; a reader goes on at the next byte; the end is told."""
     async with world.daemon(way) as (_, api):
         before = (await api.open()).session
-        await api.start(before.session_id, "echo before; cat; echo after", "e1", stdin=True)
+        line = "echo before; cat; echo after"
+        pid = (await api.start(before.session_id, line, "e1", stdin=True)).exec.pid
         await api.write(before.session_id, "e1", 0, b"one ")
         await written(api, before.session_id, "e1", 11)
     containers = world.engine.live
@@ -95,9 +98,8 @@ async def test_session_and_command_go_on(way: str, world: World) -> None:
         session = opened.session
         assert (session.session_id, session.incarnation) == (before.session_id, 1)
         assert world.engine.live == containers
-        assert (
-            await api.start(session.session_id, "echo before; cat; echo after", "e1", stdin=True)
-        ).already_started
+        again = await api.start(session.session_id, line, "e1", stdin=True)
+        assert (again.already_started, again.exec.pid) == (True, pid)
         call = api.attach(session.session_id, "e1", stdout_offset=11)
         assert await api.write(session.session_id, "e1", 4, b"two\n", eof=True) == 8
         data, status = await stdout_of(call)
@@ -141,6 +143,63 @@ async def test_ended_command_is_remembered(way: str, world: World) -> None:
     assert (again.stdout, again.exit.code) == (first.stdout, 4)
     assert [(one.exec_id, one.command) for one in listed] == [("e1", "echo kept; exit 4")]
     assert len(world.guests.commands) == 1
+
+
+ENDED_BY_THE_DAEMON = {
+    "timeout": exec_pb2.EXIT_REASON_TIMED_OUT,
+    "no_output_timeout": exec_pb2.EXIT_REASON_NO_OUTPUT_TIMEOUT,
+    "caller": exec_pb2.EXIT_REASON_CANCELLED,
+}
+
+
+async def begin_to_end(api: Api, session_id: str, why: str) -> None:
+    """Have a command that the daemon ends for this reason."""
+    if why == "caller":
+        call = asyncio.ensure_future(api.run(session_id, "sleep", exec_id="e1"))
+        while not (await api.list_execs(session_id)).execs:
+            await asyncio.sleep(0.002)
+        call.cancel()
+    else:
+        await api.start(session_id, "sleep", "e1", **{why: 0.05})
+
+
+@pytest.mark.parametrize("why", ENDED_BY_THE_DAEMON)
+async def test_reason_of_an_end_outlives_the_daemon(why: str, world: World) -> None:
+    """A command that a daemon had ended before it died ended for the reason that daemon had, not by
+    a signal that nobody sent."""
+    async with world.daemon("crash") as (_, api):
+        session_id = await api.open_id()
+        await begin_to_end(api, session_id, why)
+        command = await world.guests.wait_for("sleep")
+        await eventually(lambda: command.exited is not None)
+    async with world.next_daemon() as (daemon, api):
+        ended = await api.wait(session_id, "e1")
+        daemon.sessions.get(session_id).execs.persist()
+        await eventually(lambda: not command.guest.ended)
+
+    assert ended.exit.reason == ENDED_BY_THE_DAEMON[why]
+    assert [path.suffix for path in (world.config.state_dir / "execs").iterdir()] == [".end"]
+
+
+@pytest.mark.parametrize("why", ENDED_BY_THE_DAEMON)
+async def test_end_that_a_dead_daemon_had_begun_is_brought_about(
+    why: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next daemon ends a command that the last one died over, for the same reason."""
+    monkeypatch.setattr(GuestLink, "kill", lambda *_: None)
+    monkeypatch.setattr(host_kill, "STEP_SECONDS", 60.0)
+    monkeypatch.setattr(host_kill, "LIMIT_SECONDS", 60.0)
+    async with world.daemon("crash") as (_, api):
+        session_id = await api.open_id()
+        await begin_to_end(api, session_id, why)
+        command = await world.guests.wait_for("sleep")
+        await eventually(lambda: any((world.config.state_dir / "execs").iterdir()))
+    monkeypatch.undo()
+    assert command.is_running
+    async with world.next_daemon() as (_, api):
+        ended = await api.wait(session_id, "e1")
+
+    assert (ended.exit.reason, command.kills) == (ENDED_BY_THE_DAEMON[why], 1)
 
 
 async def test_persisted_command_is_remembered_from_disk(world: World) -> None:

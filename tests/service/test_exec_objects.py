@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,9 +11,11 @@ import grpc
 import pytest
 
 from sandboxd.daemon.composition import Daemon
-from sandboxd.guest.frames import MAX_INPUT, Target
+from sandboxd.execs import exec as exec_module
+from sandboxd.guest import frames
+from sandboxd.guest.frames import MAX_INPUT, Kind, Target
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
-from tests.fakes.guest import FakeGuests
+from tests.fakes.guest import FakeGuest, FakeGuests
 from tests.fakes.waiting import eventually
 from tests.service.client import Api, events, refused, stdout_of
 
@@ -56,6 +59,7 @@ async def test_command_started_often_runs_once(
         {"shell": "sleep", "stdin": True},
         {"shell": "sleep", "shell_name": "main"},
         {"shell": "sleep", "no_output_timeout": 9.0},
+        {"shell": "sleep", "merge_stderr": True},
     ],
 )
 async def test_other_content_under_the_same_id_is_a_conflict(
@@ -185,9 +189,66 @@ async def test_wait_has_a_time_limit(api: Api, session_id: str) -> None:
     assert (ended.command, ended.timeout.seconds) == ("sleep", 20)
 
 
+async def test_start_is_answered_when_the_command_runs(
+    api: Api, session_id: str, guests: FakeGuests
+) -> None:
+    """With the number of its process, which listings and streams have as well; a command that is
+    waited for has none."""
+    started = (await api.start(session_id, "sleep", "e1")).exec
+    assert started.pid == guests.command("sleep").pid
+    (listed,) = (await api.list_execs(session_id)).execs
+    (begun, *_) = (await api.attach(session_id, "e1").read()).events
+    assert (listed.pid, begun.started.pid) == (started.pid, started.pid)
+
+    await api.run(session_id, "true", exec_id="e2")
+    assert (await api.wait(session_id, "e2")).pid == 0
+
+
+async def test_start_is_answered_by_a_guest_that_reports_none(
+    api: Api, session_id: str, guests: FakeGuests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guest that does not say that a command runs does not hold up its start for ever."""
+    monkeypatch.setattr(exec_module, "START_SECONDS", 0.05)
+    monkeypatch.setattr(FakeGuest, "report_start", lambda guest, command: None)
+    started = (await api.start(session_id, "sleep", "e1")).exec
+
+    assert (started.pid, started.state) == (0, exec_pb2.EXEC_STATE_RUNNING)
+
+
+async def test_start_of_a_waiting_command_is_answered_at_once(api: Api, session_id: str) -> None:
+    """It has no process yet."""
+    await api.start(session_id, "sleep", "e1", shell_name="main")
+    waiting = (await api.start(session_id, "true", "e2", shell_name="main")).exec
+
+    assert (waiting.pid, waiting.state) == (0, exec_pb2.EXEC_STATE_QUEUED)
+
+
+async def test_sandbox_of_an_earlier_release_runs_what_it_can(
+    start_daemon: StartDaemon, guests: FakeGuests
+) -> None:
+    """What its guest does not know is refused with what to do; nothing waits for its reports."""
+    hello = struct.pack("!HIB", frames.START_REPORTS_VERSION - 1, 1, 0)
+    guests.greet = lambda guest: guest.say(frames.encode(Kind.HELLO, payload=hello))
+    daemon = await start_daemon()
+    async with Api(daemon.config.api_socket) as api:
+        session_id = await api.open_id()
+        assert (await api.start(session_id, "sleep", "e1")).exec.pid == 0
+        assert (await api.run(session_id, "echo fine")).stdout.data == b"fine\n"
+        with refused(WRONG_STATE, "COMMAND_NOT_STARTABLE") as refusal:
+            await api.run(session_id, "true", merge_stderr=True)
+        assert "2>&1" in refusal.message
+        with refused(INVALID, "REQUEST_TOO_LARGE") as refusal:
+            await api.run(session_id, "x" * (MIB + MIB // 2))
+        assert "reset the session" in refusal.message
+
+
 async def test_command_that_never_began_says_so_for_good(api: Api, session_id: str) -> None:
-    """A refused command is an ended exec whose hint says why; its stream is an error."""
-    await api.start(session_id, "refuse there is no such directory", "e1")
+    """A refused command is an ended exec whose hint says why; its start, a repeat of it and its
+    stream are errors."""
+    for _ in range(2):
+        with refused(WRONG_STATE, "COMMAND_NOT_STARTABLE") as refusal:
+            await api.start(session_id, "refuse there is no such directory", "e1")
+        assert dict(refusal.info.metadata) == {"kind": "other"}
     ended = await api.wait(session_id, "e1")
 
     assert ended.exit.WhichOneof("outcome") is None
@@ -599,7 +660,7 @@ async def test_waiting_command_that_is_too_large_is_refused_at_once(
 ) -> None:
     """What no frame can hold does not wait for its turn, and costs nobody their sandbox."""
     await api.start(session_id, "sleep", "e0", shell_name="main")
-    env = {f"V{n}": "\x01" * 100_000 for n in range(4)}
+    env = {f"V{n}": "\x01" * 100_000 for n in range(16)}
     with refused(INVALID, "REQUEST_TOO_LARGE"):
         await api.start(session_id, "true", "e1", shell_name="main", env=env)
     await api.signal(session_id, "e0", 9)

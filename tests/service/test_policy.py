@@ -66,7 +66,7 @@ async def test_refused_command_is_not_started(
         await call(strict, method, session_id, **fields)
 
     told = dict(refusal.info.metadata)
-    assert told == {"policy": "strict", "rule": rule, "command": command}
+    assert told == {"kind": "policy", "policy": "strict", "rule": rule, "command": command}
     assert f"(rule {rule})" in refusal.message
     assert guests.commands == []
     assert list((await strict.list_execs(session_id)).execs) == []

@@ -108,6 +108,28 @@ async def test_run_with_an_id_answers_as_one_without(line: str, asked: int, api:
     assert kept.exit.stdout_bytes == plain.exit.stdout_bytes
 
 
+async def test_streams_are_merged_on_request(api: Api, guests: FakeGuests) -> None:
+    """The guest is asked for it, except for a terminal, which has one stream anyway."""
+    session_id = await api.open_id()
+    for n, fields in enumerate(({}, {"merge_stderr": True}, {"merge_stderr": False})):
+        await api.run(session_id, f"echo {n}", **fields)
+    await api.start(session_id, "echo t", merge_stderr=True, terminal=exec_pb2.Terminal())
+
+    asked = [command.request.get("merge_stderr", False) for command in guests.commands]
+    assert asked == [False, True, False, False]
+
+
+async def test_timeout_of_0_is_the_longest(api: Api, guests: FakeGuests) -> None:
+    """As the session's limits have it; without a timeout it is the default."""
+    session_id = await api.open_id()
+    await api.run(session_id, "echo longest", timeout=0)
+    await api.run(session_id, "echo default")
+
+    limits = (await api.get(session_id)).limits
+    asked = [command.request["timeout"] for command in guests.commands]
+    assert asked == [limits.max_exec_timeout.seconds, limits.default_exec_timeout.seconds]
+
+
 async def test_exec_id_of_another_session_is_free(api: Api) -> None:
     """Ids are unique in their session, not beyond."""
     for thread in ("t1", "t2"):

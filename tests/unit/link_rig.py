@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Exited, Kind, Remark, Stream
+from sandboxd.guest.frames import Exited, Kind, Remark, StartFailure, Stream
 from sandboxd.link import GuestLink
 
 
@@ -63,6 +63,7 @@ class Heard:
         self.sweep_reports = 0
         self.skips: list[tuple[Stream, int]] = []
         self.remarks = Remark(0)
+        self.pids: list[int] = []
         self.ends: list[object] = []
 
     def on_output(self, stream: Stream, offset: int, data: bytes, frame_count: int) -> None:
@@ -84,8 +85,11 @@ class Heard:
     def on_exited(self, exited: Exited) -> None:
         self.ends.append(exited)
 
-    def on_refused(self, why: str) -> None:
-        self.ends.append(f"refused: {why}")
+    def on_started(self, pid: int) -> None:
+        self.pids.append(pid)
+
+    def on_refused(self, failure: StartFailure, why: str) -> None:
+        self.ends.append(f"refused: {failure.name}: {why}")
 
     def on_lost(self, why: str) -> None:
         self.ends.append(f"lost: {why}")

@@ -70,6 +70,44 @@ def test_label_says_the_same_to_the_next_daemon(known: ExecDetails) -> None:
     assert known.command.startswith(read.command)
 
 
+def test_reason_goes_with_the_record_of_the_end(tmp_path: Path) -> None:
+    """Why an exec is being ended is kept until its end is, and no longer."""
+    records = ExecRecords(tmp_path)
+    records.save_reason("s-e1", Reason.TIMED_OUT)
+    assert list(records.load("s-")) == []
+    assert records.load_reason("s-e1") is Reason.TIMED_OUT
+    records.save("s-e1", DETAILS, STATUS)
+
+    assert records.load_reason("s-e1") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["s-e1.end"]
+
+
+@pytest.mark.parametrize("content", [b"", b"NONE", b"\xff", b"TIMED_OUT" * 100])
+def test_damaged_reason_is_none(content: bytes, tmp_path: Path) -> None:
+    """A daemon that died while it wrote one had ended nothing yet."""
+    records = ExecRecords(tmp_path)
+    records.save_reason("s-e1", Reason.TIMED_OUT)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(content)
+
+    assert records.load_reason("s-e1") is None
+
+
+@pytest.mark.parametrize("how", ["delete", "delete_all", "sweep"])
+def test_reason_is_deleted_with_its_session(how: str, tmp_path: Path) -> None:
+    """No file of a session outlives it."""
+    records = ExecRecords(tmp_path)
+    records.save_reason("s-e1", Reason.TIMED_OUT)
+    if how == "delete":
+        records.delete("s-e1")
+    elif how == "delete_all":
+        records.delete_all("s-")
+    else:
+        records.sweep(("t-",))
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_label_of_an_earlier_release_is_understood() -> None:
     """One that lacks what was added since is ours all the same: an upgrade loses no command."""
     text = json.dumps(DETAILS[:-1])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sandboxd.errors import (
     CommandNotStartable,
+    ExecLimitReached,
     ExecNotFound,
     InvalidRequest,
     RequestTooLarge,
@@ -108,13 +109,19 @@ def test_malformed_command_is_refused(fields: dict[str, Any], field: str) -> Non
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        pytest.param({"shell": "x" * 128 * KIB}, "command", id="long line"),
-        pytest.param({"shell": "\u00e9" * 64 * KIB}, "command", id="line long in bytes only"),
+        pytest.param({"shell": "x" * 2048 * KIB}, "command", id="long line"),
+        pytest.param({"shell": "\u00e9" * 1024 * KIB}, "command", id="line long in bytes only"),
         pytest.param(an_argv("echo", "x" * 4096 * KIB), "command", id="4 MB word"),
-        pytest.param(an_argv(*["x"] * 5000), "command", id="many words"),
-        pytest.param(an_argv(*["x" * KIB] * 600), "command", id="large vector"),
+        pytest.param(an_argv("echo", "x" * 128 * KIB), "command", id="long word"),
+        pytest.param(an_argv(*["x"] * 33_000), "command", id="many words"),
+        pytest.param(an_argv(*["x" * KIB] * 2000), "command", id="large vector"),
         pytest.param(
-            {"env": {f"V{n}": "x" * 100 * KIB for n in range(6)}}, "command", id="large env"
+            {"env": {f"V{n}": "x" * 100 * KIB for n in range(20)}}, "command", id="large env"
+        ),
+        pytest.param(
+            {"shell": "x" * 1000 * KIB, "env": {f"V{n}": "x" * 100 * KIB for n in range(10)}},
+            "command",
+            id="line and env",
         ),
         pytest.param({"env": {"V": "x" * 128 * KIB}}, "env", id="large variable"),
         pytest.param({"env": {f"V{n}": "" for n in range(5000)}}, "env", id="many variables"),
@@ -145,7 +152,7 @@ def test_request_says_the_same_to_the_guest(shell: str, cwd: str, value: str) ->
 def test_largest_request_fits_a_frame_or_is_refused(character: str) -> None:
     """No accepted command is too large for the link, however it is encoded."""
     size = 100 * KIB // len(character.encode())
-    spec = a_spec(**an_argv("echo", *[character * size] * 4))
+    spec = a_spec(**an_argv("echo", *[character * size] * 19))
     if character == "\x01":
         with pytest.raises(RequestTooLarge, match="once encoded"):
             spec.encode("")
@@ -179,6 +186,48 @@ async def test_end_is_told_as_it_was(
 
     assert (status.reason, status.code, status.signal) == (reason, code, signal)
     assert bool(status.hint) == (reason != Reason.EXITED)
+
+
+async def test_command_is_as_long_as_the_kernel_takes(session: Session, guests: FakeGuests) -> None:
+    """A line and a vector of nearly 2 MiB reach the guest whole; listings show their beginning."""
+    line = "say " + "x" * 1970 * KIB
+    vectors = [["say", *["x" * 127 * KIB] * 15], ["say", *["x"] * 30_000]]
+    for n, fields in enumerate(({"shell": line}, *(an_argv(*words) for words in vectors))):
+        execution = started(session, **fields, exec_id=f"e{n}")
+        assert len(execution.details.command) == 200
+        await execution.wait()
+
+    lines = [command.line for command in guests.commands]
+    assert lines == [line, *(" ".join(words) for words in vectors)]
+
+
+async def test_large_commands_wait_for_room(start_sessions: StartSessions) -> None:
+    """Many at once, which the link could not hold together, all run, and nobody loses a sandbox."""
+    sessions = await start_sessions(max_running=32, max_running_in_all=32)
+    session, _ = await opened(sessions)
+
+    async def run(number: int) -> None:
+        spec = a_spec(**an_argv("say", *["x" * 100 * KIB] * 19), exec_id=f"m{number}")
+        execution, _ = await sessions.check_and_start_exec(session.id, spec)
+        await execution.wait()
+
+    await asyncio.gather(*map(run, range(16)))
+    assert session.is_active
+
+
+async def test_large_commands_of_a_shell_do_not_pile_up(start_sessions: StartSessions) -> None:
+    """What waits for its shell is bounded in bytes, not only in number."""
+    session, _ = await opened(await start_sessions(max_running=32, max_running_in_all=32))
+    started(session, shell="sleep", shell_name="main")
+    line = "x" * 1900 * KIB
+
+    def queue_many() -> None:
+        for n in range(8):
+            started(session, shell=line, shell_name="main", exec_id=f"m{n}")
+
+    with pytest.raises(ExecLimitReached, match="wait for their shells"):
+        queue_many()
+    started(session, shell="true", shell_name="main", exec_id="small")
 
 
 async def test_refused_command_never_began(session: Session) -> None:
@@ -353,8 +402,8 @@ async def test_command_for_a_guest_that_stops_reading_is_lost(
     (await guests.wait_for("sleep")).guest.stop_reading()
 
     def send_much() -> None:
-        for n in range(100):
-            started(session, **an_argv("echo", *["x" * 100 * KIB] * 4), exec_id=f"m{n}")
+        for n in range(190):
+            started(session, **an_argv("echo", "x" * 60 * KIB), exec_id=f"m{n}")
 
     with pytest.raises(SandboxLost, match="stopped reading"):
         send_much()

@@ -33,7 +33,7 @@ def parse(text: str, exact: bytes = b"", **more: object) -> FilePath:
 )
 def test_what_is_a_path(text: str, raw: bytes) -> None:
     """Relative to the workspace or absolute below it, without empty parts and dots."""
-    assert parse(text).raw == raw
+    assert (parse(text).raw, parse(text).is_outside) == (raw, False)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,11 @@ def test_what_is_a_path(text: str, raw: bytes) -> None:
         "../../etc/passwd",
         "a/../../b",
         "a/..",
-        "/etc/passwd",
-        "/workspace2/x",
         "/workspace/../etc",
+        "/tmp/../etc/passwd",
+        "/..",
+        "//",
+        "/./",
         "a\0b",
         "x" * 5000,
         "a/" * 2047 + "bb",
@@ -64,6 +66,26 @@ def test_what_is_not_a_path(text: str) -> None:
         parse(text, field="new_path")
 
     assert caught.value.field == "new_path"
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        ("/etc/passwd", b"/etc/passwd"),
+        ("//tmp//a/./b/", b"/tmp/a/b"),
+        ("/workspace2/x", b"/workspace2/x"),
+        ("/work", b"/work"),
+        ("/tmp/workspace/x", b"/tmp/workspace/x"),
+        ("/", b"/"),
+    ],
+)
+def test_paths_outside_of_the_workspace(text: str, raw: bytes) -> None:
+    """Absolute ones that are not below it; written out they are the same again."""
+    path = parse(text, may_be_workspace=True)
+
+    assert (path.is_outside, path.raw, str(path)) == (True, raw, raw.decode())
+    assert parse(path.raw.decode(), may_be_workspace=True) == path
+    assert parse(text, start=b"agent_workspace", may_be_workspace=True) == path
 
 
 @pytest.mark.parametrize("text", ["", ".", "/workspace", "/workspace/"])
@@ -95,6 +117,8 @@ def test_any_bytes_are_a_path_or_refused(raw: bytes) -> None:
     except InvalidRequest:
         return
     assert not {b"", b".", b".."} & set(path.parts)
+    assert path.is_outside == (path.parts[0] == b"/") == path.raw.startswith(b"/")
+    assert b"/" not in path.parts[1:]
     assert b"\0" not in path.raw
     assert parse("", path.raw) == path
 

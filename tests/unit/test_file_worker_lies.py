@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandboxd.errors import FileWorkInterrupted, SandboxdError, SandboxLost
+from sandboxd.errors import FileWorkInterrupted, InvalidRequest, SandboxdError, SandboxLost
 from sandboxd.files import (
     EditSpec,
     FilePath,
     FileSettings,
+    FileType,
     GrepSpec,
     TarSpec,
     TextSpec,
@@ -36,6 +37,7 @@ from sandboxd.link import LinkClosed
 
 FILE = Entry(b"file", 1, 0o644, 3, 0, b"")
 PATH = FilePath((b"file",))
+OUTSIDE = FilePath((b"/", b"tmp", b"file"))
 
 
 class LyingLink:
@@ -46,10 +48,11 @@ class LyingLink:
         self._is_silent = is_silent
         self.closed_because: str | None = None
         self.started = self.ended = 0
+        self.known: set[Purpose] = set(Purpose)
         self._open: list[socket.socket] = []
 
     def knows(self, purpose: Purpose) -> bool:
-        return purpose == Purpose.FILES
+        return purpose in self.known
 
     async def start_worker(self, its_end: socket.socket, purpose: Purpose) -> int:
         if self.closed_because:
@@ -128,6 +131,9 @@ CALLS: dict[str, Callable[[WorkspaceFiles], Awaitable[object]]] = {
     "watch": watch,
     "upload_tar": lambda files: files.upload_tar(TarSpec(path=PATH), chunks()),
     "download_tar": download_tar,
+    "upload outside": lambda files: files.upload(UploadSpec(path=OUTSIDE), chunks()),
+    "list outside": lambda files: files.list(OUTSIDE, page_size=10),
+    "move outside": lambda files: files.move(OUTSIDE, FilePath((b"/", b"new"))),
 }
 
 CHANGE = Change(1, False, b"file", b"")
@@ -302,3 +308,29 @@ async def test_changes_are_taken_at_the_pace_of_the_session(
 
     assert [type(result) for result in results] == [FileWorkInterrupted] * 2
     assert max(waits_until) - began >= 2 * 10 * 2000 / CHANGES_PER_SECOND
+
+
+TOO_NEW: dict[str, Callable[[WorkspaceFiles], Awaitable[object]]] = {
+    "path": CALLS["list outside"],
+    "depth": lambda files: files.list(PATH, depth=2),
+    "make_parents": lambda files: files.move(PATH, FilePath((b"d", b"new")), make_parents=True),
+    "types": lambda files: files.glob(PATH, "*", types=[FileType.FILE]),
+    "skip_hidden": lambda files: files.glob(PATH, "*", skip_hidden=True),
+    "exclude_dirs": lambda files: files.grep(
+        GrepSpec(path=PATH, pattern="x", exclude_dirs=[".git"])
+    ),
+}
+
+
+@pytest.mark.parametrize("field", TOO_NEW)
+async def test_what_a_guest_of_an_earlier_release_would_ignore(field: str) -> None:
+    """It is refused with what to do, not done in part; what the guest knows is done."""
+    link = LyingLink(ENTRIES + DONE)
+    link.known = {Purpose.FILES}
+    files = files_of(link)
+    with pytest.raises(InvalidRequest, match="earlier release") as caught:
+        await TOO_NEW[field](files)
+    assert (caught.value.field, link.started) == (field, 0)
+
+    assert len((await files.list(PATH, depth=1)).entries) == 1
+    assert link.started == 1

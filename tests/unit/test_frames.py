@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from sandboxd.guest.frames import (
     Kind,
     Output,
     ProtocolError,
+    StartFailure,
     Stream,
     Target,
 )
@@ -169,6 +171,30 @@ def test_state_round_trip(out: int, err: int, label: bytes, has_ended: bool) -> 
     assert frames.decode_state(frame.payload) == state
 
 
+@given(
+    failure=st.sampled_from(StartFailure), text=st.text(max_size=400), pid=st.integers(2, 1 << 22)
+)
+def test_start_and_refusal_round_trip(failure: StartFailure, text: str, pid: int) -> None:
+    """What became of a start says the same at the other end; long words are cut."""
+    refused, started = Decoder(2000).feed(
+        frames.encode_refused(5, failure, text) + frames.encode_started(6, pid)
+    )
+    kept = text.encode(errors="replace")[: frames.MAX_REFUSAL].decode(errors="replace")
+
+    assert frames.decode_refused(refused.payload, frames.PROTOCOL_VERSION) == (failure, kept)
+    assert frames.decode_started(started.payload) == pid
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [(f"{frames.NO_PROCESS} (x)", StartFailure.NO_PROCESS), ("there is no x", StartFailure.OTHER)],
+)
+def test_refusal_of_an_earlier_guest_is_understood(text: str, failure: StartFailure) -> None:
+    """It names no kind; whether another try may help is in its words."""
+    for version in range(frames.OLDEST_VERSION, frames.START_REPORTS_VERSION):
+        assert frames.decode_refused(text.encode(), version) == (failure, text)
+
+
 def test_endless_label_is_refused() -> None:
     """A label that cannot be ours is not even looked at."""
     state = ExecState(None, 0, 0, b"x" * (frames.MAX_LABEL + 1))
@@ -185,6 +211,9 @@ def test_endless_label_is_refused() -> None:
         frames.decode_exited,
         frames.decode_state,
         frames.decode_input_taken,
+        frames.decode_started,
+        partial(frames.decode_refused, version=frames.OLDEST_VERSION),
+        partial(frames.decode_refused, version=frames.PROTOCOL_VERSION),
     ],
 )
 @given(payload=st.binary(max_size=64))

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 from collections.abc import Mapping
 from unittest.mock import AsyncMock
 
 import pytest
 
 from sandboxd.guest import frames
-from sandboxd.guest.frames import Ack, Cause, Ending, ExecState, Exited, Kind, Remark, Stream
+from sandboxd.guest.frames import (
+    Ack,
+    Cause,
+    Ending,
+    ExecState,
+    Exited,
+    Kind,
+    Remark,
+    StartFailure,
+    Stream,
+)
 from sandboxd.link import LinkClosed, connection
 from tests.fakes.output_frame import encode_output
 from tests.unit.link_rig import Heard, Rig, Timers
@@ -187,6 +198,24 @@ async def test_guest_that_does_not_read_is_cut_off() -> None:
     assert heard.ends == ["lost: the guest stopped reading"]
 
 
+async def test_guest_that_makes_no_room_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for room gets it when the guest has read, or learns that it does not read."""
+    monkeypatch.setattr(connection, "READ_SECONDS", 0.01)
+    rig = Rig()
+    _, heard = rig.start()
+    await rig.link.wait_for_room()
+    rig.link.pause_writing()
+    waiting = asyncio.create_task(rig.link.wait_for_room())
+    await asyncio.sleep(0)
+    rig.link.resume_writing()
+    await waiting
+
+    rig.link.pause_writing()
+    with pytest.raises(LinkClosed, match="stopped reading"):
+        await rig.link.wait_for_room()
+    assert heard.ends == ["lost: the guest stopped reading"]
+
+
 async def test_acknowledging_to_a_guest_that_does_not_read_is_no_error() -> None:
     """It cuts such a guest off too, but whoever acknowledges has nothing to handle."""
     rig = Rig()
@@ -241,11 +270,38 @@ async def test_refusal_cannot_break_out_of_a_line() -> None:
     rig = Rig()
     number, heard = rig.start()
     text = "no\n[error] \x1b[31mfake\x00 %s\u202e".encode() + b"\xff"
-    rig.receive(frames.encode(Kind.REFUSED, number, text))
+    rig.receive(frames.encode(Kind.REFUSED, number, b"\0" + text))
 
     (told,) = heard.ends
     assert str(told).isprintable()
     assert rig.link.is_open
+
+
+async def test_start_and_kind_of_a_refusal_reach_the_channel() -> None:
+    """A command that runs is a process of the sandbox; one that does not has a kind of failure."""
+    rig = Rig()
+    number, heard = rig.start()
+    refused, told = rig.start()
+    rig.receive(frames.encode_started(number, 77))
+    rig.receive(frames.encode_refused(refused, StartFailure.NO_DIRECTORY, "no"))
+
+    assert (heard.pids, told.pids, told.ends) == ([77], [], ["refused: NO_DIRECTORY: no"])
+    assert rig.link.is_open
+
+
+async def test_earlier_guest_gets_what_it_understands() -> None:
+    """One of an earlier release reports no starts, refuses in words and takes smaller requests."""
+    rig = Rig(is_greeted=False)
+    hello = struct.pack("!HIB", frames.START_REPORTS_VERSION - 1, 1, 0)
+    rig.receive(frames.encode(Kind.HELLO, payload=hello) + frames.encode(Kind.READY))
+    number, heard = rig.start()
+    rig.receive(frames.encode(Kind.REFUSED, number, b"no process could be started (x)"))
+
+    assert heard.ends == ["refused: NO_PROCESS: no process could be started (x)"]
+    assert not rig.link.reports_starts
+    with pytest.raises(ValueError, match="over the frame limit"):
+        rig.link.start(b" " * (rig.link.max_request_bytes + 1), Heard())
+    assert rig.link.max_request_bytes < Rig().link.max_request_bytes
 
 
 async def test_guest_may_end_a_command_that_is_overdue() -> None:

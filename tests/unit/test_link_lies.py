@@ -87,7 +87,7 @@ plausible = st.one_of(
         st.binary(min_size=1, max_size=3),
     ),
     st.integers(0, 4).map(lambda channel: frames.encode_exited(channel, BYE)),
-    st.integers(0, 4).map(lambda channel: frames.encode(Kind.REFUSED, channel, b"no")),
+    st.integers(0, 4).map(lambda channel: frames.encode(Kind.REFUSED, channel, b"\0no")),
     st.binary(max_size=30),
 )
 

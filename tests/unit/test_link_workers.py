@@ -114,10 +114,13 @@ async def test_a_socket_comes_with_its_frame(pair: Pair) -> None:
         ours.close()
 
 
+MIB = 1 << 20
+
+
 async def test_what_was_sent_before_arrives_first(pair: Pair) -> None:
     """While much is unsent the socket waits; nothing is overtaken and nothing lost."""
     for _ in range(5):
-        pair.link.start(b" " * frames.MAX_DAEMON_PAYLOAD, Heard())
+        pair.link.start(b" " * MIB, Heard())
     ours, its = socket.socketpair()
     starting = asyncio.ensure_future(pair.link.start_worker(its, Purpose.FILES))
     await asyncio.sleep(0)
@@ -134,7 +137,7 @@ async def test_a_guest_that_reads_nothing(pair: Pair, monkeypatch: pytest.Monkey
     """The hand-over is given up."""
     monkeypatch.setattr(connection, "HAND_OVER_SECONDS", 0.05)
     for _ in range(5):
-        pair.link.start(b" " * frames.MAX_DAEMON_PAYLOAD, Heard())
+        pair.link.start(b" " * MIB, Heard())
     ours, its = socket.socketpair()
     with ours, its, pytest.raises(TimeoutError):
         await pair.link.start_worker(its, Purpose.FILES)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 
 from sandboxd.errors import ExecLimitReached
 from sandboxd.execs import long_checks
-from sandboxd.execs.long_checks import LongChecks
+from sandboxd.execs.long_checks import LongChecks, _Worker
 from sandboxd.policy import STRICT, CommandChecker, Decision, Rule, check, from_toml
 from sandboxd.policy.decision import ALLOWED
 from tests.unit.policy_cases import REFUSED
@@ -156,6 +159,34 @@ async def test_check_without_an_end_is_a_refusal(
     assert decision.findings[0].instead
     monkeypatch.undo()
     assert (await checks.check(LONG, "ada")).allowed
+
+
+async def test_status_of_an_ended_process_is_known(
+    checks: LongChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check that the kernel ended is refused, however late its exit status arrives."""
+    waitpid = os.waitpid
+
+    def late(pid: int, options: int) -> tuple[int, int]:
+        if not options & os.WNOHANG:  # asyncio's thread
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            is_awaited.wait(timeout=30)
+        return waitpid(pid, options)
+
+    async def ask(worker: _Worker, command: str | Sequence[str]) -> bytes:
+        process = await worker._start()
+        os.kill(process.pid, signal.SIGXCPU)
+        await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        asyncio.get_running_loop().call_later(0.1, is_awaited.set)
+        return await ask_now(worker, command)
+
+    is_awaited, ask_now = threading.Event(), _Worker._ask
+    monkeypatch.setattr(os, "waitpid", late)
+    monkeypatch.setattr(_Worker, "_ask", ask)
+
+    decision = await checks.check("endless", "ada")
+
+    assert decision.findings[0].rule == Rule.TOO_COMPLEX
 
 
 async def test_process_that_others_end_is_no_decision(checks: LongChecks) -> None:

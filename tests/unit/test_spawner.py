@@ -118,3 +118,26 @@ def test_no_room_for_a_thread_is_no_room_for_a_process(
             spawner.run(start("shell"), str, purpose="bash")
 
     assert spawner.run(start("shell"), str, purpose="bash", needs_new_domain=False) == "shell"
+
+
+def test_a_thread_that_never_began_gets_no_further_call(
+    spawner: Spawner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that was disowned before there was room for its thread does not cost those after it,
+    which would wait for that thread for ever."""
+    full = Slow(error=BlockingIOError("can't start new thread"))
+
+    def refuse(self: threading.Thread) -> None:
+        try:
+            full()
+        except BlockingIOError as error:
+            raise RuntimeError(str(error)) from None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        begun(spawner, full)
+        spawner.disown()
+        assert spawner._late is not None
+        assert spawner._late.has_ended(LONG_SECONDS)
+
+    assert spawner.run(start("shell"), str, purpose="bash", needs_new_domain=False) == "shell"

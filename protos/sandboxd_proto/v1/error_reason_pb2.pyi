@@ -41,8 +41,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     SESSION_RECREATED: _ErrorReason.ValueType  # 8
     """The session is not on the incarnation that the request names. FAILED_PRECONDITION."""
     COMMAND_NOT_STARTABLE: _ErrorReason.ValueType  # 9
-    """The directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: no process was
-    available for it; try again with another exec id.
+    """The command could not be started. FAILED_PRECONDITION. `kind` in the metadata says why: `no_program`, `not_executable`,
+    `no_directory`, `no_shell` (the image has none for command lines, or for named shells), `too_many_shells`, `too_large` (more arguments
+    than the kernel takes), `no_process` or `other`. `no_process` comes with google.rpc.RetryInfo: try again with another exec id.
     """
     POOL_EXHAUSTED: _ErrorReason.ValueType  # 10
     """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
@@ -79,15 +80,17 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     OUTSIDE_WORKSPACE: _ErrorReason.ValueType  # 26
     """The path leaves the workspace through a link. FAILED_PRECONDITION."""
     PROTECTED_PATH: _ErrorReason.ValueType  # 27
-    """The workspace itself, its layout and project_files/ cannot be removed or moved, and entries cannot be moved between areas.
-    FAILED_PRECONDITION.
+    """The workspace itself, its layout and project_files/ cannot be removed or moved, entries cannot be moved between areas, and outside of
+    the workspace only /tmp and /var/tmp can be written. FAILED_PRECONDITION.
     """
     FILE_NOT_PERMITTED: _ErrorReason.ValueType  # 28
-    """Permissions set by a command forbid the operation. FAILED_PRECONDITION."""
+    """Permissions forbid the operation. FAILED_PRECONDITION."""
     FILE_TOO_LARGE: _ErrorReason.ValueType  # 29
     """The file is larger than a file may be, or larger than the operation supports; the limit is in the metadata. FAILED_PRECONDITION."""
     WORKSPACE_FULL: _ErrorReason.ValueType  # 30
-    """The workspace has no space left, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
+    """The workspace has no space left, in bytes or in files; the limit is in the metadata. For a path outside of it: that filesystem has none.
+    FAILED_PRECONDITION.
+    """
     CHECKSUM_MISMATCH: _ErrorReason.ValueType  # 31
     """Size or checksum of the upload differ from its header. ABORTED; nothing was written, send it again."""
     FILE_CHANGED: _ErrorReason.ValueType  # 32
@@ -101,7 +104,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     FILE_WORK_INTERRUPTED: _ErrorReason.ValueType  # 36
     """A command killed or stopped the worker of the file operation. ABORTED; try again."""
     COMMAND_NOT_ALLOWED: _ErrorReason.ValueType  # 37
-    """The command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
+    """The command policy refuses the command; rule and command are in the metadata, and `policy` as the `kind`. PERMISSION_DENIED; nothing
+    was started.
+    """
     UNAUTHENTICATED: _ErrorReason.ValueType  # 38
     """The call has no token, or an unknown one. UNAUTHENTICATED."""
     NOT_PERMITTED: _ErrorReason.ValueType  # 39
@@ -116,6 +121,16 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The daemon has too few file descriptors left. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     SESSION_RETURNING: _ErrorReason.ValueType  # 52
     """The daemon was restarted and has not reconnected to the session's sandbox yet. UNAVAILABLE, with google.rpc.RetryInfo."""
+    PROJECT_NOT_FOUND: _ErrorReason.ValueType  # 70
+    """The user has no project with this id. NOT_FOUND."""
+    PROJECT_FULL: _ErrorReason.ValueType  # 71
+    """A limit on the projects of the user, or on the files of one of them, is reached; the limit is in the metadata. FAILED_PRECONDITION."""
+    FILE_TYPE_NOT_ALLOWED: _ErrorReason.ValueType  # 72
+    """The operator does not allow files of this type in projects, or the content is not of the type that the name says. PERMISSION_DENIED;
+    nothing was stored.
+    """
+    PROJECT_MISMATCH: _ErrorReason.ValueType  # 73
+    """The session is on another project than the request names, or on none. FAILED_PRECONDITION."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -142,8 +157,9 @@ SESSION_CLOSED: ErrorReason.ValueType  # 7
 SESSION_RECREATED: ErrorReason.ValueType  # 8
 """The session is not on the incarnation that the request names. FAILED_PRECONDITION."""
 COMMAND_NOT_STARTABLE: ErrorReason.ValueType  # 9
-"""The directory, program or shell of the command does not exist. FAILED_PRECONDITION. With google.rpc.RetryInfo: no process was
-available for it; try again with another exec id.
+"""The command could not be started. FAILED_PRECONDITION. `kind` in the metadata says why: `no_program`, `not_executable`,
+`no_directory`, `no_shell` (the image has none for command lines, or for named shells), `too_many_shells`, `too_large` (more arguments
+than the kernel takes), `no_process` or `other`. `no_process` comes with google.rpc.RetryInfo: try again with another exec id.
 """
 POOL_EXHAUSTED: ErrorReason.ValueType  # 10
 """All sandboxes are in use. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
@@ -180,15 +196,17 @@ DIRECTORY_NOT_EMPTY: ErrorReason.ValueType  # 25
 OUTSIDE_WORKSPACE: ErrorReason.ValueType  # 26
 """The path leaves the workspace through a link. FAILED_PRECONDITION."""
 PROTECTED_PATH: ErrorReason.ValueType  # 27
-"""The workspace itself, its layout and project_files/ cannot be removed or moved, and entries cannot be moved between areas.
-FAILED_PRECONDITION.
+"""The workspace itself, its layout and project_files/ cannot be removed or moved, entries cannot be moved between areas, and outside of
+the workspace only /tmp and /var/tmp can be written. FAILED_PRECONDITION.
 """
 FILE_NOT_PERMITTED: ErrorReason.ValueType  # 28
-"""Permissions set by a command forbid the operation. FAILED_PRECONDITION."""
+"""Permissions forbid the operation. FAILED_PRECONDITION."""
 FILE_TOO_LARGE: ErrorReason.ValueType  # 29
 """The file is larger than a file may be, or larger than the operation supports; the limit is in the metadata. FAILED_PRECONDITION."""
 WORKSPACE_FULL: ErrorReason.ValueType  # 30
-"""The workspace has no space left, in bytes or in files; the limit is in the metadata. FAILED_PRECONDITION."""
+"""The workspace has no space left, in bytes or in files; the limit is in the metadata. For a path outside of it: that filesystem has none.
+FAILED_PRECONDITION.
+"""
 CHECKSUM_MISMATCH: ErrorReason.ValueType  # 31
 """Size or checksum of the upload differ from its header. ABORTED; nothing was written, send it again."""
 FILE_CHANGED: ErrorReason.ValueType  # 32
@@ -202,7 +220,9 @@ FILE_BUSY: ErrorReason.ValueType  # 35
 FILE_WORK_INTERRUPTED: ErrorReason.ValueType  # 36
 """A command killed or stopped the worker of the file operation. ABORTED; try again."""
 COMMAND_NOT_ALLOWED: ErrorReason.ValueType  # 37
-"""The command policy refuses the command; rule and command are in the metadata. PERMISSION_DENIED; nothing was started."""
+"""The command policy refuses the command; rule and command are in the metadata, and `policy` as the `kind`. PERMISSION_DENIED; nothing
+was started.
+"""
 UNAUTHENTICATED: ErrorReason.ValueType  # 38
 """The call has no token, or an unknown one. UNAUTHENTICATED."""
 NOT_PERMITTED: ErrorReason.ValueType  # 39
@@ -217,4 +237,14 @@ OPEN_FILES_EXHAUSTED: ErrorReason.ValueType  # 51
 """The daemon has too few file descriptors left. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 SESSION_RETURNING: ErrorReason.ValueType  # 52
 """The daemon was restarted and has not reconnected to the session's sandbox yet. UNAVAILABLE, with google.rpc.RetryInfo."""
+PROJECT_NOT_FOUND: ErrorReason.ValueType  # 70
+"""The user has no project with this id. NOT_FOUND."""
+PROJECT_FULL: ErrorReason.ValueType  # 71
+"""A limit on the projects of the user, or on the files of one of them, is reached; the limit is in the metadata. FAILED_PRECONDITION."""
+FILE_TYPE_NOT_ALLOWED: ErrorReason.ValueType  # 72
+"""The operator does not allow files of this type in projects, or the content is not of the type that the name says. PERMISSION_DENIED;
+nothing was stored.
+"""
+PROJECT_MISMATCH: ErrorReason.ValueType  # 73
+"""The session is on another project than the request names, or on none. FAILED_PRECONDITION."""
 global___ErrorReason = ErrorReason

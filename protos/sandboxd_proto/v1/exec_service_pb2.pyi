@@ -105,6 +105,7 @@ class ExecRequest(google.protobuf.message.Message):
     STDIN_FIELD_NUMBER: builtins.int
     TERMINAL_FIELD_NUMBER: builtins.int
     SHELL_NAME_FIELD_NUMBER: builtins.int
+    MERGE_STDERR_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Required. Session to run the command in."""
     incarnation: builtins.int
@@ -114,7 +115,9 @@ class ExecRequest(google.protobuf.message.Message):
     empty, the daemon generates one. A Run without an id keeps neither output nor end.
     """
     shell: builtins.str
-    """A command line, run as by `bash -c` (or `sh -c` if the image has no bash). At most 131071 bytes."""
+    """A command line, run as by `bash -c` (or `sh -c` if the image has no bash, then at most 131071 bytes). A longer one than 131071 bytes
+    runs as by `eval`. Command and environment together have about as many bytes as the kernel takes: 2031616.
+    """
     cwd: builtins.str
     """Optional. Directory to start in, relative to the workspace or absolute; empty means the workspace."""
     on_disconnect: global___OnDisconnect.ValueType
@@ -132,9 +135,13 @@ class ExecRequest(google.protobuf.message.Message):
     one command to the next, even after one that calls `exit`, is killed or times out. Commands of one shell run one after the other.
     1 to 64 letters, digits, `_`, `-`, `.`; empty means an unnamed shell for this command only. Only with `shell`.
     """
+    merge_stderr: builtins.bool
+    """Optional. Give the command one pipe for both streams: everything is standard output, in the order in which it was written, and
+    standard error is empty. The output of a terminal is always so.
+    """
     @property
     def argv(self) -> global___Argv:
-        """A program and its arguments, run without a shell."""
+        """A program and its arguments, run without a shell: at most 32768 words of at most 131071 bytes."""
 
     @property
     def env(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -142,8 +149,8 @@ class ExecRequest(google.protobuf.message.Message):
 
     @property
     def timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """Optional. How long the command may run; absent means the session's default (30 seconds). Must be positive
-        and at most the session's `max_exec_timeout`. Independent of the deadline of the call.
+        """Optional. How long the command may run; absent means the session's default (30 seconds), 0 the session's `max_exec_timeout`, which
+        is also the longest. Independent of the deadline of the call.
         """
 
     @property
@@ -171,9 +178,10 @@ class ExecRequest(google.protobuf.message.Message):
         stdin: builtins.bool = ...,
         terminal: sandboxd_proto.v1.exec_pb2.Terminal | None = ...,
         shell_name: builtins.str = ...,
+        merge_stderr: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["argv", b"argv", "command", b"command", "no_output_timeout", b"no_output_timeout", "shell", b"shell", "terminal", b"terminal", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "env", b"env", "exec_id", b"exec_id", "incarnation", b"incarnation", "max_output_bytes", b"max_output_bytes", "no_output_timeout", b"no_output_timeout", "on_disconnect", b"on_disconnect", "session_id", b"session_id", "shell", b"shell", "shell_name", b"shell_name", "stdin", b"stdin", "terminal", b"terminal", "timeout", b"timeout"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "env", b"env", "exec_id", b"exec_id", "incarnation", b"incarnation", "max_output_bytes", b"max_output_bytes", "merge_stderr", b"merge_stderr", "no_output_timeout", b"no_output_timeout", "on_disconnect", b"on_disconnect", "session_id", b"session_id", "shell", b"shell", "shell_name", b"shell_name", "stdin", b"stdin", "terminal", b"terminal", "timeout", b"timeout"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["shell", "argv"] | None: ...
 
 global___ExecRequest = ExecRequest

@@ -134,8 +134,9 @@ class ExecServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StartExec(self, request, context):
-        """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
-        the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
+        """Starts a command and answers as soon as it runs, or waits for an earlier command of its shell; the command continues when callers
+        disconnect. Safe to repeat with the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs
+        once. Reasons as for Exec. If the sandbox has not started it after a few seconds, it answers nevertheless.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -50,8 +50,9 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.StartExecResponse,
     ]
-    """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
-    the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
+    """Starts a command and answers as soon as it runs, or waits for an earlier command of its shell; the command continues when callers
+    disconnect. Safe to repeat with the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs
+    once. Reasons as for Exec. If the sandbox has not started it after a few seconds, it answers nevertheless.
     """
 
     AttachExec: grpc.UnaryStreamMultiCallable[
@@ -156,8 +157,9 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         sandboxd_proto.v1.exec_service_pb2.StartExecResponse,
     ]
-    """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
-    the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
+    """Starts a command and answers as soon as it runs, or waits for an earlier command of its shell; the command continues when callers
+    disconnect. Safe to repeat with the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs
+    once. Reasons as for Exec. If the sandbox has not started it after a few seconds, it answers nevertheless.
     """
 
     AttachExec: grpc.aio.UnaryStreamMultiCallable[
@@ -268,8 +270,9 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.exec_service_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.StartExecResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.StartExecResponse]]:
-        """Starts a command and answers as soon as it was sent to the sandbox; the command continues when callers disconnect. Safe to repeat with
-        the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs once. Reasons as for Exec.
+        """Starts a command and answers as soon as it runs, or waits for an earlier command of its shell; the command continues when callers
+        disconnect. Safe to repeat with the same `exec_id`: however often it is called, even across a restart of the daemon, the command runs
+        once. Reasons as for Exec. If the sandbox has not started it after a few seconds, it answers nevertheless.
         """
 
     @abc.abstractmethod

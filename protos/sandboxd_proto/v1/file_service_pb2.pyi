@@ -30,9 +30,9 @@ class _OverwritePolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     OVERWRITE_POLICY_UNSPECIFIED: _OverwritePolicy.ValueType  # 0
     """Same as REPLACE."""
     OVERWRITE_POLICY_REPLACE: _OverwritePolicy.ValueType  # 1
-    """Replace a regular file or a link; other names of the same file keep the old content."""
+    """Replace a regular file; other names of the same file keep the old content. A link is followed and stays."""
     OVERWRITE_POLICY_FAIL: _OverwritePolicy.ValueType  # 2
-    """Fail with FILE_EXISTS."""
+    """Fail with FILE_EXISTS, also if it is a link."""
 
 class OverwritePolicy(_OverwritePolicy, metaclass=_OverwritePolicyEnumTypeWrapper):
     """What to do if something exists at the path of an upload."""
@@ -40,9 +40,9 @@ class OverwritePolicy(_OverwritePolicy, metaclass=_OverwritePolicyEnumTypeWrappe
 OVERWRITE_POLICY_UNSPECIFIED: OverwritePolicy.ValueType  # 0
 """Same as REPLACE."""
 OVERWRITE_POLICY_REPLACE: OverwritePolicy.ValueType  # 1
-"""Replace a regular file or a link; other names of the same file keep the old content."""
+"""Replace a regular file; other names of the same file keep the old content. A link is followed and stays."""
 OVERWRITE_POLICY_FAIL: OverwritePolicy.ValueType  # 2
-"""Fail with FILE_EXISTS."""
+"""Fail with FILE_EXISTS, also if it is a link."""
 global___OverwritePolicy = OverwritePolicy
 
 class _FileChangeKind:
@@ -125,7 +125,9 @@ class UploadHeader(google.protobuf.message.Message):
     path_bytes: builtins.bytes
     """Optional. Exact path, which replaces `path`."""
     mode: builtins.int
-    """Optional. Permission bits; 0 means 0644. Set-user-ID, set-group-ID and sticky bits are removed."""
+    """Optional. Permission bits; 0 means those of the file that is replaced, and 0644 for a new file. Set-user-ID, set-group-ID and sticky
+    bits are removed.
+    """
     size_bytes: builtins.int
     """Optional. Size in bytes. If it is set, a file that cannot fit is refused at once, and one of another size is not written. An upload
     with neither this nor `sha256` takes 50 ms longer, because the daemon waits to be sure that its stream did not break off.
@@ -280,6 +282,7 @@ class ListFilesRequest(google.protobuf.message.Message):
     PATH_FIELD_NUMBER: builtins.int
     PATH_BYTES_FIELD_NUMBER: builtins.int
     RECURSIVE_FIELD_NUMBER: builtins.int
+    DEPTH_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     session_id: builtins.str
@@ -290,6 +293,8 @@ class ListFilesRequest(google.protobuf.message.Message):
     """Optional. Exact path, which replaces `path`."""
     recursive: builtins.bool
     """Optional. Include everything below its directories."""
+    depth: builtins.int
+    """Optional. Levels of directories to include: 1 is the directory alone, 2 includes its directories. 0 means 1, or all with `recursive`."""
     page_size: builtins.int
     """Optional. Entries per page, 1 to 10000; 0 means 1000."""
     page_token: builtins.str
@@ -301,10 +306,11 @@ class ListFilesRequest(google.protobuf.message.Message):
         path: builtins.str = ...,
         path_bytes: builtins.bytes = ...,
         recursive: builtins.bool = ...,
+        depth: builtins.int = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path", b"path", "path_bytes", b"path_bytes", "recursive", b"recursive", "session_id", b"session_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["depth", b"depth", "page_size", b"page_size", "page_token", b"page_token", "path", b"path", "path_bytes", b"path_bytes", "recursive", b"recursive", "session_id", b"session_id"]) -> None: ...
 
 global___ListFilesRequest = ListFilesRequest
 
@@ -473,6 +479,7 @@ class MoveFileRequest(google.protobuf.message.Message):
     NEW_PATH_FIELD_NUMBER: builtins.int
     NEW_PATH_BYTES_FIELD_NUMBER: builtins.int
     REPLACE_FIELD_NUMBER: builtins.int
+    MAKE_PARENTS_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Required. The session."""
     path: builtins.str
@@ -484,7 +491,9 @@ class MoveFileRequest(google.protobuf.message.Message):
     new_path_bytes: builtins.bytes
     """Optional. Exact path, which replaces `new_path`."""
     replace: builtins.bool
-    """Optional. Replace an existing file; otherwise it is FILE_EXISTS."""
+    """Optional. Replace an existing file; otherwise it is FILE_EXISTS. A directory is never replaced."""
+    make_parents: builtins.bool
+    """Optional. Create missing parent directories of the new path."""
     def __init__(
         self,
         *,
@@ -494,8 +503,9 @@ class MoveFileRequest(google.protobuf.message.Message):
         new_path: builtins.str = ...,
         new_path_bytes: builtins.bytes = ...,
         replace: builtins.bool = ...,
+        make_parents: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["new_path", b"new_path", "new_path_bytes", b"new_path_bytes", "path", b"path", "path_bytes", b"path_bytes", "replace", b"replace", "session_id", b"session_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["make_parents", b"make_parents", "new_path", b"new_path", "new_path_bytes", b"new_path_bytes", "path", b"path", "path_bytes", b"path_bytes", "replace", b"replace", "session_id", b"session_id"]) -> None: ...
 
 global___MoveFileRequest = MoveFileRequest
 
@@ -622,6 +632,7 @@ class ReadTextResponse(google.protobuf.message.Message):
     TOTAL_LINES_FIELD_NUMBER: builtins.int
     TRUNCATED_FIELD_NUMBER: builtins.int
     ENTRY_FIELD_NUMBER: builtins.int
+    INVALID_UTF8_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The lines with their newlines, invalid UTF-8 replaced."""
     first_line: builtins.int
@@ -632,6 +643,8 @@ class ReadTextResponse(google.protobuf.message.Message):
     """Number of lines in the whole file."""
     truncated: builtins.bool
     """True if the file has more lines after `text`, or if the last line is cut."""
+    invalid_utf8: builtins.bool
+    """True if bytes in `text` were replaced because they are not UTF-8; the file is then probably not text."""
     @property
     def entry(self) -> sandboxd_proto.v1.files_pb2.FileEntry:
         """The file."""
@@ -645,9 +658,10 @@ class ReadTextResponse(google.protobuf.message.Message):
         total_lines: builtins.int = ...,
         truncated: builtins.bool = ...,
         entry: sandboxd_proto.v1.files_pb2.FileEntry | None = ...,
+        invalid_utf8: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["entry", b"entry"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["entry", b"entry", "first_line", b"first_line", "line_count", b"line_count", "text", b"text", "total_lines", b"total_lines", "truncated", b"truncated"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["entry", b"entry", "first_line", b"first_line", "invalid_utf8", b"invalid_utf8", "line_count", b"line_count", "text", b"text", "total_lines", b"total_lines", "truncated", b"truncated"]) -> None: ...
 
 global___ReadTextResponse = ReadTextResponse
 
@@ -799,6 +813,7 @@ class GrepFilesRequest(google.protobuf.message.Message):
     IGNORE_CASE_FIELD_NUMBER: builtins.int
     GLOB_FIELD_NUMBER: builtins.int
     MAX_MATCHES_FIELD_NUMBER: builtins.int
+    EXCLUDE_DIRS_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Required. The session."""
     path: builtins.str
@@ -815,6 +830,10 @@ class GrepFilesRequest(google.protobuf.message.Message):
     """Optional. Search only files whose path matches this pattern, as in GlobFiles; empty means all."""
     max_matches: builtins.int
     """Optional. Most matches to return, up to 10000; 0 means 1000."""
+    @property
+    def exclude_dirs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Optional. Names of directories that are not searched, at any depth, such as `.git`; `*`, `?` and `[a-z]` have their meaning. At most 32."""
+
     def __init__(
         self,
         *,
@@ -826,8 +845,9 @@ class GrepFilesRequest(google.protobuf.message.Message):
         ignore_case: builtins.bool = ...,
         glob: builtins.str = ...,
         max_matches: builtins.int = ...,
+        exclude_dirs: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["glob", b"glob", "ignore_case", b"ignore_case", "max_matches", b"max_matches", "path", b"path", "path_bytes", b"path_bytes", "pattern", b"pattern", "regex", b"regex", "session_id", b"session_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["exclude_dirs", b"exclude_dirs", "glob", b"glob", "ignore_case", b"ignore_case", "max_matches", b"max_matches", "path", b"path", "path_bytes", b"path_bytes", "pattern", b"pattern", "regex", b"regex", "session_id", b"session_id"]) -> None: ...
 
 global___GrepFilesRequest = GrepFilesRequest
 
@@ -870,6 +890,9 @@ class GlobFilesRequest(google.protobuf.message.Message):
     PATH_BYTES_FIELD_NUMBER: builtins.int
     PATTERN_FIELD_NUMBER: builtins.int
     MAX_ENTRIES_FIELD_NUMBER: builtins.int
+    TYPES_FIELD_NUMBER: builtins.int
+    SKIP_HIDDEN_FIELD_NUMBER: builtins.int
+    EXCLUDE_DIRS_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Required. The session."""
     path: builtins.str
@@ -877,11 +900,21 @@ class GlobFilesRequest(google.protobuf.message.Message):
     path_bytes: builtins.bytes
     """Optional. Exact path, which replaces `path`."""
     pattern: builtins.str
-    """Required. The pattern, relative to the directory: `*` and `?` within a name, `[a-z]`, `**` for any number of directories. A pattern
-    without a slash matches names at any depth.
+    """Required. The pattern, relative to the directory: `*` and `?` within a name, `[a-z]`, `{py,md}` for alternatives (at most 256
+    combinations), `**` for any number of directories. A pattern without a slash matches names at any depth. `..` is refused.
     """
     max_entries: builtins.int
     """Optional. Most entries to return, up to 10000; 0 means 1000."""
+    skip_hidden: builtins.bool
+    """Optional. As in a shell, only a dot in the pattern matches the dot at the beginning of a hidden name."""
+    @property
+    def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[sandboxd_proto.v1.files_pb2.FileType.ValueType]:
+        """Optional. Types of the entries to return; none means all."""
+
+    @property
+    def exclude_dirs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Optional. Names of directories that are neither returned nor searched, as in GrepFiles."""
+
     def __init__(
         self,
         *,
@@ -890,8 +923,11 @@ class GlobFilesRequest(google.protobuf.message.Message):
         path_bytes: builtins.bytes = ...,
         pattern: builtins.str = ...,
         max_entries: builtins.int = ...,
+        types: collections.abc.Iterable[sandboxd_proto.v1.files_pb2.FileType.ValueType] | None = ...,
+        skip_hidden: builtins.bool = ...,
+        exclude_dirs: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["max_entries", b"max_entries", "path", b"path", "path_bytes", b"path_bytes", "pattern", b"pattern", "session_id", b"session_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["exclude_dirs", b"exclude_dirs", "max_entries", b"max_entries", "path", b"path", "path_bytes", b"path_bytes", "pattern", b"pattern", "session_id", b"session_id", "skip_hidden", b"skip_hidden", "types", b"types"]) -> None: ...
 
 global___GlobFilesRequest = GlobFilesRequest
 
@@ -999,7 +1035,7 @@ class FileChange(google.protobuf.message.Message):
     kind: global___FileChangeKind.ValueType
     """Kind of change."""
     path: builtins.str
-    """Path relative to the workspace, as text; for a move, the new path."""
+    """Path relative to the workspace, or absolute if the watched directory is outside of it, as text; for a move, the new path."""
     path_bytes: builtins.bytes
     """Exact path if `path` is not exact; otherwise empty."""
     old_path: builtins.str

@@ -26,13 +26,19 @@ if _version_not_supported:
 
 
 class FileServiceStub(object):
-    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
-    that a command can redirect.
+    """Transfers, changes and inspects files of sessions. Everything happens inside the sandbox, with the rights of its commands: the daemon
+    opens no path that a command can redirect.
 
-    Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
-    as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
+    `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
+    are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
+
+    Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
+    (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
+    sandboxd itself are refused (PROTECTED_PATH). Walks from above leave out `/proc`, `/sys` and `/dev`. The limit of file sizes holds there
+    too. Entries then have absolute paths.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
@@ -123,13 +129,19 @@ class FileServiceStub(object):
 
 
 class FileServiceServicer(object):
-    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
-    that a command can redirect.
+    """Transfers, changes and inspects files of sessions. Everything happens inside the sandbox, with the rights of its commands: the daemon
+    opens no path that a command can redirect.
 
-    Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
-    as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
+    `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
+    are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
+
+    Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
+    (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
+    sandboxd itself are refused (PROTECTED_PATH). Walks from above leave out `/proc`, `/sys` and `/dev`. The limit of file sizes holds there
+    too. Entries then have absolute paths.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
@@ -138,7 +150,8 @@ class FileServiceServicer(object):
 
     def UploadFile(self, request_iterator, context):
         """Writes a file. First message: the header; then the bytes in chunks. The complete file appears under its name when the stream has ended
-        successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent.
+        successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent. A link at the path is followed:
+        its target is written. A file that commands are not permitted to write is not replaced (FILE_NOT_PERMITTED).
         Reasons: FILE_EXISTS, NOT_A_FILE, FILE_NOT_FOUND (of a parent), FILE_TOO_LARGE, WORKSPACE_FULL, CHECKSUM_MISMATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -176,8 +189,8 @@ class FileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def MoveFile(self, request, context):
-        """Moves or renames an entry, in one step. Reasons: FILE_NOT_FOUND, FILE_EXISTS, NOT_A_DIRECTORY, PROTECTED_PATH (also for a move between
-        project_files/ and the rest).
+        """Moves or renames an entry, in one step. Reasons: FILE_NOT_FOUND (of the entry, or of a parent of the new path), FILE_EXISTS,
+        NOT_A_DIRECTORY, PROTECTED_PATH (also for a move between project_files/ and the rest, or to another filesystem).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -337,13 +350,19 @@ def add_FileServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FileService(object):
-    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
-    that a command can redirect.
+    """Transfers, changes and inspects files of sessions. Everything happens inside the sandbox, with the rights of its commands: the daemon
+    opens no path that a command can redirect.
 
-    Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
-    as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
+    `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
+    are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
+
+    Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
+    (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
+    sandboxd itself are refused (PROTECTED_PATH). Walks from above leave out `/proc`, `/sys` and `/dev`. The limit of file sizes holds there
+    too. Entries then have absolute paths.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same

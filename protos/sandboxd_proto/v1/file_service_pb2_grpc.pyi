@@ -18,13 +18,19 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class FileServiceStub:
-    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
-    that a command can redirect.
+    """Transfers, changes and inspects files of sessions. Everything happens inside the sandbox, with the rights of its commands: the daemon
+    opens no path that a command can redirect.
 
-    Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
-    as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
+    `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
+    are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
+
+    Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
+    (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
+    sandboxd itself are refused (PROTECTED_PATH). Walks from above leave out `/proc`, `/sys` and `/dev`. The limit of file sizes holds there
+    too. Entries then have absolute paths.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
@@ -37,7 +43,8 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.UploadFileResponse,
     ]
     """Writes a file. First message: the header; then the bytes in chunks. The complete file appears under its name when the stream has ended
-    successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent.
+    successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent. A link at the path is followed:
+    its target is written. A file that commands are not permitted to write is not replaced (FILE_NOT_PERMITTED).
     Reasons: FILE_EXISTS, NOT_A_FILE, FILE_NOT_FOUND (of a parent), FILE_TOO_LARGE, WORKSPACE_FULL, CHECKSUM_MISMATCH.
     """
 
@@ -72,8 +79,8 @@ class FileServiceStub:
         sandboxd_proto.v1.file_service_pb2.MoveFileRequest,
         sandboxd_proto.v1.file_service_pb2.MoveFileResponse,
     ]
-    """Moves or renames an entry, in one step. Reasons: FILE_NOT_FOUND, FILE_EXISTS, NOT_A_DIRECTORY, PROTECTED_PATH (also for a move between
-    project_files/ and the rest).
+    """Moves or renames an entry, in one step. Reasons: FILE_NOT_FOUND (of the entry, or of a parent of the new path), FILE_EXISTS,
+    NOT_A_DIRECTORY, PROTECTED_PATH (also for a move between project_files/ and the rest, or to another filesystem).
     """
 
     RemoveFile: grpc.UnaryUnaryMultiCallable[
@@ -138,13 +145,19 @@ class FileServiceStub:
     """Streams a directory as an archive that preserves names, modes, times and links. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
 class FileServiceAsyncStub:
-    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
-    that a command can redirect.
+    """Transfers, changes and inspects files of sessions. Everything happens inside the sandbox, with the rights of its commands: the daemon
+    opens no path that a command can redirect.
 
-    Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
-    as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
+    `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
+    are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
+
+    Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
+    (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
+    sandboxd itself are refused (PROTECTED_PATH). Walks from above leave out `/proc`, `/sys` and `/dev`. The limit of file sizes holds there
+    too. Entries then have absolute paths.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
@@ -156,7 +169,8 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.UploadFileResponse,
     ]
     """Writes a file. First message: the header; then the bytes in chunks. The complete file appears under its name when the stream has ended
-    successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent.
+    successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent. A link at the path is followed:
+    its target is written. A file that commands are not permitted to write is not replaced (FILE_NOT_PERMITTED).
     Reasons: FILE_EXISTS, NOT_A_FILE, FILE_NOT_FOUND (of a parent), FILE_TOO_LARGE, WORKSPACE_FULL, CHECKSUM_MISMATCH.
     """
 
@@ -191,8 +205,8 @@ class FileServiceAsyncStub:
         sandboxd_proto.v1.file_service_pb2.MoveFileRequest,
         sandboxd_proto.v1.file_service_pb2.MoveFileResponse,
     ]
-    """Moves or renames an entry, in one step. Reasons: FILE_NOT_FOUND, FILE_EXISTS, NOT_A_DIRECTORY, PROTECTED_PATH (also for a move between
-    project_files/ and the rest).
+    """Moves or renames an entry, in one step. Reasons: FILE_NOT_FOUND (of the entry, or of a parent of the new path), FILE_EXISTS,
+    NOT_A_DIRECTORY, PROTECTED_PATH (also for a move between project_files/ and the rest, or to another filesystem).
     """
 
     RemoveFile: grpc.aio.UnaryUnaryMultiCallable[
@@ -257,13 +271,19 @@ class FileServiceAsyncStub:
     """Streams a directory as an archive that preserves names, modes, times and links. Reasons: FILE_NOT_FOUND, NOT_A_DIRECTORY."""
 
 class FileServiceServicer(metaclass=abc.ABCMeta):
-    """Transfers, changes and inspects files in the workspaces of sessions. Everything happens inside the sandbox: the daemon opens no path
-    that a command can redirect.
+    """Transfers, changes and inspects files of sessions. Everything happens inside the sandbox, with the rights of its commands: the daemon
+    opens no path that a command can redirect.
 
-    Paths are relative to the workspace or absolute below it (`data.json` and `/workspace/data.json` are the same file), at most 4095
-    bytes, without `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links are followed
-    as long as they stay in the workspace.
-    These calls can change `project_files/`; commands can only read it.
+    Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
+    `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
+    are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
+
+    Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
+    (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
+    sandboxd itself are refused (PROTECTED_PATH). Walks from above leave out `/proc`, `/sys` and `/dev`. The limit of file sizes holds there
+    too. Entries then have absolute paths.
 
     Every call counts as use of the session. It fails with SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED or SANDBOX_LOST if the session
     is not active, with INVALID_REQUEST if a path is malformed, and with FILE_BUSY if too many file operations of the session run at the same
@@ -277,7 +297,8 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.UploadFileResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.UploadFileResponse]]:
         """Writes a file. First message: the header; then the bytes in chunks. The complete file appears under its name when the stream has ended
-        successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent.
+        successfully; otherwise nothing appears. Where possible, an upload is refused before its bytes are sent. A link at the path is followed:
+        its target is written. A file that commands are not permitted to write is not replaced (FILE_NOT_PERMITTED).
         Reasons: FILE_EXISTS, NOT_A_FILE, FILE_NOT_FOUND (of a parent), FILE_TOO_LARGE, WORKSPACE_FULL, CHECKSUM_MISMATCH.
         """
 
@@ -322,8 +343,8 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.file_service_pb2.MoveFileRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.file_service_pb2.MoveFileResponse, collections.abc.Awaitable[sandboxd_proto.v1.file_service_pb2.MoveFileResponse]]:
-        """Moves or renames an entry, in one step. Reasons: FILE_NOT_FOUND, FILE_EXISTS, NOT_A_DIRECTORY, PROTECTED_PATH (also for a move between
-        project_files/ and the rest).
+        """Moves or renames an entry, in one step. Reasons: FILE_NOT_FOUND (of the entry, or of a parent of the new path), FILE_EXISTS,
+        NOT_A_DIRECTORY, PROTECTED_PATH (also for a move between project_files/ and the rest, or to another filesystem).
         """
 
     @abc.abstractmethod

@@ -88,7 +88,7 @@ global___TarCompression = TarCompression
 
 @typing.final
 class FileEntry(google.protobuf.message.Message):
-    """A file, a directory or another named entry in a workspace. Linux names are bytes. `path` shows them as text: bytes that are not UTF-8
+    """A file, a directory or another named entry. Linux names are bytes. `path` shows them as text: bytes that are not UTF-8
     and characters that are not printable are shown as `\\xNN`, and `path_bytes` then has the exact bytes.
     """
 
@@ -108,7 +108,9 @@ class FileEntry(google.protobuf.message.Message):
     name: builtins.str
     """Output only. The last part of the path, as text."""
     path: builtins.str
-    """Output only. Path relative to the workspace, as text; empty for the workspace itself."""
+    """Output only. Path relative to the workspace, or absolute if the request named a path outside of it, as text; empty for the workspace
+    itself.
+    """
     path_bytes: builtins.bytes
     """Output only. Exact path if `path` is not exact; otherwise empty."""
     type: global___FileType.ValueType
@@ -194,7 +196,7 @@ class GrepMatch(google.protobuf.message.Message):
     LINE_NUMBER_FIELD_NUMBER: builtins.int
     LINE_FIELD_NUMBER: builtins.int
     path: builtins.str
-    """Output only. Path of the file relative to the workspace, as text."""
+    """Output only. Path of the file relative to the workspace, or absolute outside of it, as text."""
     path_bytes: builtins.bytes
     """Output only. Exact path if `path` is not exact; otherwise empty."""
     line_number: builtins.int

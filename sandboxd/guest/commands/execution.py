@@ -110,6 +110,9 @@ class Exec:
         """Whether its end was sent on this connection."""
         self.is_kept = False
         """Whether it stays after its end, until it is released."""
+        self.reports_start = False
+        """Whether the daemon wants to be told which process it is."""
+        self.merges_stderr = False
         self.label = b""
         self.input: StandardInput | None = None
         self.gate: Feed | None = None

@@ -19,6 +19,7 @@ def command_of(request: Mapping[str, object], workspace: str) -> Command:
         env=env,
         has_cwd=bool(cwd),
         has_stdin=request.get("stdin") is True,
+        merges_stderr=request.get("merge_stderr") is True,
         terminal=_terminal_size(request.get("terminal")),
         shell_name=_shell_name(request.get("shell_state")),
     )
@@ -29,6 +30,13 @@ def label_of(request: Mapping[str, object]) -> bytes:
     if len(label) > frames.MAX_LABEL:
         raise frames.ProtocolError("a label over the limit")
     return label
+
+
+def size_of(request: Mapping[str, object]) -> int:
+    """Characters of its words and variables, which is most of what it takes in memory."""
+    command = command_of(request, "")
+    words = (command.shell or "", *command.argv, *command.env, *command.env.values())
+    return sum(map(len, words))
 
 
 def seconds_of(request: Mapping[str, object]) -> float:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from ..frames import StartFailure
 from . import named_shell, processes, terminal
 from .named_shell import NamedShells, Saving
 from .spawn import posix_spawn
@@ -34,6 +35,8 @@ GATE = 9
 """Descriptor of the pipe in the waiting shell."""
 BLANKS = 16 * 1024
 """Longest command that a waiting shell takes; a longer one gets a shell of its own."""
+MAX_ARGUMENT = 128 * 1024 - 1
+"""The kernel's limit for one argument."""
 GATE_BYTES = 60 * 1024
 """Set-up lines that surely fit into the empty pipe."""
 START_UP_SECONDS = 0.005
@@ -80,6 +83,10 @@ _START_UP_NAMES = frozenset(
 class Refusal(Exception):
     """The command cannot be started; the text says why, for the caller."""
 
+    def __init__(self, failure: StartFailure, why: str) -> None:
+        super().__init__(why)
+        self.failure = failure
+
 
 class Command(NamedTuple):
     """What to run: a command line or an argument vector."""
@@ -93,6 +100,8 @@ class Command(NamedTuple):
     has_stdin: bool = False
     terminal: Size | None = None
     shell_name: str | None = None
+    merges_stderr: bool = False
+    """Whether standard error goes into the pipe of standard output."""
 
 
 class Streams:
@@ -411,25 +420,38 @@ class Shells:
     def start(self, command: Command) -> Started:
         """Start a command; Refusal if its directory, program or shell is not there."""
         if command.cwd != self._workspace and not os.path.isdir(command.cwd):
-            raise Refusal(f"there is no directory {command.cwd!r}")
+            raise Refusal(StartFailure.NO_DIRECTORY, f"there is no directory {command.cwd!r}")
         if command.shell_name is not None:
             self._check_named(command, command.shell_name)
         if command.shell is None:
             return self._run_program(self._find_program(command), command.argv, command)
         if self._image_bash is None:
             if not _is_program("/bin/sh"):
-                raise Refusal("the image has neither bash nor /bin/sh; give the command as argv")
+                raise Refusal(
+                    StartFailure.NO_SHELL,
+                    "the image has neither bash nor /bin/sh; give the command as argv",
+                )
+            if _is_too_long(command.shell):
+                raise Refusal(
+                    StartFailure.TOO_LARGE,
+                    f"the shell of this image takes lines of up to {MAX_ARGUMENT} bytes",
+                )
             return self._run_program("/bin/sh", ["sh", "-c", command.shell], command)
         return self._run_line(command.shell, command)
 
     def _check_named(self, command: Command, name: str) -> None:
         if self._image_bash is None:
-            raise Refusal("named shells need bash")
+            raise Refusal(StartFailure.NO_SHELL, "named shells need bash")
         if command.shell is None:
-            raise Refusal("a named shell runs a command line, not an argument vector")
+            raise Refusal(
+                StartFailure.OTHER, "a named shell runs a command line, not an argument vector"
+            )
         self.settle_states()
         if not self._named.has_room_for(name):
-            raise Refusal(f"there are {named_shell.MAX_SHELLS} named shells already")
+            raise Refusal(
+                StartFailure.TOO_MANY_SHELLS,
+                f"there are {named_shell.MAX_SHELLS} named shells already",
+            )
 
     def _run_line(self, line: str, command: Command) -> Started:
         # BASH_EXECUTION_STRING was bound to the blanks; $_ is what bash was called as.
@@ -440,7 +462,11 @@ class Shells:
                 return started
         own_file = shlex.quote(command.env.get("BASH_ENV", ""))
         rest = f"[ ! -r {own_file} ] || . {own_file}\n"
-        return self._start_in_new_shell(["-c", line], rest + self._last_lines(command), command)
+        argument = line
+        if _is_too_long(line):
+            rest += f"BASH_EXECUTION_STRING={shlex.quote(line)}\n"
+            argument = 'eval "$BASH_EXECUTION_STRING"'
+        return self._start_in_new_shell(["-c", argument], rest + self._last_lines(command), command)
 
     def _last_lines(self, command: Command) -> str:
         if command.shell_name is None:
@@ -468,7 +494,7 @@ class Shells:
             return None
         is_named = command.shell_name is not None
         cwd = None if is_named or command.cwd == self._workspace else command.cwd
-        set_up = self._first_lines + _set_up(cwd, command.env, is_named=is_named)
+        set_up = self._first_lines + _set_up(command, cwd, command.env)
         set_up += self._named_lines(command) + rest
         if not is_named and len(os.fsencode(set_up)) > GATE_BYTES:
             return None
@@ -485,8 +511,7 @@ class Shells:
         environment = {**self._environment, **command.env}
         if command.terminal is not None:
             environment.setdefault("TERM", _TERM)
-        is_named = command.shell_name is not None
-        cwd = self._workspace if is_named else command.cwd
+        cwd = self._workspace if command.shell_name is not None else command.cwd
         try:
             shell = self._start(
                 arguments,
@@ -498,11 +523,13 @@ class Shells:
         except BlockingIOError:
             raise  # no process is left; the caller may make room, or wait
         except OSError as error:
-            raise Refusal(error.strerror or "it cannot be started") from None
+            is_too_large = error.errno == errno.E2BIG
+            failure = StartFailure.TOO_LARGE if is_too_large else StartFailure.OTHER
+            raise Refusal(failure, error.strerror or "it cannot be started") from None
         restored = {name: environment[name] for name in _PROMPTS if name in environment}
         if "BASH_ENV" in command.env:
             restored["BASH_ENV"] = command.env["BASH_ENV"]
-        set_up = self._first_lines + _set_up(None, restored, is_named=is_named)
+        set_up = self._first_lines + _set_up(command, None, restored)
         try:
             gate = shell.start_command(set_up + self._named_lines(command) + rest, None)
         except OSError:
@@ -534,16 +561,16 @@ class Shells:
         if "/" in name:
             path = os.path.join(command.cwd, name)
             if not os.path.exists(path):
-                raise Refusal(f"there is no program {name!r}")
+                raise Refusal(StartFailure.NO_PROGRAM, f"there is no program {name!r}")
             if not _is_program(path):
-                raise Refusal(f"{name!r} is not an executable file")
+                raise Refusal(StartFailure.NOT_EXECUTABLE, f"{name!r} is not an executable file")
             return path
         search = command.env.get("PATH", self._environment.get("PATH", os.defpath))
         for directory in search.split(":"):
             path = os.path.join(command.cwd, directory, name)
             if _is_program(path):
                 return path
-        raise Refusal(f"there is no program {name!r} in PATH")
+        raise Refusal(StartFailure.NO_PROGRAM, f"there is no program {name!r} in PATH")
 
     def _start(
         self,
@@ -577,10 +604,11 @@ class Shells:
         return shell
 
 
-def _set_up(cwd: str | None, env: Mapping[str, str], *, is_named: bool) -> str:
+def _set_up(command: Command, cwd: str | None, env: Mapping[str, str]) -> str:
     """Lines that bring a waiting shell to where one started for the command would be."""
-    close_state = "" if is_named else f" {named_shell.STATE}>&-"
-    lines = [f"exec {GATE}<&-{close_state}", "unset BASH_ENV"]
+    close_state = "" if command.shell_name is not None else f" {named_shell.STATE}>&-"
+    merge = " 2>&1" if command.merges_stderr else ""
+    lines = [f"exec {GATE}<&-{close_state}{merge}", "unset BASH_ENV"]
     if cwd is not None:
         lines += [f"cd -- {shlex.quote(cwd)} || exit 126", "unset OLDPWD"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
@@ -589,6 +617,10 @@ def _set_up(cwd: str | None, env: Mapping[str, str], *, is_named: bool) -> str:
 
 def _needs_new_shell(name: str) -> bool:
     return name in _START_UP_NAMES or name.startswith("BASH") or not _NAME.fullmatch(name)
+
+
+def _is_too_long(line: str) -> bool:
+    return len(os.fsencode(line)) > MAX_ARGUMENT
 
 
 def _is_program(path: str) -> bool:

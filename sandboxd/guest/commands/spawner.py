@@ -75,6 +75,10 @@ class _Call(Generic[T]):
         self._done.release()
         return True
 
+    @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
     def undo(self) -> None:
         for result in self._result:
             self._undo(result)
@@ -123,6 +127,8 @@ class Spawner:
             if late.purpose == purpose:
                 return self._result(late)  # type: ignore[return-value]  # as its purpose says
             late.undo()
+            if late.has_failed:
+                self._end_thread()  # it may not even have begun, and would serve no further call
         call = _Call(function, undo, purpose)
         self._thread(needs_new_domain).put(call)  # type: ignore[arg-type]  # calls of any type
         return self._result(call)

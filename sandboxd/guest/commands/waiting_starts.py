@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from ..frames import ExecState, Kind
-from .request import label_of
+from .request import label_of, size_of
 
 WAIT_SECONDS = 5.0
 """On a host that is overloaded it may well take so long."""
@@ -12,6 +12,8 @@ RETRY_SECONDS = 0.02
 ROOM_SECONDS = 1.0
 """After which leftovers of earlier commands have to go, and between two times that they do."""
 MAX_WAITING = 64
+MAX_WAITING_CHARACTERS = 8 << 20
+"""Of all requests together: the guest has little memory."""
 
 
 class WaitingStart:
@@ -21,6 +23,7 @@ class WaitingStart:
         self.channel = channel
         self.request = request
         self.label = label_of(request)
+        self.size = size_of(request)
         self.since = time.monotonic()
         self._give_up_at = self.since + WAIT_SECONDS
         self._make_room_at = self.since + ROOM_SECONDS
@@ -78,7 +81,8 @@ class WaitingStarts(list[WaitingStart]):
 
     @property
     def is_full(self) -> bool:
-        return len(self) >= MAX_WAITING
+        size = sum(waited.size for waited in self)
+        return len(self) >= MAX_WAITING or size >= MAX_WAITING_CHARACTERS
 
     def get(self, channel: int) -> WaitingStart | None:
         return next((waited for waited in self if waited.channel == channel), None)

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from ..worker_frames import MAX_PAYLOAD, frame
 
 CHUNK = MAX_PAYLOAD
-MAX_REQUEST = 1 << 17
-"""Three paths of the largest size fit, although JSON takes six characters for some bytes."""
+MAX_REQUEST = 1 << 18
+"""Three paths of the largest size fit, although JSON takes six characters for some bytes; so do
+two with the longest patterns."""
 MAX_DATA = 4 << 20
 """Largest payload that a worker accepts."""
 MAX_PATH = 4095
@@ -47,7 +48,7 @@ class Kind(IntEnum):
     FOUND = 6  # worker: line number, path, line
     LEFT_OUT = 7  # worker: members of an archive that were left out, and why
     CHANGES = 8  # worker: whether some were lost, and changes
-    FAILED = 9  # worker: failure, two figures, path
+    FAILED = 9  # worker: failure, two figures, field
     DONE = 10  # worker: six figures
 
 
@@ -71,6 +72,10 @@ class Failure(IntEnum):
     BELOW_ITSELF = 17
     IN_PROJECT = 18  # a link leads there
     BROKEN = 19  # anything else
+    READ_ONLY = 20  # the filesystem
+    HIDDEN = 21  # it belongs to the guest
+    OTHER_FILESYSTEM = 22  # an entry cannot be moved there
+    UNSUPPORTED = 23  # the kernel refuses it there, whatever the permissions are
 
 
 class Why(IntEnum):
@@ -110,8 +115,9 @@ class Failed(NamedTuple):
     failure: Failure
     first: int
     second: int
-    path: bytes
-    """Where links led, in the answers of earlier guests; not used."""
+    field: bytes
+    """Field of the request that it is about, if that is not `path`. Earlier guests sent where links
+    led."""
 
 
 class Found(NamedTuple):
@@ -146,8 +152,8 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def encode_failed(failed: Failed) -> bytes:
-    path = failed.path[:MAX_PATH]
-    return frame(Kind.FAILED, _FAILED.pack(failed.failure, *failed[1:3], len(path)) + path)
+    head = _FAILED.pack(failed.failure, failed.first, failed.second, len(failed.field))
+    return frame(Kind.FAILED, head + failed.field)
 
 
 def encode_done(*figures: int) -> bytes:

@@ -19,9 +19,11 @@ class Gone(Exception):
 class Refused(Exception):
     """The operation cannot be done, for a reason that is reported to the daemon."""
 
-    def __init__(self, failure: Failure, *, first: int = 0, second: int = 0) -> None:
+    def __init__(
+        self, failure: Failure, *, first: int = 0, second: int = 0, field: bytes = b""
+    ) -> None:
         super().__init__(failure.name)
-        self.failed = Failed(failure, first, second, b"")
+        self.failed = Failed(failure, first, second, field)
 
 
 class DaemonConnection:

@@ -4,12 +4,15 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from . import area as areas
-from .area import Area, Place, open_directory
+from .area import Area, Directory, Place, open_directory
 from .codec import Failure
 from .daemon_connection import DaemonConnection, Refused
 from .describe import describe_place
+from .failures import failure_of
 from .new_file import rename
 from .request import Request
 from .tree import walk
@@ -25,7 +28,7 @@ def make_directory(area: Area, request: Request, daemon: DaemonConnection) -> No
     with area.place(path, follow=True, make_parents=parents, writes=True) as place:
         created = True
         try:
-            mode = area.directory_mode(request.number("mode"))
+            mode = place.area.directory_mode(request.number("mode"))
             areas.make_directory(place.parent, place.name, mode)
         except FileExistsError:
             created = False
@@ -37,23 +40,47 @@ def make_directory(area: Area, request: Request, daemon: DaemonConnection) -> No
 
 
 def move(area: Area, request: Request, daemon: DaemonConnection) -> None:
-    replace = request.flag("replace")
-    new_path = request.path("new_path")
-    with area.place(request.path(), writes=True) as old, area.place(new_path, writes=True) as new:
-        area.refuse_protected(old)
-        area.refuse_protected(new)
-        if replace:
-            _refuse_to_replace_directory(new)
-        try:
-            rename(old.parent, old.name, new.parent, new.name, replace=replace)
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EISDIR):
-                raise Refused(Failure.EXISTS) from error
-            if error.errno == errno.EINVAL:
-                raise Refused(Failure.BELOW_ITSELF) from error
-            raise
-        daemon.entry(describe_place(new, request.shown))
-        daemon.done()
+    replace, path = request.flag("replace"), request.path()
+    with area.place(path, writes=True) as old:
+        old.refuse_protected()
+        # Before any parent of the new path is made.
+        os.stat(old.name, dir_fd=old.parent, follow_symlinks=False)
+        new_path = request.path("new_path")
+        if len(new_path) > len(path) and new_path[: len(path)] == path:
+            raise Refused(Failure.BELOW_ITSELF)
+        with ExitStack() as stack:
+            with _about_new_path():
+                parents = request.flag("make_parents")
+                place = area.place(new_path, make_parents=parents, writes=True)
+                new = stack.enter_context(place)
+                new.refuse_protected()
+                if replace:
+                    _refuse_to_replace_directory(new)
+            _rename(old, new, replace=replace)
+            daemon.entry(describe_place(new, request.shown))
+            daemon.done()
+
+
+@contextmanager
+def _about_new_path() -> Iterator[None]:
+    """Report failures as ones of the new path."""
+    try:
+        yield
+    except Refused as refused:
+        raise Refused(refused.failed.failure, field=b"new_path") from refused
+    except OSError as error:
+        raise Refused(failure_of(error), field=b"new_path") from error
+
+
+def _rename(old: Place, new: Place, *, replace: bool) -> None:
+    try:
+        rename(old.parent, old.name, new.parent, new.name, replace=replace)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EISDIR, errno.EEXIST):
+            raise Refused(Failure.EXISTS, field=b"new_path") from error
+        if error.errno == errno.EINVAL:
+            raise Refused(Failure.BELOW_ITSELF) from error
+        raise
 
 
 def _refuse_to_replace_directory(place: Place) -> None:
@@ -68,7 +95,7 @@ def _refuse_to_replace_directory(place: Place) -> None:
 def remove(area: Area, request: Request, daemon: DaemonConnection) -> None:
     try:
         with area.place(request.path(), writes=True) as place:
-            area.refuse_protected(place)
+            place.refuse_protected()
             removed = _remove(place, daemon, recursive=request.flag("recursive"))
     except FileNotFoundError:
         if not request.flag("ignore_missing"):
@@ -94,7 +121,7 @@ def remove_tree(parent: int, name: bytes, daemon: DaemonConnection) -> int:
     for _ in range(_ROUNDS):
         top = open_directory(parent, name)
         try:
-            walk(top, removal.visit, removal.leave)
+            walk(Directory(top), removal.visit, removal.leave)
         finally:
             os.close(top)
         try:

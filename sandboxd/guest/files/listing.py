@@ -11,7 +11,7 @@ from .codec import MAX_PATH, Entry
 from .daemon_connection import DaemonConnection
 from .describe import DIRECTORY, FILE, SYMLINK, describe_place, entry_of
 from .request import Request
-from .tree import Enough, joined, walk
+from .tree import Enough, joined, lead, walk
 
 MAX_LOOKED_AT = 1_000_000
 MAX_PAGE_BYTES = 1 << 20
@@ -85,7 +85,8 @@ class _Listing:
     def __init__(self, request: Request, daemon: DaemonConnection) -> None:
         self._daemon = daemon
         self._prefix = request.shown
-        self._is_recursive = request.flag("recursive")
+        self._depth = request.number("depth") if request.flag("recursive") else 1
+        """Levels to list; 0 means all."""
         self._give_up_at = time.monotonic() + request.seconds("seconds")
         self._looked_at = 0
         self._after = request.raw("after")
@@ -97,9 +98,11 @@ class _Listing:
 
     def visit(self, descriptor: int, path: bytes | None) -> list[bytes]:
         directories = []
+        level = 1 + (path.count(b"/") + 1 if path else 0)
+        is_entered = not self._depth or (path is not None and level < self._depth)
         shown: list[Entry] = []
         above = joined(self._prefix, path)
-        lead = above + b"/" if above else b""
+        before = lead(above or b"")
         self._look(1)
         with os.scandir(descriptor) as found:
             for count, item in enumerate(found, 1):
@@ -112,8 +115,8 @@ class _Listing:
                     status = item.stat(follow_symlinks=False)
                 except OSError:
                     continue  # gone since
-                entry = self._counted(descriptor, name, lead, status)
-                if entry.type == DIRECTORY and self._is_recursive:
+                entry = self._counted(descriptor, name, before, status)
+                if entry.type == DIRECTORY and is_entered:
                     directories.append(name)
                 if above is None or len(entry.path) > MAX_PATH:
                     self.shows_all = False
@@ -143,7 +146,7 @@ class _Listing:
         return has_more
 
     def _in_order(self, descriptor: int, names: list[bytes]) -> Iterator[Entry]:
-        lead = self._prefix + b"/" if self._prefix else b""
+        before = lead(self._prefix)
         for place, name in enumerate(sorted(names)):
             if place % _LOOK_EVERY == 0:
                 try:
@@ -155,14 +158,16 @@ class _Listing:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except OSError:
                 continue  # gone since
-            entry = self._counted(descriptor, name, lead, status)
+            entry = self._counted(descriptor, name, before, status)
             if len(entry.path) > MAX_PATH:
                 self.shows_all = False
             else:
                 yield entry
 
-    def _counted(self, descriptor: int, name: bytes, lead: bytes, status: os.stat_result) -> Entry:
-        entry = entry_of(lead + name, status)
+    def _counted(
+        self, descriptor: int, name: bytes, before: bytes, status: os.stat_result
+    ) -> Entry:
+        entry = entry_of(before + name, status)
         if entry.type == FILE:
             self.files += 1
             self.bytes += entry.size
@@ -194,9 +199,9 @@ def _few_names(directory: int) -> list[bytes] | None:
 def list_directory(area: Area, request: Request, daemon: DaemonConnection) -> None:
     listing = _Listing(request, daemon)
     with area.directory(request.path()) as top:
-        names = None if request.flag("recursive") else _few_names(top)
+        names = None if request.flag("recursive") else _few_names(top.descriptor)
         if names is not None:
-            has_more, is_complete = listing.send_in_order(top, names), True
+            has_more, is_complete = listing.send_in_order(top.descriptor, names), True
         else:
             is_complete = walk(top, listing.visit)
             entries, has_more = listing.page.finish()

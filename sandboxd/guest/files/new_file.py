@@ -7,12 +7,13 @@ import stat
 from types import TracebackType
 from typing import Self
 
-from .area import Area
+from .area import Area, Place
 from .codec import Failure
 from .daemon_connection import Refused
 
 TEMPORARY = b".sandboxd-"
 """Prefix of temporary names."""
+NEW_MODE = 0o644
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _FALLBACK = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EISDIR)
@@ -106,6 +107,39 @@ class NewFile:
                 os.unlink(self._temporary, dir_fd=self._parent)
             except OSError:
                 pass  # removed by a command
+
+
+def mode_to_keep(place: Place, *, replace: bool) -> int:
+    """The mode for a file that is written here: that of the file that it replaces, if any.
+
+    Refuses what cannot be replaced, and what commands could not write to. It is asked before any
+    byte is sent; `commit` looks again at what is there.
+    """
+    try:
+        there = os.stat(place.name, dir_fd=place.parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return NEW_MODE
+    if stat.S_ISDIR(there.st_mode):
+        raise Refused(Failure.NOT_A_FILE)
+    if not replace:
+        raise Refused(Failure.EXISTS)
+    if stat.S_ISLNK(there.st_mode):
+        return NEW_MODE  # swapped in since the path was walked; the link is replaced
+    if not stat.S_ISREG(there.st_mode):
+        raise Refused(Failure.NOT_A_FILE)
+    refuse_unwritable(place)
+    return stat.S_IMODE(there.st_mode)
+
+
+def refuse_unwritable(place: Place) -> None:
+    """Refuse a file without permission to write. Replacing a file does not need it, but whoever
+    took it away meant the content. Shared files are the daemon's, whatever their mode."""
+    if place.area.is_shared:
+        return
+    if os.fstatvfs(place.parent).f_flag & os.ST_RDONLY:
+        raise Refused(Failure.READ_ONLY)
+    if not os.access(place.name, os.W_OK, dir_fd=place.parent):
+        raise Refused(Failure.NOT_PERMITTED)
 
 
 def temporary_name() -> bytes:

@@ -5,8 +5,9 @@ import os
 import stat
 
 from .area import Area, open_regular
-from .codec import CHUNK, LeftOut, Why
+from .codec import CHUNK, Failure, LeftOut, Why
 from .daemon_connection import DaemonConnection, Refused
+from .failures import failure_of
 from .request import Request
 from .tar_stream import BLOCK, DIRECTORY, HARD_LINK, SYMLINK
 from .tree import joined, walk
@@ -99,9 +100,11 @@ def _decimal(nanoseconds: int) -> bytes:
 
 
 class _Packing:
-    def __init__(self, daemon: DaemonConnection, archive: _Archive) -> None:
+    def __init__(self, daemon: DaemonConnection, archive: _Archive, *, is_outside: bool) -> None:
         self._daemon = daemon
         self._archive = archive
+        self._least = int(is_outside)
+        """Bytes to ask an empty file for: in /proc it may have some."""
         self._first_names: dict[tuple[int, int], bytes] = {}
         self.left_out: list[LeftOut] = []
         self.left_out_count = 0
@@ -171,9 +174,9 @@ class _Packing:
         status = os.fstat(descriptor)
         size = status.st_size
         if size <= _HELD:
-            data = os.pread(descriptor, size, 0) if size else b""
-            if len(data) != size:
-                self._leave_out(path, Why.CHANGED)
+            data = self._held(descriptor, max(size, self._least))
+            if data is None or len(data) != size:
+                self._leave_out(path, Why.NOT_PERMITTED if data is None else Why.CHANGED)
                 return False
             self._archive.add(path, _FILE, status)
             self._archive.write(data)
@@ -182,6 +185,17 @@ class _Packing:
             self._copy_long(descriptor, path, size)
         self._archive.pad(size)
         return True
+
+    def _held(self, descriptor: int, size: int) -> bytes | None:
+        """The content of a small file; None if the kernel refuses to read it."""
+        if not size:
+            return b""
+        try:
+            return os.pread(descriptor, size, 0)
+        except OSError as error:
+            if failure_of(error) not in (Failure.UNSUPPORTED, Failure.NOT_FOUND):
+                raise
+            return None
 
     def _copy_long(self, descriptor: int, path: bytes, size: int) -> None:
         buffer, position = memoryview(bytearray(_HELD)), 0
@@ -209,7 +223,7 @@ def pack(area: Area, request: Request, daemon: DaemonConnection) -> None:
     with area.directory(request.path()) as top:
         daemon.ready()
         archive = _Archive(daemon)
-        packing = _Packing(daemon, archive)
+        packing = _Packing(daemon, archive, is_outside=request.is_outside)
         walk(top, packing.visit)
         archive.finish()
     daemon.left_out(packing.left_out)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from .area import ROOT
+
 
 class Request:
     """Fields that the daemon has checked; an absent one is zero, empty or False."""
@@ -40,9 +42,24 @@ class Request:
         return self.raw("shown")
 
     def path(self, name: str = "path") -> list[bytes]:
-        return [part for part in self.raw(name).split(b"/") if part]
+        """The parts of a path; the first is ROOT if it is outside of the workspace."""
+        raw = self.raw(name)
+        parts = [part for part in raw.split(b"/") if part]
+        return [ROOT, *parts] if raw.startswith(ROOT) else parts
 
-    def words(self, name: str) -> list[bytes]:
+    @property
+    def is_outside(self) -> bool:
+        return self.raw("path").startswith(ROOT)
+
+    def texts(self, name: str) -> list[str]:
         value = self._fields.get(name) or []
         assert isinstance(value, list)
-        return [str(word).encode(errors="surrogateescape") for word in value]
+        return [str(text) for text in value]
+
+    def numbers(self, name: str) -> list[int]:
+        value = self._fields.get(name) or []
+        assert isinstance(value, list)
+        return [int(number) for number in value]
+
+    def words(self, name: str) -> list[bytes]:
+        return [text.encode(errors="surrogateescape") for text in self.texts(name)]

@@ -53,7 +53,12 @@ class _Glob:
     def __init__(self, request: Request, daemon: DaemonConnection) -> None:
         self._daemon = daemon
         self._prefix = request.shown
-        self._pattern = globs.compiled(request.text("pattern"))
+        patterns = request.texts("patterns") or [request.text("pattern")]
+        skips_hidden = request.flag("skip_hidden")
+        self._matches = globs.matcher(patterns, hidden=not skips_hidden)
+        self._passes_over_hidden = skips_hidden and not globs.names_hidden(patterns)
+        self._types = frozenset(request.numbers("types"))
+        self._is_excluded = globs.names_matcher(request.texts("exclude_dirs"))
         self._looked_at = 0
         self.page = Page(b"", request.number("max_entries"))
         self.shows_all = True
@@ -64,12 +69,16 @@ class _Glob:
             for item in found:
                 self._count()
                 name = os.fsencode(item.name)
+                if self._passes_over_hidden and name.startswith(b"."):
+                    continue
                 if item.is_dir(follow_symlinks=False):
+                    if self._is_excluded(name):
+                        continue
                     directories.append(name)
                 below = joined(path, name)
                 if below is None:
                     self.shows_all = False
-                elif self._pattern.fullmatch(below.decode(errors="surrogateescape")):
+                elif self._matches(below):
                     self._add(descriptor, name, below)
         return directories
 
@@ -79,9 +88,11 @@ class _Glob:
             self.shows_all = False
             return
         try:
-            self.page.add([describe(descriptor, name, full)])
+            entry = describe(descriptor, name, full)
         except FileNotFoundError:
-            pass  # removed meanwhile
+            return  # removed meanwhile
+        if not self._types or entry.type in self._types:
+            self.page.add([entry])
 
     def _count(self) -> None:
         self._daemon.check()
@@ -134,7 +145,9 @@ class _Grep:
         # Bytes that every matching line contains, to skip whole blocks quickly.
         is_plain = not request.flag("regex") and not request.flag("ignore_case")
         self._needle = request.raw("pattern") if is_plain else b""
-        self._glob = globs.compiled(request.text("glob")) if request.text("glob") else None
+        patterns = request.texts("globs") or [request.text("glob")]
+        self._is_wanted = globs.matcher(patterns) if any(patterns) else None
+        self._is_excluded = globs.names_matcher(request.texts("exclude_dirs"))
         self._left = request.number("max_matches")
         self._answer_bytes = 0
         self._looked_at = 0
@@ -152,7 +165,9 @@ class _Grep:
                 if self._looked_at > MAX_LOOKED_AT:
                     raise Enough
                 if item.is_dir(follow_symlinks=False):
-                    directories.append(os.fsencode(item.name))
+                    name = os.fsencode(item.name)
+                    if not self._is_excluded(name):
+                        directories.append(name)
                 elif item.is_file(follow_symlinks=False):
                     files.append(os.fsencode(item.name))
         for name in sorted(files):
@@ -164,8 +179,7 @@ class _Grep:
         if below is None or full is None:
             self.saw_all = False
             return
-        text = below.decode(errors="surrogateescape")
-        if self._glob is not None and not self._glob.fullmatch(text):
+        if self._is_wanted is not None and not self._is_wanted(below):
             return
         try:
             descriptor = open_regular(parent, name)
@@ -174,6 +188,8 @@ class _Grep:
             return
         try:
             self.search(descriptor, full)
+        except OSError:
+            self.saw_all = False  # there are files in /proc and /sys that cannot be read
         finally:
             os.close(descriptor)
 

@@ -9,7 +9,7 @@ from .area import Area, Place, open_regular
 from .codec import CHUNK, Failure
 from .daemon_connection import DaemonConnection, Refused
 from .describe import describe_place, entry_of
-from .new_file import NewFile
+from .new_file import NewFile, mode_to_keep, refuse_unwritable
 from .request import Request
 from .transfer import refuse_without_room
 
@@ -19,7 +19,6 @@ MAX_EDITED = 16 << 20
 MAX_RESULT = 64 << 20
 """Largest file that an edit can make, for the same reason."""
 _BUFFER = 256 << 10
-_NEW_FILE = 0o644
 
 
 def _blocks(descriptor: int, position: int, end: int | None = None) -> Iterator[memoryview]:
@@ -131,33 +130,20 @@ def read_text(area: Area, request: Request, daemon: DaemonConnection) -> None:
 def write_text(area: Area, request: Request, daemon: DaemonConnection) -> None:
     path, parents = request.path(), request.flag("make_parents")
     replace, first = request.flag("replace"), request.number("first_line")
-    with area.place(path, follow=True, make_parents=parents, writes=True) as place:
-        area.refuse_protected(place)
-        mode = _mode_of(place, replace=replace)
-        refuse_without_room(area, place.parent, request.number("size"))
+    with area.place(path, follow=replace, make_parents=parents, writes=True) as place:
+        place.refuse_protected()
+        mode = mode_to_keep(place, replace=replace)
+        refuse_without_room(place, request.number("size"))
         daemon.ready()
         text = daemon.receive_all(MAX_TEXT)
-        with NewFile(area, place.parent) as file:
+        with NewFile(place.area, place.parent) as file:
             if first:
                 _write_between(file, place, text, first, request.number("line_count"))
             else:
                 file.write(text)
-            file.commit(place.name, _NEW_FILE if mode is None else mode, replace=replace)
+            file.commit(place.name, mode, replace=replace)
         daemon.entry(describe_place(place, request.shown))
         daemon.done()
-
-
-def _mode_of(place: Place, *, replace: bool) -> int | None:
-    """The mode of the existing file; None if there is no file."""
-    try:
-        there = os.stat(place.name, dir_fd=place.parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(there.st_mode):
-        raise Refused(Failure.NOT_A_FILE)
-    if not replace:
-        raise Refused(Failure.EXISTS)
-    return stat.S_IMODE(there.st_mode)
 
 
 def _write_between(file: NewFile, place: Place, text: bytes, first: int, count: int) -> None:
@@ -211,6 +197,7 @@ def edit_text(area: Area, request: Request, daemon: DaemonConnection) -> None:
     with area.place(request.path(), follow=True, writes=True) as place:
         descriptor = open_regular(place.parent, place.name)
         try:
+            refuse_unwritable(place)
             status = os.fstat(descriptor)
             if status.st_size > MAX_EDITED:
                 raise Refused(Failure.TOO_LARGE, first=MAX_EDITED, second=status.st_size)
@@ -227,7 +214,7 @@ def edit_text(area: Area, request: Request, daemon: DaemonConnection) -> None:
         limit = min(MAX_RESULT, request.number("max_file_bytes"))
         if size > max(limit, len(content)):
             raise Refused(Failure.TOO_LARGE, first=limit, second=size)
-        with NewFile(area, place.parent) as file:
+        with NewFile(place.area, place.parent) as file:
             file.write(content.replace(old, new))
             file.commit(place.name, stat.S_IMODE(status.st_mode), replace=True)
         daemon.entry(describe_place(place, request.shown))

@@ -2,50 +2,45 @@
 
 import os
 
-from .area import Area
+from .area import Area, Place
 from .codec import CHUNK, Failure
 from .daemon_connection import DaemonConnection, Refused
 from .describe import describe_place, entry_of
-from .new_file import NewFile
+from .new_file import NewFile, mode_to_keep
 from .request import Request
 
 _BUFFER = 256 << 10
 """Bytes per step, few enough to stay in the processor's cache."""
+MAX_MADE_UP = 4 << 20
+"""Most bytes of a file that the kernel makes up as it is read."""
+_MADE_UP_SIZE = 64 << 10
+"""No file in /sys that is made up claims to be larger."""
 
 
 def upload(area: Area, request: Request, daemon: DaemonConnection) -> None:
-    path = request.path()
-    with area.place(path, make_parents=request.flag("make_parents"), writes=True) as place:
-        area.refuse_protected(place)
-        replace = request.flag("replace")
-        _refuse_existing(place.parent, place.name, replace=replace)
-        refuse_without_room(area, place.parent, request.number("size"))
-        with NewFile(area, place.parent) as file:
+    path, parents = request.path(), request.flag("make_parents")
+    replace = request.flag("replace")
+    with area.place(path, follow=replace, make_parents=parents, writes=True) as place:
+        place.refuse_protected()
+        mode = mode_to_keep(place, replace=replace)
+        refuse_without_room(place, request.number("size"))
+        if not request.flag("keep_mode"):
+            mode = request.number("mode")
+        with NewFile(place.area, place.parent) as file:
             daemon.ready()
             buffer = memoryview(bytearray(_BUFFER))
             while count := daemon.receive_into(buffer):
                 file.write(buffer[:count])
-            file.commit(place.name, request.number("mode"), replace=replace)
+            file.commit(place.name, mode, replace=replace)
             daemon.entry(describe_place(place, request.shown))
             daemon.done()
 
 
-def _refuse_existing(parent: int, name: bytes, *, replace: bool) -> None:
-    """Refuse before any byte is sent; `commit` checks again."""
-    try:
-        there = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    kind = entry_of(b"", there).type
-    if kind == 2 or (replace and kind not in (1, 3)):
-        raise Refused(Failure.NOT_A_FILE)
-    if not replace:
-        raise Refused(Failure.EXISTS)
-
-
-def refuse_without_room(area: Area, parent: int, size: int) -> None:
+def refuse_without_room(place: Place, size: int) -> None:
     """Refuse what certainly does not fit; in the end the kernel decides."""
-    there = os.fstatvfs(parent)
+    area, there = place.area, os.fstatvfs(place.parent)
+    if not there.f_blocks:
+        return  # it has no figures, such as /proc
     free_bytes, free_files = there.f_bavail * there.f_frsize, there.f_favail
     if area.room_bytes is not None:
         free_bytes = min(free_bytes, area.room_bytes)
@@ -60,19 +55,47 @@ def download(area: Area, request: Request, daemon: DaemonConnection) -> None:
     descriptor = area.open_file(request.path())
     try:
         status = os.fstat(descriptor)
-        daemon.entry(entry_of(request.shown, status))
-        position = min(request.number("offset"), status.st_size)
-        end = status.st_size
-        if length := request.number("length"):
-            end = min(end, position + length)
-        os.posix_fadvise(descriptor, position, end - position, os.POSIX_FADV_SEQUENTIAL)
-        send_range(daemon, descriptor, position, end)
+        entry = entry_of(request.shown, status)
+        if request.is_outside and may_be_made_up(status):
+            content = _made_up(descriptor)
+            daemon.entry(entry._replace(size=len(content)))
+            begin, end = _range(request, len(content))
+            for position in range(begin, end, CHUNK):
+                daemon.data(memoryview(content)[position : min(position + CHUNK, end)])
+        else:
+            daemon.entry(entry)
+            begin, end = _range(request, status.st_size)
+            os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_SEQUENTIAL)
+            _send_range(daemon, descriptor, begin, end)
         daemon.done()
     finally:
         os.close(descriptor)
 
 
-def send_range(daemon: DaemonConnection, descriptor: int, position: int, end: int) -> None:
+def _range(request: Request, size: int) -> tuple[int, int]:
+    """The first byte to send and the end."""
+    begin = min(request.number("offset"), size)
+    length = request.number("length")
+    return begin, min(size, begin + length) if length else size
+
+
+def may_be_made_up(status: os.stat_result) -> bool:
+    """Whether the kernel may make up the content as it is read, as in /proc and /sys: the size of
+    such a file says nothing."""
+    return not status.st_blocks and status.st_size <= _MADE_UP_SIZE
+
+
+def _made_up(descriptor: int) -> bytes:
+    """What a read returns, however large the file claims to be."""
+    content = bytearray()
+    while block := os.read(descriptor, _BUFFER):
+        content += block
+        if len(content) > MAX_MADE_UP:
+            raise Refused(Failure.TOO_LARGE, first=MAX_MADE_UP)
+    return bytes(content)
+
+
+def _send_range(daemon: DaemonConnection, descriptor: int, position: int, end: int) -> None:
     """Send part of a file in frames of CHUNK bytes. Each is read before its header is sent, because
     a file may become shorter at any time."""
     buffer = memoryview(bytearray(min(CHUNK, max(end - position, 1))))

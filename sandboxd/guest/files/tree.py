@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from .area import open_directory
+from .area import Directory, open_directory
 from .codec import MAX_PATH
 
 MAX_OPEN = 32
@@ -46,13 +46,19 @@ def joined(path: bytes | None, name: bytes | None) -> bytes | None:
     """A path with a name appended; None if it becomes too long."""
     if path is None or name is None or len(path) + 1 + len(name) > MAX_PATH:
         return None
-    return path + b"/" + name if path and name else path or name
+    return lead(path) + name if path and name else path or name
+
+
+def lead(path: bytes) -> bytes:
+    """What precedes the names in a directory."""
+    return path + b"/" if path and not path.endswith(b"/") else path
 
 
 class _Walk:
-    def __init__(self, visit: Visit, leave: Leave | None) -> None:
+    def __init__(self, visit: Visit, leave: Leave | None, not_entered: frozenset[bytes]) -> None:
         self._visit = visit
         self._leave = leave
+        self._not_entered = not_entered
         self._levels: list[_Level] = []
         self.is_complete = True
 
@@ -72,6 +78,8 @@ class _Walk:
         self._levels.clear()
 
     def _go_down(self, here: _Level, name: bytes) -> None:
+        if self._not_entered and here.path_of(name) in self._not_entered:
+            return
         try:
             descriptor = open_directory(here.descriptor, name)
         except OSError as error:
@@ -115,12 +123,13 @@ def _identity(descriptor: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def walk(top: int, visit: Visit, leave: Leave | None = None) -> bool:
-    """Visit `top` and everything below; returns False if some of it could not be visited."""
-    steps = _Walk(visit, leave)
+def walk(top: Directory, visit: Visit, leave: Leave | None = None) -> bool:
+    """Visit `top` and everything below, except for what is not to be entered; returns False if
+    something else could not be visited."""
+    steps = _Walk(visit, leave, top.not_entered)
     try:
         with suppress(Enough):
-            steps.run(top)
+            steps.run(top.descriptor)
             return steps.is_complete
         return False
     finally:

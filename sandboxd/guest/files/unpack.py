@@ -96,7 +96,7 @@ class _Extraction:
             raise _LeaveOut(Why.NO_NAME)
         self._refuse_without_room()
         with self._area.place(parts, make_parents=True) as place:
-            self._area.refuse_protected(place)
+            place.refuse_protected()
             if member.kind in FILE_KINDS:
                 self._write(place, member)
             elif member.kind == SYMLINK:
@@ -133,7 +133,7 @@ class _Extraction:
                 there = os.stat(place.name, dir_fd=place.parent, follow_symlinks=False)
                 if not stat.S_ISDIR(there.st_mode):
                     raise
-                if len(place.parts) == 1 and place.name in self._area.protected:
+                if place.is_protected:
                     return
         if len(self._later) < MAX_LATER:
             self._later.append((parts, member))
@@ -234,20 +234,14 @@ def _is_directory(place: Place) -> bool:
 def unpack(area: Area, request: Request, daemon: DaemonConnection) -> None:
     with area.place(request.path(), follow=True, make_parents=True, writes=True) as place:
         try:
-            make_directory(place.parent, place.name, area.directory_mode(0o755))
+            make_directory(place.parent, place.name, place.area.directory_mode(0o755))
         except FileExistsError:
             pass
         top = open_directory(place.parent, place.name)
     try:
-        below = area._replace(
-            root=top,
-            path=b"/".join((area.path.rstrip(b"/"), *place.parts)),
-            protected=area.protected if place.is_area else frozenset(),
-            project=None,
-        )
         daemon.ready()
         stream = TarStream(daemon)
-        extraction = _Extraction(below, request, stream)
+        extraction = _Extraction(place.as_area(top), request, stream)
         try:
             while (member := stream.next()) is not None:
                 extraction.extract(member)

@@ -10,7 +10,7 @@ import select
 import time
 from collections.abc import Iterator
 
-from .area import Area, open_directory
+from .area import Area, Directory, open_directory
 from .codec import BATCH_BYTES, Change, encode_change
 from .daemon_connection import DaemonConnection, Gone
 from .inotify import (
@@ -153,7 +153,7 @@ def _batches(changes: list[Change]) -> Iterator[bytes]:
 
 
 class _Watch:
-    def __init__(self, top: int, shown: bytes, *, is_recursive: bool) -> None:
+    def __init__(self, top: Directory, shown: bytes, *, is_recursive: bool) -> None:
         self._top = top
         self._shown = shown
         self._is_recursive = is_recursive
@@ -167,7 +167,8 @@ class _Watch:
     def _begin(self) -> None:
         self.inotify = Inotify()
         self._nodes: dict[int, _Node] = {}
-        self._enter(None, self._shown, os.dup(self._top), is_reported=False)
+        top = self._top._replace(descriptor=os.dup(self._top.descriptor))
+        self._enter(None, self._shown, top, is_reported=False)
 
     def close(self) -> None:
         self.inotify.close()
@@ -175,9 +176,9 @@ class _Watch:
     # --- directories ---
 
     def _enter(
-        self, parent: _Node | None, name: bytes, descriptor: int, *, is_reported: bool
+        self, parent: _Node | None, name: bytes, top: Directory, *, is_reported: bool
     ) -> None:
-        """Watch a directory and, if recursive, everything below; closes the descriptor."""
+        """Watch a directory and, if recursive, everything below; closes its descriptor."""
         nodes: dict[bytes, _Node] = {}
 
         def visit(here: int, path: bytes | None) -> list[bytes]:
@@ -193,10 +194,10 @@ class _Watch:
             return self._look(node, here, is_reported=is_reported) if self._is_recursive else []
 
         try:
-            if not walk(descriptor, visit):
+            if not walk(top, visit):
                 self.gathered.overflow = True
         finally:
-            os.close(descriptor)
+            os.close(top.descriptor)
 
     def _node(self, parent: _Node | None, name: bytes, descriptor: int) -> "_Node | None":
         if len(self._nodes) >= MAX_WATCHES:
@@ -235,7 +236,7 @@ class _Watch:
         """Watch a directory that was made or moved here."""
         descriptor = self._open(parent, name)
         if descriptor is not None:
-            self._enter(parent, name, descriptor, is_reported=True)
+            self._enter(parent, name, Directory(descriptor), is_reported=True)
 
     def _open(self, parent: _Node, *names: bytes) -> int | None:
         """Open a directory by its path without following links; None if it no longer exists."""
@@ -244,7 +245,7 @@ class _Watch:
         while node is not None and node.parent is not None:
             steps.append(node.name)
             node = node.parent
-        here = os.dup(self._top)
+        here = os.dup(self._top.descriptor)
         try:
             for step in reversed(steps):
                 below = open_directory(here, step)

@@ -1,15 +1,15 @@
 """Serves one operation, from its request to its end."""
 
-import errno
 import importlib
 import os
 import socket
 from collections.abc import Callable
 
 from . import directory_changes, listing, transfer
-from .area import Area
+from .area import Area, whole_filesystem
 from .codec import Failed, Failure
 from .daemon_connection import DaemonConnection, Gone, Refused
+from .failures import failure_of
 from .request import Request
 
 Operation = Callable[[Area, Request, DaemonConnection], None]
@@ -35,30 +35,22 @@ _LATER = {
 }
 """Modules that are imported when they are needed, because PID 1 keeps what it imports for good."""
 
-_FAILURES = {
-    errno.ENOENT: Failure.NOT_FOUND,
-    errno.EEXIST: Failure.EXISTS,
-    errno.EISDIR: Failure.NOT_A_FILE,
-    errno.ENXIO: Failure.NOT_A_FILE,
-    errno.ENOTDIR: Failure.NOT_A_DIRECTORY,
-    errno.ENOTEMPTY: Failure.NOT_EMPTY,
-    errno.ELOOP: Failure.OUTSIDE,
-    errno.EROFS: Failure.PROTECTED,
-    errno.EXDEV: Failure.PROTECTED,
-    errno.EBUSY: Failure.PROTECTED,
-    errno.EACCES: Failure.NOT_PERMITTED,
-    errno.EPERM: Failure.NOT_PERMITTED,
-    errno.EFBIG: Failure.TOO_LARGE,
-    errno.ENOSPC: Failure.FULL,
-    errno.EDQUOT: Failure.FULL,
-    errno.ENAMETOOLONG: Failure.NAME_TOO_LONG,
-}
-
 
 def serve_workspace(connection: socket.socket, workspace: str) -> None:
     """Serve one request in the workspace, in a process that then ends."""
+    serve(_workspace_area(workspace), connection)
+
+
+def serve_anywhere(connection: socket.socket, workspace: str) -> None:
+    """Serve one request anywhere in the filesystem, in a process that then ends."""
+    area = _workspace_area(workspace)
+    everything = whole_filesystem(area.path)
+    serve(area._replace(everything=everything), connection)
+
+
+def _workspace_area(workspace: str) -> Area:
     root = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    serve(Area(root, os.fsencode(workspace)), connection)
+    return Area(root, os.fsencode(workspace))
 
 
 def serve(area: Area, connection: socket.socket) -> None:
@@ -67,16 +59,13 @@ def serve(area: Area, connection: socket.socket) -> None:
     try:
         request = Request(daemon.request())
         try:
-            area = area._replace(
-                protected=frozenset(request.words("protected")),
-                project=request.raw("project") or area.project,
-            )
+            project = request.raw("project") or area.project
+            area = area.with_layout(frozenset(request.words("protected")), project)
             _operation(request.operation)(area, request, daemon)
         except Refused as refused:
             daemon.failed(refused.failed)
         except OSError as error:
-            failure = _FAILURES.get(error.errno or 0, Failure.BROKEN)
-            daemon.failed(_with_figures(failure, area))
+            daemon.failed(_with_figures(failure_of(error), area, request))
         except (MemoryError, RecursionError):
             daemon.failed(Failed(Failure.BROKEN, 0, 0, b""))
     except Gone:
@@ -91,8 +80,8 @@ def _operation(name: str) -> Operation:
     return operation
 
 
-def _with_figures(failure: Failure, area: Area) -> Failed:
-    if failure is not Failure.FULL:
+def _with_figures(failure: Failure, area: Area, request: Request) -> Failed:
+    if failure is not Failure.FULL or request.is_outside:
         return Failed(failure, 0, 0, b"")
     there = os.fstatvfs(area.root)
     return Failed(failure, there.f_bavail * there.f_frsize, there.f_favail, b"")

@@ -182,7 +182,9 @@ class CommandHandle:
         portal.call(self._inner.send_stdin(data))
 
     def close_stdin(self) -> None:
-        """Close standard input, so that the command sees its end. Does nothing if it has ended.
+        """Close standard input, so that the command sees its end.
+
+        Does nothing if the command has ended, or has no standard input.
 
         Example:
             command = sandbox.commands.run("wc -c", background=True, stdin="12345")

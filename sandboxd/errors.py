@@ -11,7 +11,8 @@
     │   ├── SessionNotFound
     │   ├── ExecNotFound
     │   ├── ImageNotFound
-    │   └── FileNotFound
+    │   ├── FileNotFound
+    │   └── ProjectNotFound
     ├── AlreadyExists
     │   ├── ExecConflict
     │   └── FileExists
@@ -29,10 +30,13 @@
     │   ├── FileNotPermitted
     │   ├── FileTooLarge
     │   ├── WorkspaceFull
-    │   └── TextNotFound
+    │   ├── TextNotFound
+    │   ├── ProjectFull
+    │   └── ProjectMismatch
     ├── NotPermitted                a rule of the operator forbids it
     │   ├── CallNotPermitted
-    │   └── CommandNotAllowed
+    │   ├── CommandNotAllowed
+    │   └── FileTypeNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
@@ -170,6 +174,16 @@ class FileNotFound(NotFound):
         )
 
 
+class ProjectNotFound(NotFound):
+    reason = "PROJECT_NOT_FOUND"
+
+    def __init__(self, project_id: str) -> None:
+        super().__init__(
+            f"This user has no project {quoted(project_id)}; create it first.",
+            projectId=project_id,
+        )
+
+
 class AlreadyExists(SandboxdError):
     """Category: the name is taken."""
 
@@ -284,8 +298,8 @@ class DirectoryNotEmpty(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"The directory {quoted(path)} is not empty; set `recursive`, and stop commands that "
-            "write to it.",
+            f"The directory {quoted(path)} is not empty; remove it recursively, and stop commands "
+            "that write to it.",
             path=path,
         )
 
@@ -365,6 +379,31 @@ class TextNotFound(WrongState):
         )
 
 
+class ProjectFull(WrongState):
+    """A limit on the projects of a user, or on the files of one of them, is reached."""
+
+    reason = "PROJECT_FULL"
+
+    def __init__(self, problem: str, limit: int) -> None:
+        super().__init__(
+            f"{problem}, which is the limit; delete files or projects that are no longer needed.",
+            limit=str(limit),
+        )
+
+
+class ProjectMismatch(WrongState):
+    reason = "PROJECT_MISMATCH"
+
+    def __init__(self, session_id: str, *, asked: str, current: str) -> None:
+        has = f"is on project {quoted(current)}" if current else "is on no project"
+        super().__init__(
+            f"Session {session_id} {has}, not on {quoted(asked)}, and keeps that until it is "
+            "closed; close it first, or use another thread_id.",
+            sessionId=session_id,
+            projectId=current,
+        )
+
+
 class NotPermitted(SandboxdError):
     """Category: a rule of the operator forbids it."""
 
@@ -387,6 +426,19 @@ class CommandNotAllowed(NotPermitted):
             policy=policy,
             rule=rule,
             command=command,
+        )
+
+
+class FileTypeNotAllowed(NotPermitted):
+    """The operator does not allow files of this type in projects; nothing was stored."""
+
+    reason = "FILE_TYPE_NOT_ALLOWED"
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(
+            f"{quoted(name)} was not stored: {problem}. An operator can allow more with "
+            "SANDBOXD_PROJECT_FILE_TYPES.",
+            name=name,
         )
 
 

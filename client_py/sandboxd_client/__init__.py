@@ -32,6 +32,7 @@ from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothin
 from sandboxd_client.errors import __all__ as _errors
 from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
 from sandboxd_client.files import AsyncFiles
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandInfo,
     CommandResult,
@@ -48,6 +49,9 @@ from sandboxd_client.results import (
     OutputMatch,
     OutputPreview,
     OutputSlice,
+    ProjectFileInfo,
+    ProjectInfo,
+    ProjectUsage,
     SessionInfo,
     TextPage,
     TransferReport,
@@ -63,12 +67,23 @@ from sandboxd_client.sync import (
     Files,
     FileStream,
     FileWatch,
+    Projects,
     Pty,
     Sandbox,
     SandboxClient,
     Shell,
 )
 from sandboxd_client.terminals import AsyncPty, AsyncShell
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, which takes longer to find than most programs want to wait at import."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("sandboxd")
+
 
 __all__ = [
     "AsyncCommandHandle",
@@ -77,6 +92,7 @@ __all__ = [
     "AsyncFileStream",
     "AsyncFileWatch",
     "AsyncFiles",
+    "AsyncProjects",
     "AsyncPty",
     "AsyncSandbox",
     "AsyncSandboxClient",
@@ -102,6 +118,10 @@ __all__ = [
     "OutputMatch",
     "OutputPreview",
     "OutputSlice",
+    "ProjectFileInfo",
+    "ProjectInfo",
+    "ProjectUsage",
+    "Projects",
     "Pty",
     "Sandbox",
     "SandboxClient",

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 from sandboxd_client import methods
+from sandboxd_client.arguments import checked, either
 from sandboxd_client.cancellation import run_to_end
 from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
@@ -20,18 +21,25 @@ from sandboxd_client.errors import (
     SessionNotFoundError,
     SessionRecreatedError,
 )
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandResult,
     DownloadedFile,
     FileListing,
     SessionInfo,
+    StateName,
     UploadResult,
 )
 from sandboxd_client.sandbox import AsyncSandbox, sandbox_of
-from sandboxd_client.session import close_session, get_session, open_session
+from sandboxd_client.session import (
+    close_session,
+    get_session,
+    in_seconds,
+    list_sessions,
+    open_session,
+)
 from sandboxd_client.settings import Mode, Timeouts, resolve
-from sandboxd_proto.v1 import admin_service_pb2, session_pb2
-from sandboxd_proto.v1 import session_service_pb2 as pb
+from sandboxd_proto.v1 import admin_service_pb2
 
 Thread: TypeAlias = tuple[str, str]
 """A user and a conversation."""
@@ -49,6 +57,7 @@ _selected: ContextVar[Mapping[int, Thread]] = ContextVar("selected", default={})
 conversations at once, and they must not end up in each other's workspace between two calls."""
 
 
+@checked
 class AsyncSandboxClient:
     """A client that keeps a session per (user, thread) and works in the one opened last.
 
@@ -86,6 +95,11 @@ class AsyncSandboxClient:
         self._connection: Connection | None = None
         self._number = next(_numbers)
         self._threads: dict[Thread, tuple[SessionInfo, float | None]] = {}
+
+    def __repr__(self) -> str:
+        where = self._settings.target or "a daemon in this process"
+        session = f", session {self.session_id}" if self.session_id else ""
+        return f"<AsyncSandboxClient of {where}{session}>"
 
     @property
     def mode(self) -> str:
@@ -131,6 +145,11 @@ class AsyncSandboxClient:
         assert self._connection is not None
         return sandbox_of(self._connection, info, check=self._check)
 
+    @property
+    def projects(self) -> AsyncProjects:
+        """Projects: files that users keep beyond sessions."""
+        return AsyncProjects(self._connected)
+
     async def __aenter__(self) -> AsyncSandboxClient:
         return self
 
@@ -158,27 +177,34 @@ class AsyncSandboxClient:
         thread_id: str,
         timeout_minutes: float | None = None,
         *,
+        timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
+        project: str = "",
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
-        `timeout_minutes` is the idle time after which it expires (30 by default).
+        It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
+        seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
+        project_files/ has the files of that project of the user, read-only; see `projects`.
 
         Example:
             info = await client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
             print(info["session_id"], info["status"])
         """
-        idle_seconds = None if timeout_minutes is None else timeout_minutes * 60
+        env = either(env=env, envs=envs)
+        seconds = either(timeout_minutes=in_seconds(timeout_minutes), timeout=timeout)
         info = await open_session(
             await self._connected(),
             user_id,
             thread_id,
-            idle_seconds=idle_seconds,
+            idle_seconds=seconds,
             metadata=metadata,
             env=env,
+            project=project,
         )
-        self._threads[user_id, thread_id] = info, idle_seconds
+        self._threads[user_id, thread_id] = info, seconds
         self._select((user_id, thread_id))
         return info
 
@@ -281,7 +307,7 @@ class AsyncSandboxClient:
         *,
         user_id: str = "",
         thread_id: str = "",
-        state: str | None = None,
+        state: StateName | None = None,
         metadata: Mapping[str, str] | None = None,
         with_usage: bool = False,
     ) -> Sequence[SessionInfo]:
@@ -293,22 +319,14 @@ class AsyncSandboxClient:
             for session in await client.list_sessions(state="active"):
                 print(session.session_id, session.user_id, session.expires_at)
         """
-        connection = await self._connected()
-        request = pb.ListSessionsRequest(
+        return await list_sessions(
+            await self._connected(),
             user_id=user_id,
             thread_id=thread_id,
-            metadata=metadata or {},
+            state=state,
+            metadata=metadata,
             with_usage=with_usage,
         )
-        if state is not None:
-            request.state = session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}")
-        found: list[SessionInfo] = []
-        while True:
-            page = await connection.call(methods.LIST_SESSIONS, request)
-            found += map(SessionInfo.of, page.sessions)
-            request.page_token = page.next_page_token
-            if not request.page_token:
-                return found
 
     async def server_status(self) -> admin_service_pb2.GetStatusResponse:
         """What the daemon is doing: version, pool, engine, isolation in force.
@@ -376,9 +394,11 @@ class AsyncSandboxClient:
         except _REOPENED as error:
             if not auto_retry or (error.may_have_begun and not is_repeatable):
                 raise
-        idle_seconds = self._threads[thread][1]
-        info = await open_session(await self._connected(), *thread, idle_seconds=idle_seconds)
-        self._threads[thread] = info, idle_seconds
+        earlier, seconds = self._threads[thread]
+        info = await open_session(
+            await self._connected(), *thread, idle_seconds=seconds, project=earlier.project_id
+        )
+        self._threads[thread] = info, seconds
         assert self._connection is not None
         again = sandbox_of(self._connection.repeating(), info, check=self._check)
         return await work(again), info

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from sandboxd_client import methods
+from sandboxd_client.arguments import checked
 from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.errors import CallTimeoutError, ExecEndedError
@@ -36,6 +37,7 @@ _STREAMS: dict[StreamName, exec_pb2.OutputStream.ValueType] = {
 }
 
 
+@checked
 class AsyncCommandHandle:
     """A started command. It continues whether or not a client is attached.
 
@@ -69,6 +71,12 @@ class AsyncCommandHandle:
         self._stdin_offset = 0 if is_ours else None
         self._stdin_lock = asyncio.Lock()
         self._result: CommandResult | None = None
+
+    def __repr__(self) -> str:
+        state = (
+            f"ended with {self._result.exit_code}" if self._result else "not known to have ended"
+        )
+        return f"<AsyncCommandHandle {self._exec_id}, {state}>"
 
     @property
     def exec_id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import signal as signals
 from collections.abc import Awaitable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Literal, TypeVar, overload
 from google.protobuf.duration_pb2 import Duration
 
 from sandboxd_client import methods
+from sandboxd_client.arguments import checked, either
 from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback, send_signal
 from sandboxd_client.connection import BackOff
@@ -35,6 +37,7 @@ T = TypeVar("T")
 STDOUT, STDERR = exec_pb2.OUTPUT_STREAM_STDOUT, exec_pb2.OUTPUT_STREAM_STDERR
 
 
+@checked
 class AsyncCommands:
     """Commands of a sandbox.
 
@@ -52,8 +55,9 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: Literal[False] = False,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -72,8 +76,9 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: Literal[True],
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -91,8 +96,9 @@ class AsyncCommands:
         command: str | Sequence[str],
         *,
         background: bool = False,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -115,7 +121,8 @@ class AsyncCommands:
         returns at once, 1 MiB); of longer output the middle is left out. `stdin` is the standard
         input, which is empty by default; for a background command it stays open until
         `close_stdin`, and `stdin=True` opens it for `send_stdin`. With `shell` the command runs in
-        that named shell. Calls with the same `exec_id` run the command once.
+        that named shell. Calls with the same `exec_id` run the command once. `envs` is another name
+        of `env`.
 
         Example:
             result = await sandbox.commands.run("sort", stdin="b\\na\\n")
@@ -136,7 +143,7 @@ class AsyncCommands:
             command,
             exec_id=exec_id,
             cwd=cwd,
-            env=env,
+            env=either(env=env, envs=envs),
             timeout=timeout,
             no_output_timeout=no_output_timeout,
             shell=shell,
@@ -303,7 +310,7 @@ def exec_request(
     command: str | Sequence[str],
     *,
     exec_id: str | None = None,
-    cwd: str | None = None,
+    cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     no_output_timeout: float | None = None,
@@ -317,7 +324,7 @@ def exec_request(
         incarnation=hold.incarnation,
         # Always set an id: it makes a repeated call run the command once.
         exec_id=exec_id or new_exec_id(),
-        cwd=cwd or "",
+        cwd=os.fspath(cwd or ""),
         env=env or {},
         shell_name=shell or "",
     )

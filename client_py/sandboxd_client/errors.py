@@ -6,6 +6,7 @@
     ├── InvalidRequestError             also a ValueError: the request can never succeed
     │   ├── RequestTooLargeError
     │   ├── InvalidArchiveError
+    │   ├── ArgumentTypeError           also a TypeError: an argument of the wrong type
     │   ├── NoSessionError              no session was opened with this client
     │   ├── ClientClosedError           the sandbox or client was closed
     │   └── PolicyError                 the command policy refuses the command
@@ -37,6 +38,11 @@
     │   ├── TextNotFoundError
     │   ├── FileWorkInterruptedError
     │   └── UploadStalledError
+    ├── ProjectError
+    │   ├── ProjectNotFoundError
+    │   ├── ProjectFullError
+    │   ├── ProjectMismatchError        the session is on another project, or on none
+    │   └── FileTypeNotAllowedError     also a PermissionError
     ├── ExhaustedError                  a limit is reached; try again after `retry_after_seconds`
     │   ├── PoolExhaustedError
     │   ├── ExecLimitReachedError
@@ -75,6 +81,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "ArgumentTypeError",
     "CallTimeoutError",
     "ChecksumMismatchError",
     "ClientClosedError",
@@ -98,6 +105,7 @@ __all__ = [
     "FileExistsInSandboxError",
     "FileNotPermittedError",
     "FileTooLargeError",
+    "FileTypeNotAllowedError",
     "FileWorkInterruptedError",
     "ImageNotFoundError",
     "InternalError",
@@ -115,6 +123,10 @@ __all__ = [
     "OutsideWorkspaceError",
     "PolicyError",
     "PoolExhaustedError",
+    "ProjectError",
+    "ProjectFullError",
+    "ProjectMismatchError",
+    "ProjectNotFoundError",
     "ProtectedPathError",
     "RequestTooLargeError",
     "SandboxError",
@@ -193,6 +205,12 @@ class InvalidArchiveError(InvalidRequestError):
     """The bytes are not a valid archive."""
 
     reason = "INVALID_ARCHIVE"
+
+
+class ArgumentTypeError(InvalidRequestError, TypeError):
+    """An argument has the wrong type; nothing was sent."""
+
+    reason = ""
 
 
 class NoSessionError(InvalidRequestError):
@@ -404,6 +422,34 @@ class UploadStalledError(FileError):
     """The upload paused for too long; nothing was written, send it again."""
 
     reason = "UPLOAD_STALLED"
+
+
+class ProjectError(SandboxError):
+    """Category: errors about projects and their files."""
+
+
+class ProjectNotFoundError(ProjectError):
+    """The user has no project with this id; create it."""
+
+    reason = "PROJECT_NOT_FOUND"
+
+
+class ProjectFullError(ProjectError):
+    """A limit on the projects of the user, or on the files of one of them, is reached."""
+
+    reason = "PROJECT_FULL"
+
+
+class ProjectMismatchError(ProjectError):
+    """The session is on another project, or on none, and keeps that until it is closed."""
+
+    reason = "PROJECT_MISMATCH"
+
+
+class FileTypeNotAllowedError(ProjectError, PermissionError):
+    """The operator does not allow files of this type, or the content is not what the name says."""
+
+    reason = "FILE_TYPE_NOT_ALLOWED"
 
 
 class ExhaustedError(SandboxError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Literal, overload
 
 from sandboxd_client import methods
+from sandboxd_client.arguments import checked
 from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.errors import (
     InvalidRequestError,
@@ -21,11 +22,9 @@ from sandboxd_client.errors import (
 )
 from sandboxd_client.file_arguments import (
     Content,
-    choice,
     content_of,
     file_types,
-    names,
-    number,
+    positive,
     posix,
     where,
 )
@@ -51,11 +50,11 @@ from sandboxd_client.transfers import (
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 
-_FORMATS = ("text", "bytes", "stream")
 WRITES_AT_ONCE = 4
 """Files that `write_files` writes at the same time; a session serves a few calls at once."""
 
 
+@checked
 class AsyncFiles:
     """Files of the sandbox. Paths are relative to the workspace, or absolute.
 
@@ -115,14 +114,12 @@ class AsyncFiles:
             await sandbox.files.write("data.bin", b"\\x00\\x01\\x02")
             print(await sandbox.files.read("data.bin", format="bytes", offset=1, length=1))
         """
-        choice("format", format, _FORMATS)
-        begin = number("offset", offset)
-        count = 0 if length is None else number("length", length, least=1)
+        count = 0 if length is None else positive("length", length)
         if format == "stream":
-            return await open_stream(self._hold, path, offset=begin, length=count)
+            return await open_stream(self._hold, path, offset=offset, length=count)
         content = io.BytesIO()
         await fetch_file(
-            self._hold, where(path), content, Progress(None), offset=begin, length=count
+            self._hold, where(path), content, Progress(None), offset=offset, length=count
         )
         data = content.getvalue()
         return data.decode("utf-8", "replace") if format == "text" else data
@@ -139,9 +136,9 @@ class AsyncFiles:
         """
         request = pb.ReadTextRequest(
             session_id=self._hold.id,
-            first_line=number("first_line", first_line),
-            max_lines=number("max_lines", max_lines),
-            max_bytes=number("max_bytes", max_bytes),
+            first_line=first_line,
+            max_lines=max_lines,
+            max_bytes=max_bytes,
             **where(path),
         )
         page = await self._hold.connection.call(methods.READ_TEXT, request)
@@ -165,7 +162,8 @@ class AsyncFiles:
         """Write a file atomically; missing parent directories are created.
 
         A file that is replaced keeps its permissions unless `mode` is given; a link is followed.
-        Without `overwrite`, a file or a link at the path is FileExistsInSandboxError.
+        Without `overwrite`, a file or a link at the path is FileExistsInSandboxError. `data` may
+        also be an open file, which is read to its end; for large files use `upload`.
 
         If the connection is lost, the file is sent again. Without `overwrite` the file may then
         exist because an earlier attempt succeeded and its answer was lost:
@@ -182,7 +180,7 @@ class AsyncFiles:
 
     async def write_files(
         self,
-        files: Mapping[str, str | bytes] | Iterable[tuple[SandboxPath, str | bytes]],
+        files: Mapping[str, str | bytes] | Sequence[tuple[SandboxPath, str | bytes]],
         *,
         overwrite: bool = True,
     ) -> Sequence[FileInfo]:
@@ -223,7 +221,7 @@ class AsyncFiles:
             for entry in await sandbox.files.list(recursive=True):
                 print(entry.path, entry.type, entry.size_bytes)
         """
-        levels = 0 if depth is None else number("depth", depth, least=1)
+        levels = 0 if depth is None else positive("depth", depth)
         found: list[FileInfo] = []
         token = ""
         while True:
@@ -370,8 +368,8 @@ class AsyncFiles:
             regex=regex,
             ignore_case=ignore_case,
             glob=glob,
-            exclude_dirs=names("exclude_dirs", exclude_dirs),
-            max_matches=number("max_matches", max_matches),
+            exclude_dirs=exclude_dirs,
+            max_matches=max_matches,
             **where(path),
         )
         found = await self._hold.connection.call(methods.GREP_FILES, request)
@@ -406,8 +404,8 @@ class AsyncFiles:
             pattern=pattern,
             types=file_types(types),
             skip_hidden=skip_hidden,
-            exclude_dirs=names("exclude_dirs", exclude_dirs),
-            max_entries=number("max_entries", max_entries),
+            exclude_dirs=exclude_dirs,
+            max_entries=max_entries,
             **where(path),
         )
         found = await self._hold.connection.call(methods.GLOB_FILES, request)
@@ -441,7 +439,7 @@ class AsyncFiles:
             await sandbox.files.upload("report.csv", "data/report.csv")
         """
         opening = asyncio.to_thread(open, local_path, "rb")
-        with await run_or_undo(opening, _closed) as source:
+        with await run_or_undo(opening, closed) as source:
             facts = os.fstat(source.fileno())
             header = self._header(
                 path or Path(local_path).name,
@@ -469,9 +467,9 @@ class AsyncFiles:
             print(await sandbox.files.download("report.csv", "report.csv"))
         """
         named = where(path)
-        target = await asyncio.to_thread(_target, path, local_path)
-        making = asyncio.to_thread(_beside, target)
-        with await run_or_undo(making, _removed) as content:
+        target = await asyncio.to_thread(local_target, path, local_path)
+        making = asyncio.to_thread(unfinished_beside, target)
+        with await run_or_undo(making, removed) as content:
             try:
                 await fetch_file(self._hold, named, content, Progress(on_progress))
                 content.flush()
@@ -542,7 +540,7 @@ class AsyncFiles:
     ) -> pb.UploadHeader:
         return pb.UploadHeader(
             session_id=self._hold.id,
-            mode=number("mode", mode),
+            mode=mode,
             size_bytes=size,
             overwrite=pb.OVERWRITE_POLICY_REPLACE if overwrite else pb.OVERWRITE_POLICY_FAIL,
             make_parents=True,
@@ -551,24 +549,24 @@ class AsyncFiles:
         )
 
 
-def _target(path: SandboxPath, local_path: str | os.PathLike[str] | None) -> str:
+def local_target(path: SandboxPath, local_path: str | os.PathLike[str] | None) -> str:
     name = posixpath.basename(os.fsdecode(posix(path)))
     if local_path is None:
         return name
     return os.path.join(local_path, name) if os.path.isdir(local_path) else os.fspath(local_path)
 
 
-def _beside(target: str) -> IO[bytes]:
+def unfinished_beside(target: str) -> IO[bytes]:
     """A new file in the same directory, to be renamed when it is complete."""
     directory, name = os.path.split(os.path.abspath(target))
     return tempfile.NamedTemporaryFile(dir=directory, prefix=f".{name}.", delete=False)
 
 
-async def _closed(file: IO[bytes]) -> None:
+async def closed(file: IO[bytes]) -> None:
     file.close()
 
 
-async def _removed(file: IO[bytes]) -> None:
+async def removed(file: IO[bytes]) -> None:
     file.close()
     os.unlink(file.name)
 

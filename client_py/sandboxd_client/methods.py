@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from sandboxd_proto.v1 import admin_service_pb2 as admin
 from sandboxd_proto.v1 import exec_service_pb2 as execs
 from sandboxd_proto.v1 import file_service_pb2 as files
+from sandboxd_proto.v1 import project_service_pb2 as projects
 from sandboxd_proto.v1 import session_service_pb2 as sessions
 
 Request = TypeVar("Request", bound=Message)
@@ -33,6 +34,7 @@ class Method(Generic[Request, Response]):
 
 
 _SESSION, _EXEC, _FILE, _ADMIN = "SessionService", "ExecService", "FileService", "AdminService"
+_PROJECT = "ProjectService"
 
 OPEN_SESSION = Method(
     _SESSION, "OpenSession", sessions.OpenSessionRequest, sessions.OpenSessionResponse, True
@@ -89,5 +91,43 @@ GLOB_FILES = Method(_FILE, "GlobFiles", files.GlobFilesRequest, files.GlobFilesR
 WATCH_FILES = Method(_FILE, "WatchFiles", files.WatchFilesRequest, files.WatchFilesResponse)
 UPLOAD_TAR = Method(_FILE, "UploadTar", files.UploadTarRequest, files.UploadTarResponse)
 DOWNLOAD_TAR = Method(_FILE, "DownloadTar", files.DownloadTarRequest, files.DownloadTarResponse)
+
+CREATE_PROJECT = Method(
+    _PROJECT, "CreateProject", projects.CreateProjectRequest, projects.CreateProjectResponse, True
+)
+GET_PROJECT = Method(
+    _PROJECT, "GetProject", projects.GetProjectRequest, projects.GetProjectResponse, True
+)
+LIST_PROJECTS = Method(
+    _PROJECT, "ListProjects", projects.ListProjectsRequest, projects.ListProjectsResponse, True
+)
+DELETE_PROJECT = Method(
+    _PROJECT, "DeleteProject", projects.DeleteProjectRequest, projects.DeleteProjectResponse
+)
+UPLOAD_PROJECT_FILE = Method(
+    _PROJECT,
+    "UploadProjectFile",
+    projects.UploadProjectFileRequest,
+    projects.UploadProjectFileResponse,
+)
+LIST_PROJECT_FILES = Method(
+    _PROJECT,
+    "ListProjectFiles",
+    projects.ListProjectFilesRequest,
+    projects.ListProjectFilesResponse,
+    True,
+)
+DOWNLOAD_PROJECT_FILE = Method(
+    _PROJECT,
+    "DownloadProjectFile",
+    projects.DownloadProjectFileRequest,
+    projects.DownloadProjectFileResponse,
+)
+DELETE_PROJECT_FILE = Method(
+    _PROJECT,
+    "DeleteProjectFile",
+    projects.DeleteProjectFileRequest,
+    projects.DeleteProjectFileResponse,
+)
 
 GET_STATUS = Method(_ADMIN, "GetStatus", admin.GetStatusRequest, admin.GetStatusResponse, True)

@@ -68,8 +68,8 @@ def _take_over(context: Context) -> None:
 
 def here(function: Callable[..., object] | None) -> Any:
     """A callback that runs in the thread that waits for the call, not in the loop's thread."""
-    if function is None:
-        return None
+    if not callable(function):
+        return function  # None, or what the call refuses
 
     async def errand(*arguments: object) -> object:
         errand = _Errand(function, arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandboxd_client.errors import CommandFailedError
-from sandboxd_proto.v1 import exec_pb2, files_pb2, session_pb2
+from sandboxd_proto.v1 import exec_pb2, files_pb2, project_pb2, session_pb2
 
 if TYPE_CHECKING:
     from sandboxd_proto.v1 import exec_service_pb2
@@ -26,10 +26,15 @@ NEVER_SEEN_CODE = -1
 """Exit code of a command whose end was not observed, as with a lost sandbox."""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
+StateName: TypeAlias = Literal["active", "expired", "lost", "closed"]
+"""Whether a session can be used, and if not, why."""
 SandboxPath: TypeAlias = str | bytes | os.PathLike[str]
 """A path in the sandbox: text, a path object, or the bytes of a name that is not UTF-8."""
 ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
 """Receives the number of bytes transferred since the last call; may be a coroutine function."""
+
+OnConflict: TypeAlias = Literal["rename", "replace", "fail"]
+"""What to do if a project has a file of that name with other content."""
 
 
 class Result(dict[str, Any]):
@@ -67,11 +72,17 @@ class SessionInfo(Result):
 
     state: str
     """`active`, `expired`, `lost` or `closed`."""
+    last_used_at: str
+    """ISO 8601 time; for an ended session, when it ended."""
+    idle_timeout_seconds: float
+    """Idle time after which it expires."""
     running_execs: int
     end_reason: str
     limits: session_pb2.SessionLimits
     usage: session_pb2.SessionUsage | None
     """What its commands use now; None if it was not requested or cannot be measured."""
+    project_id: str
+    """Project whose files are in project_files/; empty if that directory is the session's own."""
 
     @classmethod
     def of(
@@ -91,10 +102,16 @@ class SessionInfo(Result):
             metadata=dict(session.metadata),
         )
         info.state = state
+        info.idle_timeout_seconds = _seconds(session.idle_timeout)
+        used_at = _moment(session.expire_time)
+        if state == "active":
+            used_at -= timedelta(seconds=info.idle_timeout_seconds)
+        info.last_used_at = _iso_of(used_at)
         info.running_execs = session.running_execs
         info.end_reason = session.end_reason
         info.limits = session.limits
         info.usage = session.usage if session.HasField("usage") else None
+        info.project_id = session.project_id
         return info
 
 
@@ -338,6 +355,75 @@ class FileInfo(Result):
         return info
 
 
+class ProjectInfo(Result):
+    """A project of a user."""
+
+    user_id: str
+    project_id: str
+    files: int
+    """Number of files."""
+    size_bytes: int
+    """Bytes of all files together."""
+    created_at: str
+    """ISO 8601 time."""
+
+    @classmethod
+    def of(cls, project: project_pb2.Project) -> ProjectInfo:
+        return cls(
+            user_id=project.user_id,
+            project_id=project.project_id,
+            files=project.files,
+            size_bytes=project.size_bytes,
+            created_at=_iso(project.create_time),
+        )
+
+
+class ProjectFileInfo(Result):
+    """A file of a project."""
+
+    name: str
+    """Name that the file got, also in `project_files/`."""
+    size_bytes: int
+    mime_type: str
+    """Type of the content, for example `text/csv`."""
+    sha256: str
+    """Checksum of the content in hexadecimal digits."""
+    created_at: str
+    """ISO 8601 time."""
+
+    status: str = ""
+    """`created`, `replaced` or `unchanged` if it was just sent; otherwise empty."""
+
+    @classmethod
+    def of(cls, file: project_pb2.ProjectFile, *, status: str = "") -> ProjectFileInfo:
+        info = cls(
+            name=file.name,
+            size_bytes=file.size_bytes,
+            mime_type=file.mime_type,
+            sha256=file.sha256.hex(),
+            created_at=_iso(file.create_time),
+        )
+        info.status = status
+        return info
+
+
+@dataclass(frozen=True)
+class ProjectUsage:
+    """What the projects of a user hold, and the limits on that."""
+
+    projects: int
+    files: int
+    size_bytes: int
+    """Bytes of all files, to which the limits apply."""
+    stored_bytes: int
+    """Bytes on the daemon's disk: content that several files have is stored once."""
+    max_projects: int
+    max_size_bytes: int
+    max_project_files: int
+    max_project_bytes: int
+    max_file_bytes: int
+
+
 class ListedFile(Result):
     """A file of the workspace, in the result of list_files."""
 
@@ -523,5 +609,12 @@ def _seconds(duration: Duration) -> float:
 
 
 def _iso(time: Timestamp) -> str:
-    moment = datetime.fromtimestamp(time.seconds + time.nanos / 1e9, UTC)
+    return _iso_of(_moment(time))
+
+
+def _moment(time: Timestamp) -> datetime:
+    return datetime.fromtimestamp(time.seconds + time.nanos / 1e9, UTC)
+
+
+def _iso_of(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

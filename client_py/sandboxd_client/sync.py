@@ -8,24 +8,23 @@ from __future__ import annotations
 import os
 from collections.abc import (
     Callable,
-    Iterable,
     Mapping,
     Sequence,
 )
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, overload
 
+from sandboxd_client.arguments import InstanceOrClass
 from sandboxd_client.client import AsyncSandboxClient
 from sandboxd_client.command_handle import AsyncCommandHandle
 from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
-from sandboxd_client.file_arguments import (
-    Content,
-)
+from sandboxd_client.file_arguments import Content
 from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
 from sandboxd_client.files import AsyncFiles
 from sandboxd_client.portal import here, portal
+from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandEvent,
     CommandInfo,
@@ -36,12 +35,17 @@ from sandboxd_client.results import (
     FileListing,
     GlobResult,
     GrepResult,
+    OnConflict,
     OutputMatch,
     OutputPreview,
     OutputSlice,
     ProgressCallback,
+    ProjectFileInfo,
+    ProjectInfo,
+    ProjectUsage,
     SandboxPath,
     SessionInfo,
+    StateName,
     StreamName,
     TextPage,
     TransferReport,
@@ -51,6 +55,7 @@ from sandboxd_client.sandbox import AsyncSandbox
 from sandboxd_client.settings import Mode, Timeouts
 from sandboxd_client.terminals import AsyncPty, AsyncShell
 from sandboxd_proto.v1 import admin_service_pb2
+from sandboxd_proto.v1.session_pb2 import SessionUsage
 
 TextCallback: TypeAlias = Callable[[str], object]
 """Receives text as it is written, in the thread that waits for the command."""
@@ -118,6 +123,9 @@ class CommandHandle:
 
     def __init__(self, inner: AsyncCommandHandle) -> None:
         self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
 
     @property
     def exec_id(self) -> str:
@@ -286,8 +294,9 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: Literal[False] = False,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -305,8 +314,9 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: Literal[True],
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -323,8 +333,9 @@ class Commands:
         command: str | Sequence[str],
         *,
         background: bool = False,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         no_output_timeout: float | None = None,
         stdin: str | bytes | bool | None = None,
@@ -347,7 +358,8 @@ class Commands:
         returns at once, 1 MiB); of longer output the middle is left out. `stdin` is the standard
         input, which is empty by default; for a background command it stays open until
         `close_stdin`, and `stdin=True` opens it for `send_stdin`. With `shell` the command runs in
-        that named shell. Calls with the same `exec_id` run the command once.
+        that named shell. Calls with the same `exec_id` run the command once. `envs` is another name
+        of `env`.
 
         Example:
             result = sandbox.commands.run("sort", stdin="b\\na\\n")
@@ -362,6 +374,7 @@ class Commands:
                 background=background,
                 cwd=cwd,
                 env=env,
+                envs=envs,
                 timeout=timeout,
                 no_output_timeout=no_output_timeout,
                 stdin=stdin,
@@ -438,6 +451,7 @@ class Shell:
         command: str,
         *,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
@@ -455,6 +469,7 @@ class Shell:
             self._inner.run(
                 command,
                 env=env,
+                envs=envs,
                 timeout=timeout,
                 on_stdout=here(on_stdout),
                 on_stderr=here(on_stderr),
@@ -483,8 +498,9 @@ class Pty:
         *,
         rows: int = 24,
         columns: int = 80,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         on_data: TextCallback | None = None,
     ) -> CommandHandle:
@@ -503,6 +519,7 @@ class Pty:
                     columns=columns,
                     cwd=cwd,
                     env=env,
+                    envs=envs,
                     timeout=timeout,
                     on_data=here(on_data),
                 )
@@ -691,7 +708,8 @@ class Files:
         """Write a file atomically; missing parent directories are created.
 
         A file that is replaced keeps its permissions unless `mode` is given; a link is followed.
-        Without `overwrite`, a file or a link at the path is FileExistsInSandboxError.
+        Without `overwrite`, a file or a link at the path is FileExistsInSandboxError. `data` may
+        also be an open file, which is read to its end; for large files use `upload`.
 
         If the connection is lost, the file is sent again. Without `overwrite` the file may then
         exist because an earlier attempt succeeded and its answer was lost:
@@ -705,7 +723,7 @@ class Files:
 
     def write_files(
         self,
-        files: Mapping[str, str | bytes] | Iterable[tuple[SandboxPath, str | bytes]],
+        files: Mapping[str, str | bytes] | Sequence[tuple[SandboxPath, str | bytes]],
         *,
         overwrite: bool = True,
     ) -> Sequence[FileInfo]:
@@ -975,16 +993,22 @@ class Sandbox:
             print(result.stdout)
     """
 
-    def __init__(self, inner: AsyncSandbox) -> None:
-        self._inner = inner
+    def __init__(self, inner: AsyncSandbox | None = None) -> None:
+        self._inner = inner or AsyncSandbox()
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
 
     @classmethod
     def create(
         cls,
         *,
         timeout_minutes: float | None = None,
+        timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
+        project: str = "",
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -994,6 +1018,9 @@ class Sandbox:
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
         """A new sandbox with its own session, which `with` ends.
+
+        It expires when it is not used for `timeout_minutes`, or for `timeout` seconds. `env` (or
+        `envs`) are environment variables of its commands, `metadata` are labels to find it by.
 
         The daemon is `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`),
         SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this process.
@@ -1008,8 +1035,11 @@ class Sandbox:
             portal.call(
                 AsyncSandbox.create(
                     timeout_minutes=timeout_minutes,
+                    timeout=timeout,
                     metadata=metadata,
                     env=env,
+                    envs=envs,
+                    project=project,
                     user_id=user_id,
                     mode=mode,
                     server_url=server_url,
@@ -1028,8 +1058,11 @@ class Sandbox:
         thread_id: str,
         *,
         timeout_minutes: float | None = None,
+        timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
+        project: str = "",
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -1038,6 +1071,10 @@ class Sandbox:
         local_settings: Mapping[str, object] | None = None,
     ) -> Sandbox:
         """The sandbox of a user's conversation, with its files; created if there is none.
+
+        The parameters are those of `create`. With `project`, project_files/ has the files of that
+        project of the user, read-only and always as they are now; see
+        `SandboxClient.projects`.
 
         Example:
             with Sandbox.open("ada", "conversation-42") as sandbox:
@@ -1049,8 +1086,11 @@ class Sandbox:
                     user_id,
                     thread_id,
                     timeout_minutes=timeout_minutes,
+                    timeout=timeout,
                     metadata=metadata,
                     env=env,
+                    envs=envs,
+                    project=project,
                     mode=mode,
                     server_url=server_url,
                     token=token,
@@ -1094,6 +1134,42 @@ class Sandbox:
             )
         )
 
+    @classmethod
+    def list(
+        cls,
+        *,
+        user_id: str = "",
+        thread_id: str = "",
+        state: StateName | None = "active",
+        metadata: Mapping[str, str] | None = None,
+        mode: Mode | None = None,
+        server_url: str | None = None,
+        token: str | None = None,
+        timeouts: Timeouts | None = None,
+        local_settings: Mapping[str, object] | None = None,
+    ) -> Sequence[SessionInfo]:
+        """Sessions of the daemon, oldest first, by user, thread, state or labels.
+
+        Only active ones by default; with `state=None`, ended ones too.
+
+        Example:
+            for session in Sandbox.list(user_id="ada"):
+                print(session.session_id, session.expires_at)
+        """
+        return portal.call(
+            AsyncSandbox.list(
+                user_id=user_id,
+                thread_id=thread_id,
+                state=state,
+                metadata=metadata,
+                mode=mode,
+                server_url=server_url,
+                token=token,
+                timeouts=timeouts,
+                local_settings=local_settings,
+            )
+        )
+
     def __enter__(self) -> Sandbox:
         portal.call(self._inner.__aenter__())
         return self
@@ -1110,6 +1186,11 @@ class Sandbox:
     def session_id(self) -> str:
         """Id of the session in the API."""
         return self._inner.session_id
+
+    @property
+    def sandbox_id(self) -> str:
+        """The same as `session_id`, under the name that other SDKs use."""
+        return self._inner.sandbox_id
 
     @property
     def info(self) -> SessionInfo:
@@ -1154,13 +1235,56 @@ class Sandbox:
         """
         return portal.call(self._inner.refresh())
 
-    def set_timeout(self, minutes: float) -> SessionInfo:
-        """Set the idle time, in minutes, after which the session expires.
+    def get_info(self) -> SessionInfo:
+        """The same as `refresh`, under the name that other SDKs use.
 
         Example:
-            sandbox.set_timeout(5)
+            print(sandbox.get_info().state)
         """
-        return portal.call(self._inner.set_timeout(minutes))
+        return portal.call(self._inner.get_info())
+
+    def is_running(self) -> bool:
+        """Whether the session is active; does not count as use.
+
+        Example:
+            print(sandbox.is_running())
+        """
+        return portal.call(self._inner.is_running())
+
+    def get_metrics(self) -> SessionUsage | None:
+        """Memory, CPU time, processes and disk space in use; None if they cannot be measured.
+
+        Example:
+            usage = sandbox.get_metrics()
+            print(usage.memory_bytes, usage.processes, usage.workspace_bytes)
+        """
+        return portal.call(self._inner.get_metrics())
+
+    def set_timeout(
+        self,
+        timeout: float | None = None,
+        *,
+        minutes: float | None = None,
+        seconds: float | None = None,
+    ) -> SessionInfo:
+        """Set the idle time after which the session expires, counted from now.
+
+        A number without a unit is refused: other SDKs mean seconds, and `timeout_minutes` minutes.
+
+        Example:
+            sandbox.set_timeout(minutes=5)
+            sandbox.set_timeout(seconds=300)
+        """
+        return portal.call(self._inner.set_timeout(timeout, minutes=minutes, seconds=seconds))
+
+    def update_metadata(self, labels: Mapping[str, str | None]) -> SessionInfo:
+        """Set labels of the session, or remove those whose value is None; others stay.
+
+        Example:
+            sandbox.update_metadata({"turn": "7", "draft": None})
+            print(sandbox.info.metadata)
+        """
+        return portal.call(self._inner.update_metadata(labels))
 
     def reset(self) -> SessionInfo:
         """Switch to a fresh sandbox: commands end and files are deleted, except project_files/.
@@ -1172,15 +1296,37 @@ class Sandbox:
         """
         return portal.call(self._inner.reset())
 
-    def kill(self) -> SessionInfo:
+    @InstanceOrClass
+    def kill(
+        self: Sandbox | None,
+        session_id: str | None = None,
+        *,
+        mode: Mode | None = None,
+        server_url: str | None = None,
+        token: str | None = None,
+        timeouts: Timeouts | None = None,
+        local_settings: Mapping[str, object] | None = None,
+    ) -> SessionInfo:
         """End the session with its commands, and delete its files.
+
+        On the class it takes the id of a session: `Sandbox.kill(session_id)`.
 
         Example:
             sandbox = Sandbox.create()
             sandbox.kill()
             sandbox.close()
         """
-        return portal.call(self._inner.kill())
+        kill = AsyncSandbox.kill if self is None else self._inner.kill
+        return portal.call(
+            kill(
+                session_id,
+                mode=mode,
+                server_url=server_url,
+                token=token,
+                timeouts=timeouts,
+                local_settings=local_settings,
+            )
+        )
 
     def close(self) -> None:
         """Free the connection. The session stays open until it expires.
@@ -1190,6 +1336,169 @@ class Sandbox:
             sandbox.close()
         """
         portal.call(self._inner.aclose())
+
+
+class Projects:
+    """Projects of users. A sandbox that is opened with one sees its files in project_files/.
+
+    A project has files without directories. If a name is taken by other content, `on_conflict`
+    decides: `rename` numbers the new file (`report (1).pdf`), `replace` replaces the old one,
+    `fail` raises FileExistsInSandboxError. Names that differ only in case are the same.
+
+    Example:
+        client.projects.create("ada", "book")
+        client.projects.write("ada", "book", "numbers.csv", "a,b\\n1,2\\n")
+        client.get_or_create_session("ada", "conversation-43", project="book")
+        print(client.execute("cat project_files/numbers.csv").stdout)
+    """
+
+    def __init__(self, inner: AsyncProjects) -> None:
+        self._inner = inner
+
+    def create(self, user_id: str, project_id: str) -> ProjectInfo:
+        """Create a project; one that exists is returned as it is.
+
+        Example:
+            print(client.projects.create("ada", "book").files)
+        """
+        return portal.call(self._inner.create(user_id, project_id))
+
+    def get(self, user_id: str, project_id: str) -> ProjectInfo:
+        """A project as it is now.
+
+        Example:
+            client.projects.create("ada", "book")
+            print(client.projects.get("ada", "book").size_bytes)
+        """
+        return portal.call(self._inner.get(user_id, project_id))
+
+    def list(self, user_id: str) -> Sequence[ProjectInfo]:
+        """Projects of a user, sorted by id.
+
+        Example:
+            for project in client.projects.list("ada"):
+                print(project.project_id, project.files)
+        """
+        return portal.call(self._inner.list(user_id))
+
+    def usage(self, user_id: str) -> ProjectUsage:
+        """What all projects of a user hold, and the limits on that.
+
+        Example:
+            usage = client.projects.usage("ada")
+            print(usage.size_bytes, usage.max_size_bytes)
+        """
+        return portal.call(self._inner.usage(user_id))
+
+    def delete(self, user_id: str, project_id: str) -> ProjectInfo:
+        """Delete a project with its files. Open sessions on it see an empty directory.
+
+        Example:
+            client.projects.create("ada", "old")
+            client.projects.delete("ada", "old")
+        """
+        return portal.call(self._inner.delete(user_id, project_id))
+
+    def upload(
+        self,
+        user_id: str,
+        project_id: str,
+        local_path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        on_conflict: OnConflict = "rename",
+        on_progress: ProgressCallback | None = None,
+    ) -> ProjectFileInfo:
+        """Store a local file in a project; `name` defaults to its own name.
+
+        If the connection is lost, the file is sent again: the same file twice is stored once.
+
+        Example:
+            client.projects.create("ada", "book")
+            stored = client.projects.upload("ada", "book", "report.csv")
+            print(stored.name, stored.mime_type)
+        """
+        return portal.call(
+            self._inner.upload(
+                user_id,
+                project_id,
+                local_path,
+                name,
+                on_conflict=on_conflict,
+                on_progress=here(on_progress),
+            )
+        )
+
+    def write(
+        self,
+        user_id: str,
+        project_id: str,
+        name: str,
+        data: str | bytes,
+        *,
+        on_conflict: OnConflict = "rename",
+    ) -> ProjectFileInfo:
+        """Store text or bytes as a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "notes.md", "# Notes")
+        """
+        return portal.call(
+            self._inner.write(user_id, project_id, name, data, on_conflict=on_conflict)
+        )
+
+    def list_files(self, user_id: str, project_id: str) -> Sequence[ProjectFileInfo]:
+        """Files of a project, sorted by name.
+
+        Example:
+            client.projects.create("ada", "book")
+            for file in client.projects.list_files("ada", "book"):
+                print(file.name, file.size_bytes, file.mime_type)
+        """
+        return portal.call(self._inner.list_files(user_id, project_id))
+
+    def read(self, user_id: str, project_id: str, name: str) -> bytes:
+        """The content of a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "a.txt", "hello", on_conflict="replace")
+            print(client.projects.read("ada", "book", "a.txt"))
+        """
+        return portal.call(self._inner.read(user_id, project_id, name))
+
+    def download(
+        self,
+        user_id: str,
+        project_id: str,
+        name: str,
+        local_path: str | os.PathLike[str] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
+        """Download a file of a project atomically; `local_path` defaults to the current directory.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "a.txt", "hello", on_conflict="replace")
+            print(client.projects.download("ada", "book", "a.txt", "a.txt"))
+        """
+        return portal.call(
+            self._inner.download(
+                user_id, project_id, name, local_path, on_progress=here(on_progress)
+            )
+        )
+
+    def delete_file(self, user_id: str, project_id: str, name: str) -> ProjectFileInfo:
+        """Delete a file of a project.
+
+        Example:
+            client.projects.create("ada", "book")
+            client.projects.write("ada", "book", "old.txt", "...", on_conflict="replace")
+            client.projects.delete_file("ada", "book", "old.txt")
+        """
+        return portal.call(self._inner.delete_file(user_id, project_id, name))
 
 
 class SandboxClient:
@@ -1232,6 +1541,9 @@ class SandboxClient:
             local_settings=local_settings,
         )
 
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
+
     @property
     def mode(self) -> str:
         """`local` or `remote`."""
@@ -1261,6 +1573,11 @@ class SandboxClient:
         """The current session, with its commands, files, shells and terminals."""
         return Sandbox(self._inner.sandbox)
 
+    @property
+    def projects(self) -> Projects:
+        """Projects: files that users keep beyond sessions."""
+        return Projects(self._inner.projects)
+
     def __enter__(self) -> SandboxClient:
         portal.call(self._inner.__aenter__())
         return self
@@ -1279,12 +1596,17 @@ class SandboxClient:
         thread_id: str,
         timeout_minutes: float | None = None,
         *,
+        timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
+        project: str = "",
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
-        `timeout_minutes` is the idle time after which it expires (30 by default).
+        It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
+        seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
+        project_files/ has the files of that project of the user, read-only; see `projects`.
 
         Example:
             info = client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)
@@ -1292,7 +1614,14 @@ class SandboxClient:
         """
         return portal.call(
             self._inner.get_or_create_session(
-                user_id, thread_id, timeout_minutes, metadata=metadata, env=env
+                user_id,
+                thread_id,
+                timeout_minutes,
+                timeout=timeout,
+                metadata=metadata,
+                env=env,
+                envs=envs,
+                project=project,
             )
         )
 
@@ -1379,7 +1708,7 @@ class SandboxClient:
         *,
         user_id: str = "",
         thread_id: str = "",
-        state: str | None = None,
+        state: StateName | None = None,
         metadata: Mapping[str, str] | None = None,
         with_usage: bool = False,
     ) -> Sequence[SessionInfo]:

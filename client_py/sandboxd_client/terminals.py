@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
+from sandboxd_client.arguments import checked, either
 from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback
 from sandboxd_client.commands import AsyncCommands, exec_request, start_exec
 from sandboxd_client.results import CommandResult
@@ -13,6 +15,7 @@ from sandboxd_proto.v1 import exec_pb2
 _INTERACTIVE = "command -v bash >/dev/null && exec bash -i; exec sh -i"
 
 
+@checked
 class AsyncShell:
     """A named shell of the sandbox: directory, exported variables, functions and options carry over
     from one command to the next. Commands of one shell run one after the other.
@@ -37,6 +40,7 @@ class AsyncShell:
         command: str,
         *,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
@@ -54,6 +58,7 @@ class AsyncShell:
             command,
             shell=self._name,
             env=env,
+            envs=envs,
             timeout=timeout,
             on_stdout=on_stdout,
             on_stderr=on_stderr,
@@ -63,6 +68,7 @@ class AsyncShell:
         )
 
 
+@checked
 class AsyncPty:
     """Terminals of a sandbox.
 
@@ -81,8 +87,9 @@ class AsyncPty:
         *,
         rows: int = 24,
         columns: int = 80,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
         on_data: OutputCallback | None = None,
     ) -> AsyncCommandHandle:
@@ -97,7 +104,7 @@ class AsyncPty:
             self._hold,
             command if command is not None else _INTERACTIVE,
             cwd=cwd,
-            env=env,
+            env=either(env=env, envs=envs),
             timeout=timeout,
         )
         request.terminal.CopyFrom(exec_pb2.Terminal(rows=rows, columns=columns))

@@ -13,6 +13,7 @@ from typing import IO, Any, TypeAlias, TypeVar
 from sandboxd_client import methods
 from sandboxd_client.connection import BackOff, Connection
 from sandboxd_client.errors import ChecksumMismatchError, ConnectionLostError, SandboxError
+from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.results import ProgressCallback
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import file_service_pb2 as pb
@@ -87,33 +88,55 @@ async def send_file(
     hold: SessionHold, header: pb.UploadHeader, source: IO[bytes], progress: Progress
 ) -> pb.UploadFileResponse:
     """Write a file atomically; each attempt starts from its beginning."""
+    first = pb.UploadFileRequest(header=header)
+    return await send_content(
+        hold.connection,
+        methods.UPLOAD_FILE,
+        first,
+        source,
+        progress,
+        sha256_of=lambda written: written.sha256,
+    )
 
-    async def once(tries: Tries) -> pb.UploadFileResponse:
+
+async def send_content(
+    connection: Connection,
+    method: Method[Request, Response],
+    first: Request,
+    source: IO[bytes],
+    progress: Progress,
+    *,
+    sha256_of: Callable[[Response], bytes],
+) -> Response:
+    """Send a message with the header of a file, then its bytes as chunks; each attempt starts from
+    the beginning. `sha256_of` finds the checksum of what was received in the answer."""
+
+    async def once(tries: Tries) -> Response:
         digest = hashlib.sha256()
 
-        async def parts() -> AsyncGenerator[pb.UploadFileRequest, None]:
-            yield pb.UploadFileRequest(header=header)
+        async def parts() -> AsyncGenerator[Request, None]:
+            yield first
             position = 0
             async for chunk in chunks(source):
                 digest.update(chunk)
-                yield pb.UploadFileRequest(chunk=chunk)
+                yield method.request(chunk=chunk)
                 position += len(chunk)
                 await progress.reached(position)
 
         if tries.before:
             source.seek(0)
         async with aclosing(parts()) as requests:
-            written = await hold.connection.send(
-                methods.UPLOAD_FILE,
+            answer = await connection.send(
+                method,
                 requests,
                 timeout=tries.seconds_left,
                 earlier_tries=tries.before,
             )
-        if written.sha256 != digest.digest():
-            raise ChecksumMismatchError(f"{header.path} was not received correctly; send it again.")
-        return written
+        if sha256_of(answer) != digest.digest():
+            raise ChecksumMismatchError("The file was not received correctly; send it again.")
+        return answer
 
-    return await until_through(hold.connection, once)
+    return await until_through(connection, once)
 
 
 async def fetch_file(

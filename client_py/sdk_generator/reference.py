@@ -21,6 +21,7 @@ FACES = (
     "Files",
     "FileStream",
     "FileWatch",
+    "Projects",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -19,6 +19,7 @@ SOURCES = (
     "file_streams",
     "files",
     "sandbox",
+    "projects",
     "client",
 )
 TOOL_SOURCES = ("integrations.bash_tool",)
@@ -117,6 +118,9 @@ def _class(node: ast.stmt) -> str:
 def _method(owner: str, method: Function, *, is_overloaded: bool) -> Iterator[str]:
     if method.name == "__init__":
         yield _constructor(owner, method)
+    elif method.name == "__repr__":
+        shown = 'return repr(self._inner).replace("<Async", "<", 1)'
+        yield f"def __repr__(self) -> str:\n    {shown}"
     elif method.name in DUNDERS or not method.name.startswith("_"):
         body = _overloaded_body(method) if is_overloaded else _body(owner, method)
         yield "\n".join([*_signature(method), *body])
@@ -126,7 +130,12 @@ def _constructor(owner: str, method: Function) -> str:
     if owner in CONSTRUCTED:
         made = f"    self._inner = {owner}({_arguments(method)})"
         return "\n".join([*_signature(method), made])
-    return f"def __init__(self, inner: {owner}) -> None:\n    self._inner = inner"
+    arguments = method.args
+    if len(arguments.defaults) < len(arguments.args) - 1:
+        return f"def __init__(self, inner: {owner}) -> None:\n    self._inner = inner"
+    # The async class says how to get an instance if it is called without arguments.
+    head = f"def __init__(self, inner: {owner} | None = None) -> None:"
+    return f"{head}\n    self._inner = inner or {owner}()"
 
 
 def _signature(method: Function) -> list[str]:
@@ -175,6 +184,10 @@ def _body(owner: str, method: Function) -> list[str]:
         ]
     whose = owner if "classmethod" in decorators else "self._inner"
     call = f"{whose}.{method.name}({_arguments(method)})"
+    if "InstanceOrClass" in decorators:
+        name = method.name
+        lines.append(f"    {name} = {owner}.{name} if self is None else self._inner.{name}")
+        call = f"{name}({_arguments(method)})"
     if isinstance(method, ast.AsyncFunctionDef):
         call = f"portal.call({call})"
     if method.name == "__aenter__":

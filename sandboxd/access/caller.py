@@ -31,11 +31,11 @@ class Caller:
         return self.user_id is None or self.user_id == user_id
 
     def check_acts_for(self, user_id: str) -> None:
-        """CallNotPermitted unless the caller may open sessions of this user."""
+        """CallNotPermitted unless the caller may use sessions and projects of this user."""
         if not self.sees(user_id):
             raise CallNotPermitted(
-                f"This token belongs to user {self.user_id!r} and opens sessions of that user "
-                "only; send that user_id, or use a token of the other user."
+                f"This token belongs to user {self.user_id!r} and uses sessions and projects of "
+                "that user only; send that user_id, or use a token of the other user."
             )
 
 

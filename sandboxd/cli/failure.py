@@ -13,10 +13,12 @@ from sandboxd_client import (
     CallTimeoutError,
     ConnectionLostError,
     ExecNotFoundError,
+    FileTypeNotAllowedError,
     InvalidRequestError,
     MissingFileError,
     NotAuthorizedError,
     PolicyError,
+    ProjectNotFoundError,
     SandboxError,
     SessionError,
 )
@@ -63,9 +65,9 @@ def code_of(error: SandboxError) -> int:
     match error:
         case ConnectionLostError() | CallTimeoutError():
             return NO_DAEMON
-        case NotAuthorizedError() | PolicyError():
+        case NotAuthorizedError() | PolicyError() | FileTypeNotAllowedError():
             return NOT_ALLOWED
-        case SessionError() | ExecNotFoundError() | MissingFileError():
+        case SessionError() | ExecNotFoundError() | MissingFileError() | ProjectNotFoundError():
             return NOT_FOUND
         case InvalidRequestError():
             return USAGE

@@ -162,21 +162,36 @@ class Config(BaseModel):
     where possible, otherwise in memory, and the status reports which."""
     max_workspace_mb: int = _setting(500, "MAX_WORKSPACE_SIZE_MB", ge=1)
     """Size of a workspace. In memory, it is at most a quarter of the memory limit."""
+    tmp_mb: int = _own(64, "TMP_MB", ge=1)
+    """Size of /tmp and /var/tmp together, beside the workspace. In memory, it is at most a quarter
+    of the memory limit, and each of the two has half of it."""
     disk_reserve_mb: int = _own(1024, "DISK_RESERVE_MB", ge=0)
     """Free space on the host's disk below which no new workspaces are made."""
     unknown_disk_hours: float = _own(72.0, "UNKNOWN_DISK_HOURS", ge=0)
     """Hours for which workspaces and project files that belong to no known session are kept, in
     directories named `unknown`, before they are deleted."""
     workspace_write_mb: int = _own(200, "WORKSPACE_WRITE_MB", ge=0)
-    """Megabytes per second that can be written to a workspace on disk; 0 means no limit."""
+    """Megabytes per second that can be written to a workspace on disk, and as many to /tmp and
+    /var/tmp; 0 means no limit."""
     max_total_files: int = _setting(1000, "MAX_TOTAL_FILES", ge=16)
     """Maximum number of files and directories in a workspace."""
     max_file_mb: int = _setting(100, "MAX_FILE_SIZE_MB", ge=1)
     """Maximum size of a file."""
     max_project_mb: int = _own(500, "MAX_PROJECT_SIZE_MB", ge=1)
-    """Maximum size of a session's project files, which do not count toward its workspace."""
+    """Maximum size of a project, or of a session's own project files, which do not count toward its
+    workspace."""
     max_project_files: int = _own(1000, "MAX_PROJECT_FILES", ge=1)
-    """Maximum number of project files and directories of a session."""
+    """Maximum number of files of a project, or of a session's own project files and directories."""
+    max_user_projects: int = _own(100, "MAX_USER_PROJECTS", ge=1)
+    """Maximum number of projects of one user."""
+    max_user_projects_mb: int = _own(5120, "MAX_USER_PROJECTS_SIZE_MB", ge=1)
+    """Maximum size of all projects of one user, and of uploads to them that are under way."""
+    project_file_types: str = _own(
+        "common", "PROJECT_FILE_TYPES", pattern=r"^[a-z0-9]+(\s*,\s*[a-z0-9]+)*$"
+    )
+    """Types of files that projects may have, as extensions with commas between them. `common`: all
+    that the daemon can tell by their content; `none`: names without an extension; `any`: no check.
+    The content has to be what the name says; see docs/projects.md."""
     workspace_layout: str = _own("shared", "WORKSPACE_LAYOUT", pattern="^(shared|separate)$")
     """What agent_workspace is. `shared`: another name of the workspace; `separate`: a directory in
     the workspace, where commands and relative paths start."""
@@ -352,5 +367,8 @@ class Config(BaseModel):
     def with_workspace_in_memory(self) -> Config:
         """A copy for workspaces in memory, which are part of the memory limit."""
         most = max(1, (self.memory_limit_bytes // 4) >> 20)
-        size = min(self.max_workspace_mb, most)
-        return self.model_copy(update={"workspace_backend": "memory", "max_workspace_mb": size})
+        sizes = {
+            "max_workspace_mb": min(self.max_workspace_mb, most),
+            "tmp_mb": min(self.tmp_mb, most),
+        }
+        return self.model_copy(update={"workspace_backend": "memory", **sizes})

@@ -29,7 +29,7 @@ from sandboxd.errors import SandboxdError
 from sandboxd.execs.policy import CommandPolicy
 from sandboxd.execs.records import ExecRecords, Labels
 from sandboxd.execs.session_execs import SharedExecState
-from sandboxd.isolation import cgroups
+from sandboxd.isolation import attachment, cgroups
 from sandboxd.isolation.kernel_memory import KernelMemoryWatch
 from sandboxd.isolation.uids import UidRange
 from sandboxd.observability.history import History
@@ -40,6 +40,7 @@ from sandboxd.observability.strangers import StrangersLog
 from sandboxd.policy import OPEN, STRICT, CommandChecker, InvalidPolicy, load
 from sandboxd.pool.pool import WarmPool
 from sandboxd.pool.pools import Pools
+from sandboxd.projects.projects import Projects, ProjectsUnusable
 from sandboxd.protections.examination import Examiner
 from sandboxd.protections.facts import read_host_facts
 from sandboxd.protections.report import Protection, assess
@@ -53,9 +54,11 @@ from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.project_service import ProjectServicer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.service.transport.keyring import Keyring, KeysUnusable
-from sandboxd.service.transport.server import ApiServer
+from sandboxd.service.transport.server import ApiServer, Servicers
+from sandboxd.sessions.attachments import SessionAttachments
 from sandboxd.sessions.session import kept_files_of
 from sandboxd.sessions.sessions import Sessions
 from sandboxd.spool import SpoolBudget
@@ -124,6 +127,7 @@ async def running(
             cgroups=cgroups.detect(is_root=os.geteuid() == 0),
             disks=disks,
             kernel_memory=await _open_kernel_memory_watch(stack),
+            attaching=await asyncio.to_thread(attachment.find_possibility, config.state_dir),
         )
         sandbox_settings = _sandbox_settings(config, instance)
         sandboxes = maker(engine, sandbox_settings, host)
@@ -138,6 +142,7 @@ async def running(
         pools = await stack.enter_async_context(
             _pools(config, sandboxes, environment, expected=len(adoption.session_ids))
         )
+        projects = await _open_projects(config, stack)
         shared = _shared_exec_state(config, policy, quotas)
         sessions = await stack.enter_async_context(
             Sessions(
@@ -148,6 +153,7 @@ async def running(
                 shared,
                 adoption.session_ids,
                 journal,
+                SessionAttachments(projects, workspace_dir=config.workspace_dir),
             )
         )
         if config.keep_sessions:
@@ -164,11 +170,11 @@ async def running(
             facts = read_host_facts(config.state_dir)
             return assess(facts, protection_settings, engine_info, examiner.findings)
 
-        server = ApiServer(
-            config,
+        servicers = Servicers(
             sessions=SessionServicer(sessions, config),
             execs=ExecServicer(sessions, config, journal),
             files=FileServicer(sessions, config, journal),
+            projects=ProjectServicer(projects, journal),
             admin=AdminServicer(
                 sessions,
                 pools,
@@ -178,6 +184,10 @@ async def running(
                 protections=protections,
                 journal=journal,
             ),
+        )
+        server = ApiServer(
+            config,
+            servicers,
             journal=journal,
             keyring=keyring,
             quotas=quotas,
@@ -349,6 +359,17 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
             ) from error
         log.warning("workspaces.in_memory", why=str(error))
         return None, str(error)
+
+
+async def _open_projects(config: Config, stack: AsyncExitStack) -> Projects:
+    try:
+        projects = await Projects.open(settings.project_settings(config))
+    except ProjectsUnusable as error:
+        raise StartRefused(
+            f"the projects in {config.state_dir / 'store'} cannot be used: {error}"
+        ) from error
+    stack.push_async_callback(projects.aclose)
+    return projects
 
 
 def _open_keyring(config: Config) -> Keyring:

@@ -12,6 +12,8 @@ from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from sandboxd.execs.session_execs import ExecSettings
 from sandboxd.isolation import seccomp
 from sandboxd.pool.pool import PoolSettings
+from sandboxd.projects.projects import ProjectSettings
+from sandboxd.projects.records import ProjectLimits
 from sandboxd.protections.report import ProtectionSettings
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.settings import SandboxSettings
@@ -85,6 +87,22 @@ def default_environment(config: Config) -> Environment:
         write_bytes_per_second=config.workspace_write_mb << 20,
         project_bytes=config.max_project_mb << 20,
         project_files=config.max_project_files,
+        tmp_bytes=config.tmp_mb << 20,
+    )
+
+
+def project_settings(config: Config) -> ProjectSettings:
+    return ProjectSettings(
+        directory=config.state_dir / "store",
+        limits=ProjectLimits(
+            max_file_bytes=config.max_file_bytes,
+            project_files=config.max_project_files,
+            project_bytes=config.max_project_mb << 20,
+            user_projects=config.max_user_projects,
+            user_bytes=config.max_user_projects_mb << 20,
+        ),
+        allowed_types=[word.strip() for word in config.project_file_types.split(",")],
+        reserve_bytes=config.disk_reserve_mb << 20,
     )
 
 
@@ -129,6 +147,7 @@ def protection_settings(
         cgroups=host.cgroups,
         has_disks=host.disks is not None,
         disks_detail=disks_detail,
+        attaching=host.attaching,
         workspace_bytes=config.workspace_bytes,
         workspace_files=config.max_total_files,
         reserve_bytes=config.disk_reserve_mb << 20,

@@ -33,8 +33,8 @@ class Environment:
     """Speed of writes to the workspace's disk; 0 means no limit."""
     project_bytes: int
     project_files: int
-    tmp_bytes: int = 16 << 20
-    """Size of /tmp, and of each volume that the image declares."""
+    tmp_bytes: int
+    """Size of /tmp and /var/tmp together."""
     tmp_files: int = 4096
 
     @property
@@ -48,3 +48,7 @@ class Environment:
     @property
     def disk_size(self) -> DiskSize:
         return DiskSize(size_bytes=self.workspace_bytes, max_files=self.workspace_files)
+
+    @property
+    def temporary_disk_size(self) -> DiskSize:
+        return DiskSize(size_bytes=self.tmp_bytes, max_files=self.tmp_files)

@@ -101,8 +101,8 @@ HINTS: Mapping[Reason, str] = {
         "same time."
     ),
     Reason.DISK_FULL: (
-        "Disk full: the workspace has no room left for bytes or for files. Delete what is no "
-        "longer needed."
+        "Disk full: {full} has no room left for bytes or for files. Delete what is no longer "
+        "needed."
     ),
 }
 """What happened and what to do, in words that a model understands."""
@@ -114,7 +114,7 @@ def is_killed(code: int | None, signal: int | None) -> bool:
 
 
 def reached_limit(
-    usage: Usage | None, is_workspace_full: Callable[[], bool], *, was_killed: bool
+    usage: Usage | None, is_a_disk_full: Callable[[], bool], *, was_killed: bool
 ) -> Reason | None:
     """The limit that a failed command ran into, as the host saw it.
 
@@ -125,7 +125,7 @@ def reached_limit(
         return Reason.OUT_OF_MEMORY
     if usage is not None and usage.refused_forks:
         return Reason.PROCESS_LIMIT
-    return Reason.DISK_FULL if is_workspace_full() else None
+    return Reason.DISK_FULL if is_a_disk_full() else None
 
 
 class Circumstances(NamedTuple):
@@ -142,6 +142,8 @@ class Circumstances(NamedTuple):
     """Why the sandbox was lost."""
     remarks: Remark = Remark(0)
     """What the guest says about the circumstances."""
+    full: str = ""
+    """What has no room left, by name."""
 
 
 def hint(reason: Reason, found: Circumstances) -> str:
@@ -170,6 +172,7 @@ def _explanation(reason: Reason, found: Circumstances) -> str:
         silence=f"{found.no_output_seconds or 0:g}",
         signal=found.signal,
         lost=found.loss or "it had not begun",
+        full=found.full,
     )
 
 

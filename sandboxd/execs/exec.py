@@ -175,6 +175,8 @@ class Exec:
         self._intent: Reason | None = None
         """Why the daemon asked for the end, if it did."""
         self._remarks = _NO_REMARKS
+        self._full = ""
+        """What had no room left when it failed."""
         self._refusal: Refused | None = None
         self._lost: str | None = None
         self.reports_start = False
@@ -564,7 +566,7 @@ class Exec:
         else:
             own = Reason.EXITED if is_code else Reason.SIGNALLED
             was_killed = is_killed(code, signal)
-            limit = reached_limit(usage, self._is_workspace_full, was_killed=was_killed)
+            limit = reached_limit(usage, self._is_a_disk_full, was_killed=was_killed)
             reason = limit or own
         self._finish(reason, code=code, signal=signal, usage=usage)
 
@@ -576,9 +578,10 @@ class Exec:
         meter = self._sandbox.meter
         return meter.end(self._reading) if meter is not None else None
 
-    def _is_workspace_full(self) -> bool:
+    def _is_a_disk_full(self) -> bool:
         meter = self._sandbox.meter
-        return meter is not None and meter.is_workspace_full
+        self._full = meter.full if meter is not None else ""
+        return bool(self._full)
 
     def on_started(self, pid: int) -> None:
         self.pid = pid
@@ -655,6 +658,7 @@ class Exec:
             refusal=self._refusal.text if self._refusal else None,
             loss=self._lost,
             remarks=self._remarks,
+            full=self._full,
         )
         return hint(reason, found)
 

@@ -14,7 +14,13 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
-from sandboxd.errors import FileBusy, FileWorkInterrupted, InvalidRequest, ProtectedPath
+from sandboxd.errors import (
+    FileBusy,
+    FileWorkInterrupted,
+    InvalidRequest,
+    ProtectedPath,
+    quoted,
+)
 from sandboxd.files.error_mapping import between_filesystems, error_of
 from sandboxd.files.paths import FilePath
 from sandboxd.files.project_area import ProjectArea
@@ -101,6 +107,7 @@ class FileOperations:
         path names it. A link does not lead there: commands make links, and what a worker in the
         sandbox says about them is not believed."""
         below = self._below_project(path)
+        self._refuse_in_project(path, below)
         with self._reported(operation, path):
             if below is None:
                 return await self._write(operation, path, path, work, fields)
@@ -114,6 +121,8 @@ class FileOperations:
         **fields: object,
     ) -> T:
         old, new = self._below_project(path), self._below_project(new_path)
+        self._refuse_in_project(path, old)
+        self._refuse_in_project(new_path, new)
         if (old is None) != (new is None):
             reason = f"cannot be moved between {layout.PROJECT_FILES} and the rest"
             raise ProtectedPath(str(path), reason)
@@ -191,6 +200,16 @@ class FileOperations:
             if self._project is not None:
                 request["project"] = layout.PROJECT_FILES
         return request
+
+    def _refuse_in_project(self, path: FilePath, below: FilePath | None) -> None:
+        """ProtectedPath for a change below the files of a project, which sessions share."""
+        if below is not None and self._settings.project:
+            project = quoted(self._settings.project)
+            raise ProtectedPath(
+                str(path),
+                f"belongs to the project {project}",
+                "change the files of the project instead",
+            )
 
     def _refuse_what_is_too_new(
         self, operation: str, path: FilePath, fields: Mapping[str, object]

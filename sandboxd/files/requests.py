@@ -25,6 +25,8 @@ class FileSettings:
     project_bytes: int | None = None
     """Size limit of the project area; absent, it is that of the workspace."""
     project_files: int | None = None
+    project: str = ""
+    """Project that the project area belongs to; empty if that is the session's."""
     max_workers: int = 8
     """Operations on the files of a session at once."""
     max_watches: int = 4

@@ -1,17 +1,27 @@
-"""Killing a process of the host without hitting another one that reuses its pid."""
+"""Acting on a process of the host without hitting another one that reuses its pid."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import threading
+from collections.abc import Sequence
 from typing import Protocol
+
+from sandboxd.isolation import attachment
+from sandboxd.isolation.attachment import AttachFailed, Attachment
 
 
 class Pinned(Protocol):
     """A process that can be killed and waited for until `close`."""
 
     def kill(self) -> bool: ...
+
+    def attach(self, attachments: Sequence[Attachment]) -> None:
+        """Mount directories of the host where it sees them; blocks. AttachFailed if that fails."""
+        ...
 
     async def gone(self, seconds: float) -> bool:
         """Wait for its end; False if it does not end in time."""
@@ -26,6 +36,7 @@ class HostProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._pidfd = os.pidfd_open(pid)
+        self._closing = threading.Lock()
 
     def kill(self) -> bool:
         """Send SIGKILL; False if the daemon may not (it is not root) or the process is gone."""
@@ -36,6 +47,18 @@ class HostProcess:
         except (PermissionError, ProcessLookupError):
             return False
         return True
+
+    def attach(self, attachments: Sequence[Attachment]) -> None:
+        """See Pinned. In any thread."""
+        with self._closing:
+            if self._pidfd < 0:
+                gone = OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+                raise AttachFailed("attach to a sandbox", gone)
+            held = os.dup(self._pidfd)
+        try:
+            attachment.attach(held, attachments)
+        finally:
+            os.close(held)
 
     async def gone(self, seconds: float) -> bool:
         """See Pinned. The kernel ends all other processes of a sandbox before its first one."""
@@ -54,6 +77,7 @@ class HostProcess:
         return True
 
     def close(self) -> None:
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
+        with self._closing:
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+                self._pidfd = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +16,7 @@ FIRST_LOOK_SECONDS = 0.03
 """Seconds after the start of a command; the next shell, which counts as well, exists by then."""
 LOOK_SECONDS = 1.0
 FULL_BYTES = 64 * 1024
-"""Free space below which a workspace counts as full: a write of ordinary size fails."""
+"""Free space below which a disk counts as full: a write of ordinary size fails."""
 
 
 class Usage(NamedTuple):
@@ -40,6 +41,9 @@ class LiveUsage:
     processes: int
     workspace_bytes: int
     workspace_files: int
+    tmp_bytes: int
+    """Of /tmp and /var/tmp together, like `tmp_files`."""
+    tmp_files: int
 
 
 class Start(NamedTuple):
@@ -64,11 +68,11 @@ class Meter:
     def __init__(
         self,
         group: CommandGroup,
-        workspace: WorkspaceGauge | None,
+        disks: DiskGauges | None,
         quota: Quota | None = None,
     ) -> None:
         self._group = group
-        self._workspace = workspace
+        self._disks = disks
         self._quota = quota
         self._open: set[Reading] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -140,13 +144,17 @@ class Meter:
             processes = self._group.processes()
         except CgroupLost:
             return None
-        used = self._workspace.used if self._workspace is not None else (0, 0)
+        used = temporary = 0, 0
+        if self._disks is not None:
+            used, temporary = self._disks.workspace.used, self._disks.temporary_used
         return LiveUsage(
             memory_bytes=memory,
             cpu_seconds=cpu_ns / 1e9,
             processes=processes,
             workspace_bytes=used[0],
             workspace_files=used[1],
+            tmp_bytes=temporary[0],
+            tmp_files=temporary[1],
         )
 
     def over_work(self) -> AbstractContextManager[None]:
@@ -159,8 +167,9 @@ class Meter:
             self._quota.lift()
 
     @property
-    def is_workspace_full(self) -> bool:
-        return self._workspace is not None and self._workspace.is_full
+    def full(self) -> str:
+        """What has no room left, by name; empty if there is room everywhere."""
+        return self._disks.full if self._disks is not None else ""
 
     def close(self) -> None:
         if self._timer is not None:
@@ -170,8 +179,8 @@ class Meter:
         if self._quota is not None:
             self._quota.close()
         self._group.close()
-        if self._workspace is not None:
-            self._workspace.close()
+        if self._disks is not None:
+            self._disks.close()
 
     def _look_in(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
@@ -189,15 +198,23 @@ class Meter:
             self._look_in(LOOK_SECONDS)
 
 
-class WorkspaceGauge:
-    """How full the filesystem of a workspace is. Opens nothing that a command could put there."""
+class DiskGauge:
+    """How full a filesystem of a sandbox is. Opens nothing that a command could put there."""
 
-    def __init__(self, *, pid: int, workspace_dir: str) -> None:
+    def __init__(
+        self, *, pid: int, path: str, size_bytes: int, max_files: int, slack_bytes: int = 0
+    ) -> None:
+        """With what fits into it, and how much more is free while it is empty: what it needs itself
+        does not count as used."""
         # The path is a mount point on a read-only root, so no command can change it. The open
         # descriptor keeps the filesystem for as long as the sandbox is used.
         self._descriptor = os.open(
-            f"/proc/{pid}/root{workspace_dir}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+            f"/proc/{pid}/root{path}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
         )
+        self.path = path
+        self._size_bytes = size_bytes
+        self._slack_bytes = slack_bytes
+        self._max_files = max_files
 
     @property
     def is_full(self) -> bool:
@@ -212,9 +229,38 @@ class WorkspaceGauge:
         if self._descriptor < 0:
             return 0, 0
         state = os.fstatvfs(self._descriptor)
-        return (state.f_blocks - state.f_bfree) * state.f_frsize, state.f_files - state.f_ffree
+        # One that was made with other settings may be smaller.
+        at_first = min(self._size_bytes + self._slack_bytes, state.f_blocks * state.f_frsize)
+        used_bytes = at_first - state.f_bavail * state.f_frsize
+        used_files = min(self._max_files, state.f_files) - state.f_favail
+        return max(0, min(used_bytes, self._size_bytes)), max(0, used_files)
 
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class DiskGauges(NamedTuple):
+    """The filesystems that commands write to."""
+
+    workspace: DiskGauge
+    temporary: Sequence[DiskGauge]
+    """Of /tmp and /var/tmp; one if they share a disk."""
+
+    @property
+    def full(self) -> str:
+        """What has no room left, by name; empty if there is room everywhere."""
+        if self.workspace.is_full:
+            return "the workspace"
+        return next((gauge.path for gauge in self.temporary if gauge.is_full), "")
+
+    @property
+    def temporary_used(self) -> tuple[int, int]:
+        """Bytes and files in use."""
+        used = [gauge.used for gauge in self.temporary]
+        return sum(size for size, _ in used), sum(files for _, files in used)
+
+    def close(self) -> None:
+        for gauge in (self.workspace, *self.temporary):
+            gauge.close()

@@ -22,6 +22,7 @@ from sandboxd.observability.calls import current
 from sandboxd.observability.history import History
 from sandboxd.observability.statistics import Statistics
 from sandboxd.observability.strangers import StrangersLog
+from sandboxd.projects.records import ProjectKey
 from sandboxd.registry.contract import (
     ExecutionFigures,
     ExecutionRecord,
@@ -123,8 +124,13 @@ class KeptJournal(Journal):
         if outcome != "ATTACHED":
             self.statistics.open_seconds.observe(seconds)
         who = caller()
+        project = {"project": record.project} if record.project else {}
         self.audit.append(
-            lambda: {**_entry("session.opened", who, record), "outcome": outcome.lower()}
+            lambda: {
+                **_entry("session.opened", who, record),
+                "outcome": outcome.lower(),
+                **project,
+            }
         )
 
     def on_reset(self, record: SessionRecord) -> None:
@@ -215,6 +221,24 @@ class KeptJournal(Journal):
                 "path": path[:MAX_COMMAND],
                 "bytes_in": bytes_in,
                 "bytes_out": bytes_out,
+            }
+        )
+
+    def on_project(
+        self, action: str, key: ProjectKey, name: str = "", *, bytes_in: int = 0, bytes_out: int = 0
+    ) -> None:
+        self.flush()
+        self.statistics.input_bytes += bytes_in
+        self.statistics.output_bytes += bytes_out
+        who = caller()
+        file = {"name": name, "bytes_in": bytes_in, "bytes_out": bytes_out} if name else {}
+        self.audit.append(
+            lambda: {
+                "action": action,
+                "who": who,
+                "user": key.user_id,
+                "project": key.project_id,
+                **file,
             }
         )
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -14,6 +15,7 @@ import structlog
 from sandboxd.environments.environment import Environment
 from sandboxd.errors import Draining, EngineFailed, PoolExhausted, SandboxdError, SandboxLost
 from sandboxd.histogram import Histogram
+from sandboxd.isolation.attachment import Attachment
 from sandboxd.link import LinkClosed
 from sandboxd.pool.demand import Demand
 from sandboxd.pool.pace import StartPace
@@ -103,8 +105,9 @@ class _Waiter:
     """An opener in the queue."""
 
     user_id: str
-    brings_disk: bool
-    """Whether it waits only for a slot, in which it starts a sandbox on its disk."""
+    starts_own: bool
+    """Whether it waits only for a slot, in which it starts a sandbox on its disk or with its
+    directories."""
     answer: asyncio.Future[Sandbox | None]
     since: float = field(default_factory=time.monotonic)
 
@@ -131,7 +134,7 @@ class WarmPool:
         """Sandboxes of an earlier daemon that are still to be adopted; they count as in use."""
         self._starting = 0
         self._reserved_slots = 0
-        """Slots of openers that bring a disk; they count as starting as well."""
+        """Slots of openers that start a sandbox themselves; they count as starting as well."""
         self._queue: OpenQueue[_Waiter] = OpenQueue()
         self._demand = Demand(
             least=settings.minimum,
@@ -228,20 +231,33 @@ class WarmPool:
         *,
         user_id: str = "",
         patience: Patience = Patience.QUEUES,
+        attachments: Sequence[Attachment] = (),
     ) -> Sandbox:
         """A warm sandbox, or the next one that is free; PoolExhausted if none is free in time.
 
-        For kept files on a disk, a sandbox is started with them. Users who wait take turns.
+        It shows these directories of the host. For kept files on a disk, a sandbox is started with
+        them, and so is one for directories that the host cannot attach. Users who wait take turns.
         """
         if self._closed:
             raise Draining
         self._demand.on_open(time.monotonic())
         if kept is not None and kept.disk is not None and self._maker.kept_files.has(kept.disk):
             try:
-                return await self._start_with(kept, user_id)
+                return await self._start_with(kept, user_id, Patience.QUEUES, attachments)
             except DiskDamaged:
                 log.error("disk.damaged", disk_id=kept.disk.id)
                 self._maker.kept_files.discard(KeptFiles(disk=kept.disk))
+        if attachments and not self._maker.can_attach:
+            return await self._start_with(None, user_id, patience, attachments)
+        sandbox = await self._acquire_warm(user_id, patience)
+        try:
+            await sandbox.attach(attachments)
+        except BaseException:
+            self.destroy(sandbox)
+            raise
+        return sandbox
+
+    async def _acquire_warm(self, user_id: str, patience: Patience) -> Sandbox:
         if (sandbox := self._take_warm()) is not None:
             self._hits += 1
             self._act()
@@ -252,14 +268,17 @@ class WarmPool:
             # Nothing is started before the back-off is over. Raised again and again with its
             # traceback, the error would collect the frames of all its callers.
             raise self._last_error.with_traceback(None)
-        if patience is Patience.NONE and self._excess >= 0:
-            self._refused += 1
-            raise self._full_error()
+        self._refuse_impatient(patience)
         served = await self._wait(
-            user_id, brings_disk=False, goes_first=patience is Patience.GOES_FIRST
+            user_id, starts_own=False, goes_first=patience is Patience.GOES_FIRST
         )
         assert served is not None
         return served
+
+    def _refuse_impatient(self, patience: Patience) -> None:
+        if patience is Patience.NONE and self._excess >= 0:
+            self._refused += 1
+            raise self._full_error()
 
     def _take_warm(self) -> Sandbox | None:
         # No await in between, or it would belong to nobody. The newest one, because surplus
@@ -277,15 +296,22 @@ class WarmPool:
         taken = self._used + self._reserved_slots
         return taken + len(self._queue) - self._settings.maximum
 
-    async def _start_with(self, kept: KeptFiles, user_id: str) -> Sandbox:
+    async def _start_with(
+        self,
+        kept: KeptFiles | None,
+        user_id: str,
+        patience: Patience,
+        attachments: Sequence[Attachment],
+    ) -> Sandbox:
         self._misses += 1
         if self._excess < 0:
             self._reserve_slot()
         else:
-            await self._wait(user_id, brings_disk=True)
+            self._refuse_impatient(patience)
+            await self._wait(user_id, starts_own=True, goes_first=patience is Patience.GOES_FIRST)
         sandbox: Sandbox | None = None
         try:
-            sandbox = await self._maker.make(self.environment, kept)
+            sandbox = await self._maker.make(self.environment, kept, attachments)
         except DiskDamaged:
             raise
         except Exception as error:
@@ -298,7 +324,7 @@ class WarmPool:
         return sandbox
 
     def _reserve_slot(self) -> None:
-        """Count a start on an opener's disk; if that is one too many, destroy a warm sandbox."""
+        """Count a start for one opener; if that is one too many, destroy a warm sandbox."""
         self._starting += 1
         self._reserved_slots += 1
         if self._warm and self._total > self._settings.maximum:
@@ -318,13 +344,13 @@ class WarmPool:
         return len(self._warm) + self._starting + self._used
 
     async def _wait(
-        self, user_id: str, *, brings_disk: bool, goes_first: bool = False
+        self, user_id: str, *, starts_own: bool, goes_first: bool = False
     ) -> Sandbox | None:
         """Wait in the queue for a sandbox, or for a slot in which one can be started."""
         if self._excess >= self._settings.max_queue and not goes_first:
             self._refuse_one(user_id)
         answer: asyncio.Future[Sandbox | None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(user_id=user_id, brings_disk=brings_disk, answer=answer)
+        waiter = _Waiter(user_id=user_id, starts_own=starts_own, answer=answer)
         if goes_first:
             self._queue.go_first(user_id, waiter)
         else:
@@ -399,7 +425,7 @@ class WarmPool:
             stale=self._stale,
             starting=self._starting,
             in_use=self._used,
-            waiting=sum(not waiter.brings_disk for waiter in self._queue),
+            waiting=sum(not waiter.starts_own for waiter in self._queue),
             target=self._demand.target(time.monotonic()),
             maximum=self._settings.maximum,
             concurrency=self._pace.limit,
@@ -418,7 +444,7 @@ class WarmPool:
         """Hand out what is free to those who wait, in their turn."""
         while (waiter := self._queue.next) is not None:
             served: Sandbox | None = None
-            if waiter.brings_disk:
+            if waiter.starts_own:
                 if self._used + self._starting >= self._settings.maximum:
                     return
                 self._reserve_slot()

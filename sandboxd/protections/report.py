@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol
 
+from sandboxd.isolation.attachment import Possibility, Way
 from sandboxd.isolation.cgroups import Cgroups
 from sandboxd.isolation.kernel_memory import MAX_LOCKS, MAX_UNREAD_BYTES
 from sandboxd.protections.facts import HostFacts
@@ -92,6 +93,7 @@ class ProtectionSettings:
     has_disks: bool
     disks_detail: str
     """How the limits of disks were proved, or why there are none."""
+    attaching: Possibility
     workspace_bytes: int
     workspace_files: int
     reserve_bytes: int
@@ -123,6 +125,7 @@ def assess(
         _command_limits(host, settings.cgroups),
         _kernel_memory(host),
         _workspace(settings),
+        _attaching(settings.attaching),
         _host_kill(host),
         *_engine_lines(host, settings, engine),
         _disk_space(host, settings),
@@ -222,6 +225,18 @@ def _workspace(settings: ProtectionSettings) -> Protection:
         return _line("workspace", State.IN_FORCE, detail, settings.disks_detail)
     detail = f"in memory, {size}, part of the memory limit: {settings.disks_detail}"
     return _line("workspace", State.WEAKER, detail)
+
+
+def _attaching(attaching: Possibility) -> Protection:
+    if attaching.way is Way.ATTACHED:
+        detail = "packages and project files are attached to warm sandboxes, read-only"
+        return _line("attaching", State.IN_FORCE, detail, "tried when the daemon started")
+    detail = (
+        f"packages and project files are {attaching.way}, so such a session needs a new sandbox: "
+        f"{attaching.problem}; it takes a kernel since 5.12, root, CAP_SYS_ADMIN, CAP_SYS_CHROOT "
+        "and, under systemd, RestrictNamespaces= that allows mnt"
+    )
+    return _line("attaching", State.WEAKER, detail)
 
 
 def _host_kill(host: HostFacts) -> Protection:

@@ -40,11 +40,13 @@ class SessionRecord:
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of all its commands."""
     project_id: str = ""
-    """Directory of its project files; empty when there is none."""
+    """Directory of its own project files; empty when there is none."""
     unmoved_project_id: str = ""
     """Directory that its project files are still to be moved from, after a crash during a move."""
     environment: str = "default"
     """Name of its environment; that of all sessions of releases which had only one."""
+    project: str = ""
+    """Project of its user whose files it sees in place of its own; empty when there is none."""
 
 
 class ExecutionRecord(NamedTuple):

@@ -50,7 +50,8 @@ CREATE TABLE IF NOT EXISTS sessions (
   env TEXT NOT NULL DEFAULT '{}',
   project_id TEXT NOT NULL DEFAULT '',
   unmoved_project_id TEXT NOT NULL DEFAULT '',
-  environment TEXT NOT NULL DEFAULT 'default'
+  environment TEXT NOT NULL DEFAULT 'default',
+  project TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE IF NOT EXISTS executions (
   place INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -85,12 +86,13 @@ _LATER_COLUMNS = {
     "project_id": "TEXT NOT NULL DEFAULT ''",
     "unmoved_project_id": "TEXT NOT NULL DEFAULT ''",
     "environment": "TEXT NOT NULL DEFAULT 'default'",
+    "project": "TEXT NOT NULL DEFAULT ''",
 }
 """Columns that a file of an earlier release may lack."""
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
     "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id, "
-    "environment"
+    "environment, project"
 )
 _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
 _SAVE = f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})"
@@ -194,6 +196,7 @@ class SqliteRegistry:
                 project_id=row[14],
                 unmoved_project_id=row[15],
                 environment=row[16],
+                project=row[17],
             )
         except ValueError as error:
             log.error("registry.row_unreadable", session_id=row[0], error=str(error))
@@ -414,4 +417,5 @@ def _values(record: SessionRecord) -> Sequence[object]:
         record.project_id,
         record.unmoved_project_id,
         record.environment,
+        record.project,
     )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sandboxd.engine.contract import BindMount, ContainerSpec, ImageId, TmpfsMount
 from sandboxd.environments.environment import Environment
 from sandboxd.isolation import accounts
+from sandboxd.isolation.attachment import Attachment
 from sandboxd.isolation.visibility import READONLY_PATHS, masked_paths
 from sandboxd.sandboxes.settings import SandboxSettings
-from sandboxd.workspaces.disks import AttachedDisk
+from sandboxd.workspaces.disk_template import SLACK_BYTES
+from sandboxd.workspaces.disks import AttachedDisk, TemporaryDisk
 from sandboxd.workspaces.layout import AGENT_WORKSPACE, OUTPUTS, PROJECT_FILES, Layout
 
 INSTANCE_LABEL = "sandboxd.instance"
@@ -26,6 +29,10 @@ HOSTNAME = "sandbox"
 GUEST_MEMORY = 64 << 20
 """Memory of a container beyond that of its commands, for the guest and its file workers."""
 GUEST_PROCESSES = 32
+TMP, VAR_TMP = "/tmp", "/var/tmp"
+VOLUME_BYTES, VOLUME_FILES = 16 << 20, 4096
+"""Size of each volume that the image declares."""
+LAYOUT_FILES = len((AGENT_WORKSPACE, OUTPUTS, PROJECT_FILES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +58,36 @@ class SandboxParts:
     """Names of the files in the link's directory that are shown in /etc."""
     project_dir: Path
     disk: AttachedDisk | None
-    """Absent where workspaces are in memory."""
+    """Absent where workspaces are in memory; `temporary` likewise."""
+    temporary: TemporaryDisk | None
+    bound: Sequence[Attachment] = ()
+    """Directories to bind, where the host cannot attach them."""
+
+
+class Area(NamedTuple):
+    """A filesystem of a sandbox that commands write to."""
+
+    path: str
+    size_bytes: int
+    max_files: int
+    """Files that users can make, beyond those of an empty one."""
+    slack_bytes: int = 0
+    """Free bytes of an empty one beyond its size."""
+
+
+def areas(settings: SandboxSettings, environment: Environment, *, on_disk: bool) -> Sequence[Area]:
+    """The workspace, then /tmp and /var/tmp, which share a disk where there are disks."""
+    workspace, tmp_bytes = environment.workspace_bytes, environment.tmp_bytes
+    paths = [path for path in (TMP, VAR_TMP) if path != settings.workspace_dir]
+    if on_disk:
+        return [
+            Area(settings.workspace_dir, workspace, environment.workspace_files, SLACK_BYTES),
+            Area(paths[0], tmp_bytes, environment.tmp_files, SLACK_BYTES),
+        ]
+    return [
+        Area(settings.workspace_dir, workspace, environment.workspace_files),
+        *(Area(path, tmp_bytes // 2, environment.tmp_files // 2) for path in paths),
+    ]
 
 
 def name(instance: str, sandbox_id: str) -> str:
@@ -92,7 +128,7 @@ def spec(
         seccomp=settings.seccomp,
         write_bytes_per_second=_write_limits(environment, parts),
         binds=_binds(settings, parts),
-        tmpfs=_tmpfs(settings.workspace_dir, environment, image, parts),
+        tmpfs=_tmpfs(settings, environment, image, parts),
         masked_paths=masked_paths(),
         readonly_paths=READONLY_PATHS,
     )
@@ -133,43 +169,52 @@ def _missing_layout(layout: Layout, *, has_disk: bool) -> Mapping[str, object]:
 
 
 def _write_limits(environment: Environment, parts: SandboxParts) -> Mapping[str, int]:
-    if parts.disk is None or environment.write_bytes_per_second == 0:
+    if environment.write_bytes_per_second == 0:
         return {}
-    return {parts.disk.device: environment.write_bytes_per_second}
+    disks = [disk for disk in (parts.disk, parts.temporary) if disk is not None]
+    return {disk.device: environment.write_bytes_per_second for disk in disks}
 
 
 def _binds(settings: SandboxSettings, parts: SandboxParts) -> Sequence[BindMount]:
     workspace, link = settings.workspace_dir, parts.link_dir
-    disk = (
-        [BindMount(source=parts.disk.path, target=workspace, writable=True)] if parts.disk else []
-    )
-    return (
+    writable: dict[str, Path] = {}
+    if parts.temporary is not None:
+        writable |= {TMP: parts.temporary.tmp, VAR_TMP: parts.temporary.var_tmp}
+    if parts.disk is not None:
+        writable[workspace] = parts.disk.path
+    binds = (
         BindMount(source=settings.runtime_dir, target="/.sandboxd"),
         BindMount(source=settings.guest_dir, target="/.sandboxd/guest"),
         BindMount(source=link, target="/.sandboxd/link"),
         *(BindMount(source=link / file, target=f"/etc/{file}") for file in parts.etc_files),
-        *disk,
+        *(
+            BindMount(source=source, target=target, writable=True)
+            for target, source in writable.items()
+        ),
         BindMount(source=parts.project_dir, target=f"{workspace}/{PROJECT_FILES}"),
+        *(BindMount(source=one.source, target=one.target) for one in parts.bound),
     )
+    # An engine refuses two at one target; an attachment would cover what is there.
+    return tuple({bind.target: bind for bind in binds}.values())
 
 
 def _tmpfs(
-    workspace: str, environment: Environment, image: Image, parts: SandboxParts
+    settings: SandboxSettings, environment: Environment, image: Image, parts: SandboxParts
 ) -> Sequence[TmpfsMount]:
-    small = {"/tmp", *image.volumes} - {workspace}
-    areas = [
-        (target, environment.tmp_bytes, environment.tmp_files, 0o1777) for target in sorted(small)
-    ]
-    if parts.disk is None:
-        areas.append((workspace, environment.workspace_bytes, environment.workspace_files, 0o755))
+    """Areas in memory. The kernel counts the root of each as a file."""
+    workspace = settings.workspace_dir
+    elsewhere = {bind.target for bind in _binds(settings, parts)}
+    found = {path: Area(path, VOLUME_BYTES, VOLUME_FILES) for path in sorted(image.volumes)}
+    found |= {area.path: area for area in areas(settings, environment, on_disk=False)}
     return [
         TmpfsMount(
-            target=target,
-            size_bytes=size_bytes,
-            max_files=max_files,
+            target=area.path,
+            size_bytes=area.size_bytes,
+            max_files=area.max_files + 1 + (LAYOUT_FILES if area.path == workspace else 0),
             uid=parts.uid,
-            mode=mode,
+            mode=0o755 if area.path == workspace else 0o1777,
             executable=True,
         )
-        for target, size_bytes, max_files, mode in areas
+        for area in found.values()
+        if area.path not in elsewhere
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sandboxd.isolation.attachment import UNTRIED, Possibility
 from sandboxd.isolation.cgroups import Cgroups
 from sandboxd.isolation.host_process import HostProcess, Pinned
 from sandboxd.isolation.kernel_memory import KernelMemoryWatch
@@ -23,4 +24,6 @@ class Host:
     """Absent where workspaces are in memory."""
     kernel_memory: KernelMemoryWatch | None = None
     """Absent where the daemon may not look into sandboxes."""
+    attaching: Possibility = UNTRIED
+    """How directories get into sandboxes here."""
     pin: Callable[[int], Pinned] = HostProcess

@@ -13,7 +13,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -24,8 +24,9 @@ from sandboxd.environments.environment import Environment
 from sandboxd.errors import DiskSpaceLow, EngineFailed, ImageNotFound, SandboxdError
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation import terminals
+from sandboxd.isolation.attachment import Attachment, Way
 from sandboxd.isolation.cgroups import CommandGroup
-from sandboxd.isolation.meter import WorkspaceGauge
+from sandboxd.isolation.meter import DiskGauge, DiskGauges
 from sandboxd.isolation.quota import Quota
 from sandboxd.link import GuestListener, LinkClosed, patient_timeout, peer_pid
 from sandboxd.sandboxes import container, open_files
@@ -35,7 +36,7 @@ from sandboxd.sandboxes.kept_files import Claim, KeptFiles, KeptFilesStore
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.tasks import run_to_end
-from sandboxd.workspaces.disks import AttachedDisk, DiskDamaged
+from sandboxd.workspaces.disks import AttachedDisk, DiskDamaged, TemporaryDisk
 
 log = structlog.get_logger()
 
@@ -96,8 +97,18 @@ class SandboxMaker:
         image = self._images.get(environment.name)
         return image.id if image else None
 
-    async def make(self, environment: Environment, kept: KeptFiles | None = None) -> Sandbox:
-        """Start a sandbox and wait until its guest takes commands.
+    @property
+    def can_attach(self) -> bool:
+        """Whether directories of the host can be attached to a sandbox that runs."""
+        return self._host.attaching.way is Way.ATTACHED
+
+    async def make(
+        self,
+        environment: Environment,
+        kept: KeptFiles | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> Sandbox:
+        """Start a sandbox that shows these directories, and wait until its guest takes commands.
 
         With new files, or with those that an earlier sandbox left, which stay if this fails.
         """
@@ -106,7 +117,7 @@ class SandboxMaker:
             await open_files.check_room()
             image = await self._find_image(environment)
             try:
-                return await self._start(sandbox_id, environment, image, kept)
+                return await self._start(sandbox_id, environment, image, kept, attachments)
             except ImageNotFound as error:
                 # The next start takes the image that has the name by then.
                 self._images.pop(environment.name, None)
@@ -126,27 +137,53 @@ class SandboxMaker:
             self._making.discard(name)
 
     async def _start(
-        self, sandbox_id: str, environment: Environment, image: Image, kept: KeptFiles | None
+        self,
+        sandbox_id: str,
+        environment: Environment,
+        image: Image,
+        kept: KeptFiles | None,
+        attachments: Sequence[Attachment],
     ) -> Sandbox:
+        bound = () if self.can_attach else attachments
         claim = await self.kept_files.claim(sandbox_id, environment.disk_size, kept)
         sandbox: Sandbox | None = None
         try:
-            async with self.kept_files.attached(claim.files) as disk:
+            async with (
+                self.kept_files.attached(claim.files) as disk,
+                self._temporary_disk(environment) as temporary,
+            ):
                 with GuestListener(self._link_dir(sandbox_id), claim.uid) as listener:
-                    container_id = await self._create(environment, image, claim, disk)
+                    container_id = await self._create(
+                        environment, image, claim, disk, temporary, bound
+                    )
                     sandbox = Sandbox(environment, claim, container_id)
                     self._held[container_id] = sandbox_id
                     async with patient_timeout(self.settings.start_seconds):
                         await self._engine.start(container_id)
                         await self._connect(sandbox, listener)
+            if not bound:
+                await sandbox.attach(attachments)
             return sandbox
         except BaseException:
             # Shielded: a cancel must not stop the clean-up of what it interrupted.
             await asyncio.shield(self._clean_up(claim, sandbox, keep=kept is not None))
             raise
 
+    def _temporary_disk(
+        self, environment: Environment
+    ) -> AbstractAsyncContextManager[TemporaryDisk | None]:
+        if self._host.disks is None:
+            return nullcontext()
+        return self._host.disks.temporary(environment.temporary_disk_size)
+
     async def _create(
-        self, environment: Environment, image: Image, claim: Claim, disk: AttachedDisk | None
+        self,
+        environment: Environment,
+        image: Image,
+        claim: Claim,
+        disk: AttachedDisk | None,
+        temporary: TemporaryDisk | None,
+        bound: Sequence[Attachment],
     ) -> ContainerId:
         link_dir = self._link_dir(claim.sandbox_id)
         parts = SandboxParts(
@@ -156,6 +193,8 @@ class SandboxMaker:
             etc_files=self._write_etc(link_dir, image, claim.uid),
             project_dir=self.kept_files.project_dir(claim.files),
             disk=disk,
+            temporary=temporary,
+            bound=bound,
         )
         spec = container.spec(self.settings, environment, image, parts, limits_cpu=self._limits_cpu)
         return await run_to_end(self._engine.create(spec), undo=self._engine.remove)
@@ -293,7 +332,7 @@ class SandboxMaker:
             group = await asyncio.to_thread(cgroups.open, pid, environment.command_limits)
             has_quota = environment.cpu_quota_us > 0 and cgroups.separates
             quota = Quota(group, environment.cpu_quota_us) if has_quota else None
-            sandbox.measure(group, self._gauge(pid), quota)
+            sandbox.measure(group, self._gauges(sandbox, pid), quota)
             await asyncio.to_thread(group.admit)
             if cgroups.separates:
                 self._limit_terminals(pid)
@@ -322,11 +361,22 @@ class SandboxMaker:
         except OSError as error:  # a kernel before 5.2, or a runtime with another /dev
             log.warning("sandbox.terminals_unlimited", error=str(error))
 
-    def _gauge(self, pid: int) -> WorkspaceGauge | None:
-        try:
-            return WorkspaceGauge(pid=pid, workspace_dir=self.settings.workspace_dir)
-        except PermissionError:  # only root may look into a sandbox
-            return None
+    def _gauges(self, sandbox: Sandbox, pid: int) -> DiskGauges | None:
+        areas = container.areas(
+            self.settings, sandbox.environment, on_disk=sandbox.disk is not None
+        )
+        with ExitStack() as opened:
+            gauges: list[DiskGauge] = []
+            for area in areas:
+                try:
+                    gauges.append(DiskGauge(pid=pid, **area._asdict()))
+                except FileNotFoundError:  # of a sandbox that an earlier release made
+                    continue
+                except PermissionError:  # only root may look into a sandbox
+                    return None
+                opened.callback(gauges[-1].close)
+            opened.pop_all()
+        return DiskGauges(gauges[0], gauges[1:])
 
     # --- ends ---
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
 from sandboxd.engine.contract import ContainerId
 from sandboxd.environments.environment import Environment
+from sandboxd.errors import EngineFailed, SandboxLost
+from sandboxd.isolation.attachment import AttachFailed, Attachment
 from sandboxd.isolation.cgroups import CommandGroup
 from sandboxd.isolation.host_process import Pinned
-from sandboxd.isolation.meter import Meter, WorkspaceGauge
+from sandboxd.isolation.meter import DiskGauges, Meter
 from sandboxd.isolation.quota import Quota
 from sandboxd.link import GuestLink
 from sandboxd.sandboxes.kept_files import Claim, KeptFiles
 from sandboxd.workspaces.disks import Disk
+from sandboxd.workspaces.thread_work import run_in_thread
 
 log = structlog.get_logger()
+
+ATTACH_SECONDS = 10.0
+"""How long the kernel may take to attach directories; it takes about a millisecond."""
 
 
 class Sandbox:
@@ -68,12 +75,29 @@ class Sandbox:
         else:
             self._lost_callbacks.append(callback)
 
-    def measure(
-        self, group: CommandGroup, workspace: WorkspaceGauge | None, quota: Quota | None
-    ) -> None:
+    def measure(self, group: CommandGroup, disks: DiskGauges | None, quota: Quota | None) -> None:
         """Start to count use, and to move shells into the group when the guest asks for it."""
         self._group = group
-        self.meter = Meter(group, workspace, quota)
+        self.meter = Meter(group, disks, quota)
+
+    async def attach(self, attachments: Sequence[Attachment]) -> None:
+        """Show directories of the host in it, read-only, before its first command.
+
+        If that fails the sandbox may have some of them: destroy it.
+        """
+        if not attachments:
+            return
+        if self.process is None:
+            raise SandboxLost("it has no process")
+        try:
+            await run_in_thread(partial(self.process.attach, attachments), seconds=ATTACH_SECONDS)
+        except (AttachFailed, TimeoutError) as error:
+            log.error("sandbox.not_attached", sandbox_id=self.id, error=str(error))
+            raise EngineFailed(
+                "The host could not show directories in a sandbox; see the daemon's log and "
+                "`sandboxd doctor`.",
+                retry_after_seconds=2.0,
+            ) from error
 
     def cut_off(self, why: str) -> bool:
         """Stop trusting this sandbox: kill its first process and close the link.

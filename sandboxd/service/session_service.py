@@ -25,6 +25,7 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
             idle_seconds=session_wire.idle_seconds(request),
             metadata=session_wire.metadata(request.metadata),
             env=session_wire.session_env(request.env),
+            project_id=session_wire.project_id(request),
         )
         return pb.OpenSessionResponse(
             session=session_wire.describe(session, self._config),

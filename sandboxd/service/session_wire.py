@@ -42,7 +42,7 @@ OUTCOMES = {
 
 
 def name(field: str, value: str) -> str:
-    """A user or thread id."""
+    """The id of a user, a thread or a project."""
     if not value:
         raise wire.missing(field)
     if len(value) > MAX_NAME:
@@ -87,6 +87,10 @@ def idle_seconds(request: pb.OpenSessionRequest | pb.UpdateSessionRequest) -> fl
     return wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS)
 
 
+def project_id(request: pb.OpenSessionRequest) -> str:
+    return name("project_id", request.project_id) if request.project_id else ""
+
+
 def session_filter(request: pb.ListSessionsRequest) -> SessionFilter:
     wire.check_enum("state", request.state, session_pb2.SessionState.DESCRIPTOR, noun="state")
     return SessionFilter(
@@ -124,6 +128,7 @@ def describe(session: Session, config: Config, *, with_usage: bool = False) -> s
         running_execs=len(session.execs),
         end_reason=record.end_reason,
         usage=_usage(usage) if usage is not None else None,
+        project_id=record.project,
     )
 
 
@@ -139,6 +144,8 @@ def _limits(environment: Environment, config: Config) -> session_pb2.SessionLimi
         max_exec_timeout=wire.duration(config.max_exec_seconds),
         max_run_output_bytes=config.max_run_output_bytes,
         max_file_bytes=environment.max_file_bytes,
+        tmp_bytes=environment.tmp_bytes,
+        tmp_files=environment.tmp_files,
     )
 
 
@@ -149,4 +156,6 @@ def _usage(usage: LiveUsage) -> session_pb2.SessionUsage:
         processes=usage.processes,
         workspace_bytes=usage.workspace_bytes,
         workspace_files=usage.workspace_files,
+        tmp_bytes=usage.tmp_bytes,
+        tmp_files=usage.tmp_files,
     )

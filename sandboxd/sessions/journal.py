@@ -8,6 +8,7 @@ from typing import Any
 from sandboxd.errors import SandboxdError
 from sandboxd.execs.exec import Exec
 from sandboxd.execs.spec import ExecSpec
+from sandboxd.projects.records import ProjectKey
 from sandboxd.registry.contract import SessionRecord
 
 
@@ -40,6 +41,12 @@ class Journal:
         self, record: SessionRecord, action: str, path: str, *, bytes_in: int, bytes_out: int
     ) -> None:
         """A file was written, read or deleted; `action` is a word such as `file.written`."""
+
+    def on_project(
+        self, action: str, key: ProjectKey, name: str = "", *, bytes_in: int = 0, bytes_out: int = 0
+    ) -> None:
+        """A project, or the file of this name in it, was made, read or deleted; `action` is a word
+        such as `project.created`."""
 
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
         """A call was refused; `asked` has the names in its request."""

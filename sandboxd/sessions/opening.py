@@ -34,6 +34,7 @@ class OpenRequest(NamedTuple):
     idle_seconds: float | None
     metadata: Mapping[str, str]
     env: Mapping[str, str]
+    project_id: str = ""
 
 
 class Opening:
@@ -49,6 +50,7 @@ class Opening:
         self._sessions = shared.sessions
         self._transitions = shared.transitions
         self._tasks = shared.tasks
+        self._attachments = shared.attachments
         self._expiry = expiry
         self._placement = placement
 
@@ -66,6 +68,7 @@ class Opening:
 
     async def _attach(self, session: Session, wanted: OpenRequest) -> tuple[Session, Outcome]:
         session.check_not_returning()
+        session.check_project(wanted.project_id)
         session.touch()
         record = session.record
         changed = replace(
@@ -87,7 +90,15 @@ class Opening:
         self._new_record(key, wanted, earlier.record if earlier else None)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
         environment = earlier.record.environment if earlier else DEFAULT_ENVIRONMENT
-        sandbox = await self._pools.get(environment).acquire(kept, user_id=key[0])
+        if earlier is not None and not earlier.is_over:
+            earlier.check_project(wanted.project_id)
+        if wanted.project_id:
+            shown = self._attachments.asked_for(key[0], wanted.project_id)
+        else:
+            shown = self._attachments.of(key[0], earlier.record.project if earlier else "")
+        sandbox = await self._pools.get(environment).acquire(
+            kept, user_id=key[0], attachments=shown
+        )
         is_kept = _is_on(sandbox, kept)
         try:
             record = self._new_record(key, wanted, earlier.record if earlier else None)
@@ -123,6 +134,7 @@ class Opening:
             metadata=merged_labels(before.metadata if before else {}, wanted.metadata),
             env=merged_env(before.env if before else {}, wanted.env),
             environment=before.environment if before else DEFAULT_ENVIRONMENT,
+            project=wanted.project_id or (before.project if before else ""),
         )
 
     def _check_room_of(self, user_id: str) -> None:

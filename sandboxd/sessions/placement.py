@@ -110,7 +110,7 @@ class Placement:
 
     def _place(self, session: Session, sandbox: Sandbox) -> None:
         project_dir = self._kept_files.project_dir(sandbox.kept_files)
-        settings = _file_settings(sandbox.environment, self._settings)
+        settings = _file_settings(sandbox.environment, self._settings, session.record.project)
         over_work = sandbox.meter.over_work if sandbox.meter is not None else nullcontext
         session.place(sandbox, WorkspaceFiles(sandbox.link, settings, project_dir, over_work))
 
@@ -119,7 +119,9 @@ class Placement:
         return Session(record, environment, self._exec_state, self._journal)
 
 
-def _file_settings(environment: Environment, settings: SessionSettings) -> FileSettings:
+def _file_settings(
+    environment: Environment, settings: SessionSettings, project: str
+) -> FileSettings:
     return FileSettings(
         workspace_dir=settings.workspace_dir,
         layout=settings.layout,
@@ -128,4 +130,5 @@ def _file_settings(environment: Environment, settings: SessionSettings) -> FileS
         workspace_files=environment.workspace_files,
         project_bytes=environment.project_bytes,
         project_files=environment.project_files,
+        project=project,
     )

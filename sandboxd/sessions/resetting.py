@@ -34,6 +34,7 @@ class Resetting:
         self._journal = shared.journal
         self._transitions = shared.transitions
         self._tasks = shared.tasks
+        self._attachments = shared.attachments
         self._ends = ends
         self._placement = placement
 
@@ -54,14 +55,15 @@ class Resetting:
         pool = self._pools.get(session.record.environment)
         has_one = session.sandbox is not None
         patience = Patience.NONE if has_one else Patience.QUEUES
+        shown = self._attachments.of(user_id, session.record.project)
         try:
-            return await pool.acquire(user_id=user_id, patience=patience)
+            return await pool.acquire(user_id=user_id, patience=patience, attachments=shown)
         except PoolExhausted:
             if session.sandbox is None:
                 raise
         self._ends.stop(session, SessionState.LOST, RESET)
         await self._registry.save(session.record)
-        return await pool.acquire(user_id=user_id, patience=Patience.GOES_FIRST)
+        return await pool.acquire(user_id=user_id, patience=Patience.GOES_FIRST, attachments=shown)
 
     async def _swap(self, session: Session, sandbox: Sandbox) -> Session:
         if session.is_active:

@@ -10,6 +10,7 @@ from typing import NewType
 
 from sandboxd.environments.environment import Environment
 from sandboxd.errors import (
+    ProjectMismatch,
     SandboxLost,
     SessionClosed,
     SessionExpired,
@@ -192,6 +193,11 @@ class Session:
         current = self.record.incarnation
         if asked and asked != current:
             raise SessionRecreated(self.id, asked=asked, current=current)
+
+    def check_project(self, asked: str) -> None:
+        """Refuse a caller that counts on another project; an empty id stands for any."""
+        if asked and asked != self.record.project:
+            raise ProjectMismatch(self.id, asked=asked, current=self.record.project)
 
     def check_active(self) -> None:
         match self.record.state:

@@ -27,6 +27,7 @@ from sandboxd.registry.contract import SessionRegistry, SessionState
 from sandboxd.sandboxes.kept_files import KeptFilesStore
 from sandboxd.sandboxes.maker import Adopted
 from sandboxd.sandboxes.sandbox import Sandbox
+from sandboxd.sessions.attachments import SessionAttachments
 from sandboxd.sessions.changing import Changing, SessionChange
 from sandboxd.sessions.ends import SessionEnds
 from sandboxd.sessions.expiry import SessionExpiry
@@ -64,6 +65,7 @@ class Sessions:
         exec_state: SharedExecState,
         returning: Collection[str] = (),
         journal: Journal | None = None,
+        attachments: SessionAttachments | None = None,
     ) -> None:
         """With the ids of sessions of an earlier daemon whose sandboxes may still be adopted."""
         shared = SharedSessionState(
@@ -73,6 +75,7 @@ class Sessions:
             settings=settings,
             exec_state=exec_state,
             journal=journal or Journal(),
+            attachments=attachments or SessionAttachments(),
         )
         self.exec_state = exec_state
         self._registry = registry
@@ -230,8 +233,12 @@ class Sessions:
         idle_seconds: float | None,
         metadata: Mapping[str, str],
         env: Mapping[str, str] | None = None,
+        project_id: str = "",
     ) -> tuple[Session, Outcome]:
-        """Get or create the session of a thread; racing callers share one creation."""
+        """Get or create the session of a thread; racing callers share one creation.
+
+        ProjectNotFound, ProjectMismatch.
+        """
         current_caller().check_acts_for(user_id)
         self._refuse_if_draining()
         self.exec_state.policy.check_variables(env or ())
@@ -241,7 +248,7 @@ class Sessions:
         if earlier is not None and earlier.is_returning:
             await self._returning.wait(earlier.id)
         opened, outcome = await self._opening.open(
-            key, OpenRequest(idle_seconds, metadata, env or {})
+            key, OpenRequest(idle_seconds, metadata, env or {}, project_id)
         )
         seconds = time.monotonic() - began
         self._journal.on_opened(opened.record, outcome.name, seconds)

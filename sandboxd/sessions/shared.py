@@ -8,6 +8,7 @@ from sandboxd.execs.session_execs import SharedExecState
 from sandboxd.pool.pools import Pools
 from sandboxd.registry.contract import SessionRegistry
 from sandboxd.sandboxes.kept_files import KeptFilesStore
+from sandboxd.sessions.attachments import SessionAttachments
 from sandboxd.sessions.book import SessionBook
 from sandboxd.sessions.journal import Journal
 from sandboxd.sessions.session import Session, SessionSettings
@@ -25,6 +26,7 @@ class SharedSessionState:
     settings: SessionSettings
     exec_state: SharedExecState
     journal: Journal
+    attachments: SessionAttachments
     sessions: SessionBook[Session] = field(default_factory=SessionBook)
     transitions: Transitions = field(default_factory=Transitions)
     tasks: Tasks = field(default_factory=Tasks)

@@ -1,5 +1,4 @@
-"""The filesystem that every workspace disk is copied from, with an exact number of free bytes and
-files."""
+"""The filesystems that disks are copied from, with an exact number of free bytes and files."""
 
 from __future__ import annotations
 
@@ -15,7 +14,9 @@ SLACK_BYTES = 32 << 10
 """Free bytes beyond the size, which the filesystem needs to store one file of that size."""
 
 WORKSPACE = "workspace"
-"""The directory of a disk that is bound into a sandbox."""
+"""The directory of a workspace disk that is bound into a sandbox."""
+TMP, VAR_TMP = "tmp", "var_tmp"
+"""The directories of a temporary disk that are bound into a sandbox."""
 OWNED_BY_SANDBOX = (OUTPUTS,)
 """Directories that belong to commands. The others belong to root below a sticky directory, so that
 commands cannot rename them."""
@@ -39,13 +40,15 @@ class TemplateFailed(Exception):
     """The template cannot be made; the text says why."""
 
 
-def file_name(*, size_bytes: int, max_files: int, layout: Layout) -> str:
+def file_name(*, size_bytes: int, max_files: int, layout: Layout | None) -> str:
+    """Name of the template of workspace disks, or of temporary disks, which have no layout."""
     # How much is free in an empty filesystem depends on the kernel.
-    return f"template-{_FORMAT}-{layout}-{size_bytes}-{max_files}-{platform.release()}"
+    kind = layout or "temporary"
+    return f"template-{_FORMAT}-{kind}-{size_bytes}-{max_files}-{platform.release()}"
 
 
 def build(
-    image: Path, mount_point: Path, *, size_bytes: int, max_files: int, layout: Layout
+    image: Path, mount_point: Path, *, size_bytes: int, max_files: int, layout: Layout | None
 ) -> None:
     """Make a sparse template. After an error, the caller removes the file."""
     free_blocks = _blocks(size_bytes + SLACK_BYTES)
@@ -103,9 +106,13 @@ def _make_filesystem(image: Path, *, blocks: int, inodes: int) -> None:
         raise TemplateFailed(f"mke2fs failed: {message}") from None
 
 
-def _lay_out(root: Path, layout: Layout) -> None:
+def _lay_out(root: Path, layout: Layout | None) -> None:
     root.chmod(0o700)  # keeps the host's users out while it is mounted there
     _make_directory(root / _RESERVE, 0o700)
+    if layout is None:
+        for name in (TMP, VAR_TMP):
+            _make_directory(root / name, 0o1777)
+        return
     _make_directory(root / WORKSPACE, 0o1777)
     for name in (PROJECT_FILES, OUTPUTS):
         _make_directory(root / WORKSPACE / name, 0o755)

@@ -1,9 +1,10 @@
-"""Workspace disks: an ext4 filesystem in a file for each, so that the kernel enforces its limits.
+"""Disks: an ext4 filesystem in a file for each, so that the kernel enforces its limits.
 
 A disk is mounted on the host, bound into a sandbox, and unmounted on the host; from then on only
-the sandbox has it mounted, and its device disappears with the sandbox. The file stays until it is
-deleted, so another sandbox can use the disk. The daemon opens nothing in a disk that a sandbox has
-used.
+the sandbox has it mounted, and its device disappears with the sandbox. The file of a workspace disk
+stays until it is deleted, so another sandbox can use the disk. A temporary disk has no file name
+once it is mounted, so it disappears with its sandbox. The daemon opens nothing in a disk that a
+sandbox has used.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import secrets
 import shutil
 import stat
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -113,6 +114,16 @@ class AttachedDisk:
     device: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class TemporaryDisk:
+    """An empty disk for temporary files that is mounted on the host."""
+
+    tmp: Path
+    """Directory to bind into the sandbox as /tmp; `var_tmp` likewise."""
+    var_tmp: Path
+    device: str
+
+
 class Disks:
     """Makes, attaches and deletes disks. An error or a cancel leaves none half-made."""
 
@@ -143,10 +154,10 @@ class Disks:
         )
         try:
             await scratch._prove_limits()
-            await self._build_template(self._usual_size)
+            await self._build_template(self._usual_size, settings.layout)
         except (OSError, DiskSpaceLow) as error:
             # The template is made only after a proof.
-            if _is_full(error) and self._template(self._usual_size).exists():
+            if _is_full(error) and self._usual_template.exists():
                 raise ProofWithoutSpace from error
             why = _reason_of(error) if isinstance(error, OSError) else f"the proof failed: {error}"
             raise DisksUnusable(why) from error
@@ -166,19 +177,33 @@ class Disks:
         lacks what disks need.
         """
         size = size or self._usual_size
-        await self._build_template(size)
+        await self._build_template(size, self._settings.layout)
         disk = Disk(id=secrets.token_hex(8), uid=uid)
         image = self._image(disk.id)
-        try:
+        with self._full_as_low():
             await self._run(
                 partial(self._make, image, uid, size), undo=lambda _: image.unlink(missing_ok=True)
             )
-        except OSError as error:
-            if not _is_full(error):
-                raise
-            free = shutil.disk_usage(self._settings.directory).free
-            raise DiskSpaceLow(free, self._settings.reserve_bytes) from error
         return disk
+
+    @asynccontextmanager
+    async def temporary(self, size: DiskSize) -> AsyncIterator[TemporaryDisk]:
+        """An empty disk of this size, mounted on the host for as long as the block lasts; it exists
+        for as long as a sandbox that was started in it. Raises what `make` raises."""
+        await self._build_template(size, None)
+        point = self._mount_point()
+        with self._full_as_low():
+            device = await self._run(
+                partial(self._attach_temporary, point, size), undo=lambda _: _detach(point)
+            )
+        try:
+            yield TemporaryDisk(
+                tmp=point / disk_template.TMP,
+                var_tmp=point / disk_template.VAR_TMP,
+                device=device,
+            )
+        finally:
+            await self._run(partial(_detach, point))
 
     def has(self, disk_id: str) -> bool:
         """Whether this disk exists, made by this daemon or an earlier one."""
@@ -234,20 +259,25 @@ class Disks:
             raise ValueError(f"{disk_id!r} is not the id of a disk")
         return self._settings.directory / f"{disk_id}.img"
 
-    def _template(self, size: DiskSize) -> Path:
+    def _template(self, size: DiskSize, layout: Layout | None) -> Path:
+        """The template of workspace disks; without a layout, that of temporary ones."""
         return self._settings.directory / disk_template.file_name(
-            size_bytes=size.size_bytes, max_files=size.max_files, layout=self._settings.layout
+            size_bytes=size.size_bytes, max_files=size.max_files, layout=layout
         )
 
-    async def _build_template(self, size: DiskSize) -> None:
+    @property
+    def _usual_template(self) -> Path:
+        return self._template(self._usual_size, self._settings.layout)
+
+    async def _build_template(self, size: DiskSize, layout: Layout | None) -> None:
         async with self._building_template:
             try:
-                await self._run(partial(self._build_template_if_missing, size))
+                await self._run(partial(self._build_template_if_missing, size, layout))
             except disk_template.TemplateFailed as error:
                 raise DisksUnusable(str(error)) from error
 
-    def _build_template_if_missing(self, size: DiskSize) -> None:
-        path = self._template(size)
+    def _build_template_if_missing(self, size: DiskSize, layout: Layout | None) -> None:
+        path = self._template(size, layout)
         if path.exists():
             return
         self._settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -257,29 +287,55 @@ class Disks:
                 self._mount_point(),
                 size_bytes=size.size_bytes,
                 max_files=size.max_files,
-                layout=self._settings.layout,
+                layout=layout,
             )
 
     def _make(self, image: Path, uid: int, size: DiskSize) -> None:
         with half_made(image) as unfinished:
-            with self._template(size).open("rb") as template, created(unfinished) as copy:
-                self._allocate(copy, os.fstat(template.fileno()).st_size)
-                copy_data(template.fileno(), copy)
-            try:
+            template = self._template(size, self._settings.layout)
+            self._copy(template, unfinished)
+            with _proved_template(template):
                 self._give_to(uid, unfinished, size)
-            except loop_mount.ImageDamaged:
-                self._template(size).unlink(missing_ok=True)  # the next disk gets a new one
-                raise OSError(errno.EIO, "the template of workspace disks was damaged") from None
 
     def _give_to(self, uid: int, image: Path, size: DiskSize) -> None:
         point = self._mount_point()
         with loop_mount.attached(image, point):
-            if not disk_template.is_fresh(
-                point, size_bytes=size.size_bytes, max_files=size.max_files
-            ):
-                raise loop_mount.ImageDamaged
+            _check_fresh(point, size)
             for name in disk_template.OWNED_BY_SANDBOX:
                 os.chown(point / disk_template.WORKSPACE / name, uid, uid)
+
+    def _attach_temporary(self, point: Path, size: DiskSize) -> str:
+        template = self._template(size, None)
+        image = self._settings.directory / f"{secrets.token_hex(8)}{UNFINISHED}"
+        try:
+            self._copy(template, image)
+            with _proved_template(template):
+                device = loop_mount.attach(image, point)
+                try:
+                    _check_fresh(point, size)
+                except BaseException:
+                    _detach(point)
+                    raise
+                return device
+        finally:
+            image.unlink(missing_ok=True)  # the device keeps it
+
+    def _copy(self, template: Path, image: Path) -> None:
+        """Make a new image whose space is allocated."""
+        with template.open("rb") as source, created(image) as copy:
+            self._allocate(copy, os.fstat(source.fileno()).st_size)
+            copy_data(source.fileno(), copy)
+
+    @contextmanager
+    def _full_as_low(self) -> Iterator[None]:
+        """DiskSpaceLow where the host's filesystem is full."""
+        try:
+            yield
+        except OSError as error:
+            if not _is_full(error):
+                raise
+            free = shutil.disk_usage(self._settings.directory).free
+            raise DiskSpaceLow(free, self._settings.reserve_bytes) from error
 
     def _allocate(self, file: int, size: int) -> None:
         """Allocate a whole disk from the host's free space, if that leaves the reserve."""
@@ -322,7 +378,7 @@ class Disks:
         for point in self._settings.mounts.glob("*"):
             _remove_mount_point(point)
         # Templates of other sizes are made again when an environment needs them.
-        kept = {self._template(self._usual_size), *map(self._image, keep)}
+        kept = {self._usual_template, *map(self._image, keep)}
         stale = [
             path
             for path in self._settings.directory.glob("*")
@@ -358,6 +414,21 @@ class Disks:
             )
         if not is_fully_allocated(self._image(disk.id)):
             raise ProofFailed("the host's filesystem does not reserve the space of a file")
+
+
+@contextmanager
+def _proved_template(template: Path) -> Iterator[None]:
+    """Remove a template whose copy turns out to be damaged: the next disk gets a new one."""
+    try:
+        yield
+    except loop_mount.ImageDamaged:
+        template.unlink(missing_ok=True)
+        raise OSError(errno.EIO, "the template of disks was damaged") from None
+
+
+def _check_fresh(point: Path, size: DiskSize) -> None:
+    if not disk_template.is_fresh(point, size_bytes=size.size_bytes, max_files=size.max_files):
+        raise loop_mount.ImageDamaged
 
 
 def _is_full(error: Exception) -> bool:

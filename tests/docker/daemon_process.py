@@ -21,6 +21,7 @@ from sandboxd_proto.v1 import (
     admin_service_pb2_grpc,
     exec_service_pb2_grpc,
     file_service_pb2_grpc,
+    project_service_pb2_grpc,
     session_service_pb2_grpc,
 )
 
@@ -57,6 +58,7 @@ class Api:
         self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
         self.files = file_service_pb2_grpc.FileServiceStub(self.channel)
+        self.projects = project_service_pb2_grpc.ProjectServiceStub(self.channel)
         self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
 
     async def status(self) -> admin_service_pb2.GetStatusResponse:

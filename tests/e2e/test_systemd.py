@@ -19,6 +19,7 @@ from tests.docker.commands import attach, run, start, wait
 from tests.docker.daemon_process import Api
 from tests.docker.test_lifecycle import eventually, get_session, open_session
 from tests.e2e.machine import GUEST_RUNTIME, IMAGE, Machine, booted
+from tests.service.project_client import ProjectClient
 
 SANDBOXD = str(Path(sys.executable).with_name("sandboxd"))
 SETTINGS = f"""\
@@ -95,7 +96,8 @@ async def counted(api: Api, session_id: str) -> list[str]:
 
 async def test_installed_service_is_ready_and_does_its_work(machine: Machine) -> None:
     """systemd knows that it is ready and how it is; within the unit's limits it mounts disks, sets
-    limits and reaches the engine; installing again changes nothing."""
+    limits, attaches the files of a project and reaches the engine; installing again changes
+    nothing."""
     assert await is_service(machine, ActiveState="active", Type="notify", UnitFileState="enabled")
     again = await machine.run(SANDBOXD, "install-service")
     assert "sandboxd.service is up to date" in again
@@ -103,13 +105,19 @@ async def test_installed_service_is_ready_and_does_its_work(machine: Machine) ->
         session = (await open_session(api, "first")).session
         said = await run(api, session.session_id, [*SHELL, "busybox df -P /workspace | tail -1"])
         assert said.stdout.data.startswith(b"/dev/loop"), said
+        project = ProjectClient(api.projects, user_id="u", project_id="p")
+        await project.create()
+        await project.upload("a.txt", b"attached")
+        session = (await open_session(api, "on a project", project_id="p")).session
+        said = await run(api, session.session_id, [*SHELL, "busybox cat project_files/a.txt"])
+        assert said.stdout.data == b"attached", said
         status = await api.status()
     weak = [
         one.name
         for one in status.protections
         if one.state != admin_service_pb2.PROTECTION_STATE_IN_FORCE
     ]
-    assert "workspace disk" not in weak, status.protections
+    assert not {"workspace", "attaching"} & set(weak), status.protections
     await eventually(lambda: tells(machine, "sandboxes warm"))
     rated = await machine.run("systemd-analyze", "security", "sandboxd", "--no-pager")
     print(f"systemd: {rated.splitlines()[-1].split('→')[-1].strip()}")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandboxd.workspaces.disks import AttachedDisk, Disk, DiskDamaged, DiskSize
+from sandboxd.workspaces.disks import AttachedDisk, Disk, DiskDamaged, DiskSize, TemporaryDisk
 
 
 class FakeDisks:
@@ -47,6 +47,18 @@ class FakeDisks:
             yield AttachedDisk(path=Path("/mounts") / disk.id, device="/dev/loop0")
         finally:
             self.attached_now.discard(disk.id)
+
+    @asynccontextmanager
+    async def temporary(self, size: DiskSize) -> AsyncIterator[TemporaryDisk]:
+        if self.fails is not None:
+            raise self.fails
+        self._made += 1
+        point = Path("/mounts") / f"temporary-{self._made}"
+        self.attached_now.add(point.name)
+        try:
+            yield TemporaryDisk(tmp=point / "tmp", var_tmp=point / "var_tmp", device="/dev/loop1")
+        finally:
+            self.attached_now.discard(point.name)
 
     async def delete(self, disk_id: str) -> None:
         self.owners.pop(disk_id, None)

@@ -20,7 +20,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -43,6 +43,7 @@ from sandboxd.guest.frames import (
     Stream,
     Target,
 )
+from sandboxd.isolation.attachment import Attachment
 from sandboxd.isolation.uids import UidRange
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
@@ -455,6 +456,7 @@ class FakeProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.kills = 0
+        self.attached: list[Attachment] = []
         self.is_closed = False
         self._guest = _inspected.get()
         self._guest.process = self
@@ -465,6 +467,9 @@ class FakeProcess:
         self.kills += 1
         self._guest.drop()
         return True
+
+    def attach(self, attachments: Sequence[Attachment]) -> None:
+        self.attached.extend(attachments)
 
     async def gone(self, seconds: float) -> bool:
         return True

@@ -50,6 +50,7 @@ def of_environment(name: str = DEFAULT_ENVIRONMENT, **limits: Any) -> Environmen
         "write_bytes_per_second": 0,
         "project_bytes": MIB,
         "project_files": 16,
+        "tmp_bytes": MIB,
     }
     return Environment(name=name, **{**usual, **limits})
 

@@ -35,6 +35,12 @@ class Face:
     async def connect(self, session_id: str) -> Any:
         return await self._made("connect", session_id)
 
+    async def list(self, **filters: Any) -> Any:
+        return await self._made("list", **filters)
+
+    async def kill(self, session_id: str) -> Any:
+        return await self._made("kill", session_id)
+
     async def _made(self, how: str, *arguments: Any, **settings: Any) -> Any:
         kind = Sandbox if self.is_sync else AsyncSandbox
         make = getattr(kind, how)
@@ -59,7 +65,8 @@ class _Awaitable:
 
     def __getattr__(self, name: str) -> Any:
         mine = getattr(self._thing, "close" if name == "aclose" else name)
-        if not inspect.iscoroutinefunction(inspect.getattr_static(self._twin, name)):
+        theirs = inspect.unwrap(inspect.getattr_static(self._twin, name))
+        if not inspect.iscoroutinefunction(theirs):
             return (lambda *a, **k: awaitable(mine(*a, **k))) if callable(mine) else awaitable(mine)
 
         async def call(*arguments: Any, **named: Any) -> Any:

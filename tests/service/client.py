@@ -22,6 +22,7 @@ from sandboxd_proto.v1 import (
     exec_service_pb2,
     exec_service_pb2_grpc,
     file_service_pb2_grpc,
+    project_service_pb2_grpc,
     session_pb2,
     session_service_pb2,
     session_service_pb2_grpc,
@@ -64,6 +65,7 @@ class Api:
         self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
         self.files = file_service_pb2_grpc.FileServiceStub(self.channel)
+        self.projects = project_service_pb2_grpc.ProjectServiceStub(self.channel)
         self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
 
     async def __aenter__(self) -> Api:

@@ -22,7 +22,12 @@ from sandboxd.daemon.composition import Daemon
 from sandboxd.service.transport.reflection import SERVICE_V1
 from sandboxd.service.transport.rules import LOOK, OVERSEE, RULES, USE
 from sandboxd.service.transport.server import SERVICES
-from sandboxd_proto.v1 import session_service_pb2, session_service_pb2_grpc
+from sandboxd_proto.v1 import (
+    project_service_pb2,
+    project_service_pb2_grpc,
+    session_service_pb2,
+    session_service_pb2_grpc,
+)
 from tests.service.client import Refusal
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
@@ -37,6 +42,7 @@ CALLERS = {
 }
 TOKENS = {who: new_token() for who in CALLERS}
 NOT_THERE = "ses_000000000000000000000000"
+PROJECT = "p1"
 WAIT_SECONDS = 20.0
 
 
@@ -50,6 +56,7 @@ def methods_of(services: tuple[str, ...]) -> list[MethodDescriptor]:
 
 
 SERVED = methods_of(SERVICES)
+PROJECT_METHODS = [method.name for method in methods_of(("sandboxd.v1.ProjectService",))]
 
 
 @pytest.fixture
@@ -91,6 +98,7 @@ def _fill(message: Message, ids: dict[str, str]) -> None:
     ids = {
         **{"thread_id": "t1", "exec_id": "exe_1", "shell": "true"},
         **{"path": "x", "new_path": "y", "pattern": "z", "old_text": "z"},
+        **{"project_id": PROJECT, "name": "x.txt"},
         **ids,
     }
     for field in message.DESCRIPTOR.fields:
@@ -130,10 +138,12 @@ async def call(
 async def everything(
     channel: aio.Channel, metadata: Metadata, *, session_id: str | None = None
 ) -> dict[str, Answer]:
-    """The answers of all methods about a session of ada's, or about this one."""
+    """The answers of all methods about a session and a project of ada's, or about this session and
+    a project that does not exist."""
     answers = {}
     for method in SERVED:
         asked = session_id or await session_of_ada(channel)
+        await Stubs(channel).make_project("ada", exists=session_id is None)
         answer = await call(channel, method, request_for(method, asked, "ada"), metadata)
         answers[method.name] = answer._replace(message=answer.message.replace(asked, "ID"))
     return answers
@@ -192,13 +202,15 @@ async def test_owner_and_admin_get_in(who: str, channel: aio.Channel) -> None:
     ] * 3
 
 
-async def test_session_of_another_user_is_as_if_it_were_not(channel: aio.Channel) -> None:
-    """For every method, the answer about another's session is that about none, to the letter."""
+async def test_what_another_user_has_is_as_if_it_were_not(channel: aio.Channel) -> None:
+    """For every method, the answer about another's session or project is that about none, to the
+    letter."""
     answers = await everything(channel, token_of("bob"))
     absent = await everything(channel, token_of("bob"), session_id=NOT_THERE)
 
     assert answers == absent
     refusals = dict.fromkeys(("OpenSession", "GetStatus", "GetStatistics"), "NOT_PERMITTED")
+    refusals |= dict.fromkeys(PROJECT_METHODS, "NOT_PERMITTED")
     refusals["ListSessions"] = ""
     assert {name: answer.reason for name, answer in answers.items()} == {
         method.name: refusals.get(method.name, "SESSION_NOT_FOUND") for method in SERVED
@@ -211,6 +223,7 @@ async def test_read_only_token_looks_and_does_nothing(who: str, channel: aio.Cha
     all users are not for a token of one."""
     answers = await everything(channel, token_of(who))
     looks = {"GetSession", "ListSessions", "ListExecs", "ListExecutions"}
+    looks |= {"GetProject", "ListProjects"}
     if who == "board":
         looks |= {"GetStatus", "GetStatistics"}
 
@@ -297,6 +310,16 @@ class Stubs:
 
     def __init__(self, channel: aio.Channel) -> None:
         self.sessions = session_service_pb2_grpc.SessionServiceStub(channel)
+        self.projects = project_service_pb2_grpc.ProjectServiceStub(channel)
+
+    async def make_project(self, user: str, *, exists: bool) -> None:
+        """As its owner; where there should be none it is deleted."""
+        names = {"user_id": user, "project_id": PROJECT}
+        made = project_service_pb2.CreateProjectRequest(**names)
+        await self.projects.CreateProject(made, metadata=token_of(user))
+        if not exists:
+            gone = project_service_pb2.DeleteProjectRequest(**names)
+            await self.projects.DeleteProject(gone, metadata=token_of(user))
 
     async def open(
         self, user: str, *, by: str, thread: str = "t1"

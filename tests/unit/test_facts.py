@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.isolation.attachment import Possibility, Way
 from sandboxd.isolation.cgroups import CommandGroup, CommandLimits
 from sandboxd.protections.facts import HostFacts, read_host_facts
 from sandboxd.protections.report import (
@@ -35,6 +36,7 @@ NAMES = [
     "command limits",
     "kernel memory",
     "workspace",
+    "attaching",
     "host kill",
     "kernel",
     "engine",
@@ -81,6 +83,7 @@ SETTINGS = ProtectionSettings(
     cgroups=FakeCgroups(),
     has_disks=True,
     disks_detail="a write beyond the end of one was refused",
+    attaching=Possibility(Way.ATTACHED),
     workspace_bytes=500 * MIB,
     workspace_files=1000,
     reserve_bytes=1024 * MIB,
@@ -161,6 +164,19 @@ def test_facts_of_this_host_are_plausible(tmp_path: Path) -> None:
 def test_there_is_one_line_per_protection_with_a_lasting_name() -> None:
     """Programs may look a protection up by its name."""
     assert [one.name for one in assess(HOST, SETTINGS, ENGINE, [])] == NAMES
+
+
+def test_a_host_that_cannot_attach_is_weaker() -> None:
+    """The line names the step that failed and what it takes."""
+    assert line("attaching").state is State.IN_FORCE
+    bound = replace(SETTINGS, attaching=Possibility(Way.BOUND, "cannot enter a mount namespace"))
+
+    told = line("attaching", settings=bound)
+
+    assert told.state is State.WEAKER
+    assert "bound at start" in told.detail
+    assert "cannot enter a mount namespace; it takes" in told.detail
+    assert "CAP_SYS_CHROOT" in told.detail
 
 
 def test_a_setting_alone_is_no_proof() -> None:

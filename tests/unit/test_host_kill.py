@@ -211,7 +211,7 @@ async def test_daemon_that_stood_still_waits_for_a_bounded_time(
 class Meter:
     """Counts how often the quota was lifted."""
 
-    is_workspace_full = False
+    full = ""
 
     def __init__(self) -> None:
         self.lifts = 0

@@ -10,7 +10,9 @@ import pytest
 
 from sandboxd.isolation import meter as metering
 from sandboxd.isolation.cgroups import CgroupLost, Counters
-from sandboxd.isolation.meter import Meter, WorkspaceGauge
+from sandboxd.isolation.meter import DiskGauge, DiskGauges, Meter
+
+MIB = 1 << 20
 
 
 class Group:
@@ -205,20 +207,65 @@ async def test_reading_counts_once(group: Group) -> None:
     meter.close()
 
 
+def a_gauge(path: Path, *, slack_bytes: int = 0) -> DiskGauge:
+    return DiskGauge(
+        pid=os.getpid(), path=str(path), size_bytes=MIB, max_files=100, slack_bytes=slack_bytes
+    )
+
+
+class Filesystem:
+    """Says of every filesystem what a test wants it to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._real = os.statvfs("/")
+        monkeypatch.setattr(os, "fstatvfs", lambda _: self._state)
+
+    def has(self, *, free_bytes: int, free_files: int, size_bytes: int = 8 * MIB) -> None:
+        size, free = size_bytes // 4096, free_bytes // 4096
+        fields = (4096, 4096, size, free + 50, free, 200, free_files, free_files)
+        self._state = os.statvfs_result((*fields, *self._real[8:]))
+
+
 def test_gauge_asks_the_filesystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Full means no room for bytes or none for files."""
-    gauge = WorkspaceGauge(pid=os.getpid(), workspace_dir=str(tmp_path))
-    real = os.fstatvfs(os.open(tmp_path, os.O_RDONLY))
+    gauge = a_gauge(tmp_path)
     assert not gauge.is_full
-
-    def says(free_blocks: int, free_files: int) -> bool:
-        fields = list(real)
-        fields[4], fields[7] = free_blocks, free_files
-        monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result(fields))
-        return gauge.is_full
-
-    assert says(0, 10)
-    assert says(1 << 20, 0)
-    assert not says(1 << 20, 10)
+    disk = Filesystem(monkeypatch)
+    for free_bytes, free_files, is_full in ((0, 10, True), (MIB, 0, True), (MIB, 10, False)):
+        disk.has(free_bytes=free_bytes, free_files=free_files)
+        assert gauge.is_full == is_full
+    disk.has(free_bytes=0, free_files=0)
     gauge.close()
     assert not gauge.is_full
+
+
+def test_empty_disk_has_nothing_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a filesystem needs itself, and free space beyond the limit, do not count; what is
+    reported as used is never more than the limit."""
+    gauge, disk = a_gauge(tmp_path, slack_bytes=32768), Filesystem(monkeypatch)
+    disk.has(free_bytes=MIB + 32768, free_files=100)
+    assert gauge.used == (0, 0)
+    disk.has(free_bytes=MIB + 32768 - 8192, free_files=97)
+    assert gauge.used == (8192, 3)
+    disk.has(free_bytes=0, free_files=0)
+    assert gauge.used == (MIB, 100)
+    disk.has(free_bytes=2 * MIB, free_files=150)  # made when there was more for each
+    assert gauge.used == (0, 0)
+    disk.has(free_bytes=MIB // 2, free_files=0, size_bytes=MIB // 2)  # made when there was less
+    assert gauge.used == (0, 100)
+    gauge.close()
+    assert gauge.used == (0, 0)
+
+
+def test_what_is_full_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workspace comes first; what is used in both places for temporary files is one figure."""
+    disks = DiskGauges(a_gauge(tmp_path), [a_gauge(tmp_path), a_gauge(tmp_path)])
+    disk = Filesystem(monkeypatch)
+    disk.has(free_bytes=MIB, free_files=90)
+    assert (disks.full, disks.temporary_used) == ("", (0, 20))
+    disk.has(free_bytes=0, free_files=90)
+    assert (disks.full, disks.temporary_used) == ("the workspace", (2 * MIB, 20))
+    disks.workspace.close()
+    assert disks.full == str(tmp_path)
+    disks.close()
+    assert disks.full == ""

@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,21 @@ from sandboxd.errors import (
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Kind
 from sandboxd.isolation.uids import UidRange
-from sandboxd.sandboxes.container import GUEST_MEMORY, GUEST_PROCESSES
+from sandboxd.sandboxes import container
+from sandboxd.sandboxes.container import (
+    GUEST_MEMORY,
+    GUEST_PROCESSES,
+    VOLUME_BYTES,
+    Image,
+    SandboxParts,
+)
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.workspaces.disks import AttachedDisk, TemporaryDisk
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import LINK_TARGET, FakeGuest, FakeGuests
+from tests.fakes.settings import MIB, of_environment, of_sandboxes
 from tests.fakes.waiting import eventually
 
 
@@ -93,7 +103,7 @@ async def test_container_is_asked_for_hardened(
     assert (one.nofile, one.max_file_bytes, one.seccomp) == (64, 1 << 20, "{}")
     assert "/proc/kcore" in one.masked_paths
     assert "/proc/sys" in one.readonly_paths
-    assert {mount.target for mount in one.tmpfs} == {"/workspace", "/tmp"}
+    assert {mount.target for mount in one.tmpfs} == {"/workspace", "/tmp", "/var/tmp"}
     for sandbox in (first, second):
         await maker.destroy(sandbox)
 
@@ -107,9 +117,55 @@ async def test_volumes_of_an_image_are_small_areas_in_memory(
     (spec,) = engine.specs.values()
 
     sizes = {mount.target: mount.size_bytes for mount in spec.tmpfs}
-    assert sorted(sizes) == ["/tmp", "/var/data", "/workspace"]
-    assert sizes["/var/data"] == sizes["/tmp"]
+    assert sorted(sizes) == ["/tmp", "/var/data", "/var/tmp", "/workspace"]
+    assert (sizes["/var/data"], sizes["/workspace"]) == (VOLUME_BYTES, environment.workspace_bytes)
     await maker.destroy(sandbox)
+
+
+async def test_temporary_files_in_memory_have_half_of_the_size_each(
+    maker: SandboxMaker, engine: FakeEngine, environment: Environment
+) -> None:
+    """Together /tmp and /var/tmp hold what the limit says; the kernel counts the root as a file."""
+    sandbox = await maker.make(environment)
+    (spec,) = engine.specs.values()
+
+    areas = {mount.target: mount for mount in spec.tmpfs if mount.target != "/workspace"}
+    assert {area.size_bytes for area in areas.values()} == {environment.tmp_bytes // 2}
+    assert {area.max_files - 1 for area in areas.values()} == {environment.tmp_files // 2}
+    assert {area.mode for area in areas.values()} == {0o1777}
+    await maker.destroy(sandbox)
+
+
+@pytest.mark.parametrize("workspace", ["/workspace", "/tmp", "/var/tmp", "/tmp/work"])
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_each_area_is_mounted_once(workspace: str, on_disk: bool, tmp_path: Path) -> None:
+    """Whatever the workspace's directory is, and whatever volumes the image declares."""
+    settings = replace(of_sandboxes(tmp_path), workspace_dir=workspace)
+    environment = of_environment(write_bytes_per_second=MIB)
+    image = Image(id=ImageId("i"), passwd="", group="", volumes=["/tmp", "/data", workspace])
+    disk = AttachedDisk(path=Path("/m/w"), device="/dev/loop1")
+    temporary = TemporaryDisk(tmp=Path("/m/t"), var_tmp=Path("/m/v"), device="/dev/loop2")
+    parts = SandboxParts(
+        sandbox_id="s",
+        uid=1,
+        link_dir=tmp_path,
+        etc_files=[],
+        project_dir=tmp_path,
+        disk=disk if on_disk else None,
+        temporary=temporary if on_disk else None,
+    )
+    spec = container.spec(settings, environment, image, parts, limits_cpu=False)
+
+    writable = {bind.target: bind.source for bind in spec.binds if bind.writable}
+    in_memory = [mount.target for mount in spec.tmpfs]
+    assert sorted([*writable, *in_memory]) == sorted({workspace, "/tmp", "/var/tmp", "/data"})
+    assert writable.get(workspace, disk.path) == disk.path
+    assert spec.write_bytes_per_second == (
+        {disk.device: MIB, temporary.device: MIB} if on_disk else {}
+    )
+    paths = [area.path for area in container.areas(settings, environment, on_disk=on_disk)]
+    assert paths[0] == workspace
+    assert set(paths) <= {*writable, *in_memory}
 
 
 async def test_accounts_of_the_image_are_shown_with_the_sandbox_user(

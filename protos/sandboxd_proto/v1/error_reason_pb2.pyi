@@ -121,6 +121,16 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The daemon has too few file descriptors left. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     SESSION_RETURNING: _ErrorReason.ValueType  # 52
     """The daemon was restarted and has not reconnected to the session's sandbox yet. UNAVAILABLE, with google.rpc.RetryInfo."""
+    PROJECT_NOT_FOUND: _ErrorReason.ValueType  # 70
+    """The user has no project with this id. NOT_FOUND."""
+    PROJECT_FULL: _ErrorReason.ValueType  # 71
+    """A limit on the projects of the user, or on the files of one of them, is reached; the limit is in the metadata. FAILED_PRECONDITION."""
+    FILE_TYPE_NOT_ALLOWED: _ErrorReason.ValueType  # 72
+    """The operator does not allow files of this type in projects, or the content is not of the type that the name says. PERMISSION_DENIED;
+    nothing was stored.
+    """
+    PROJECT_MISMATCH: _ErrorReason.ValueType  # 73
+    """The session is on another project than the request names, or on none. FAILED_PRECONDITION."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -227,4 +237,14 @@ OPEN_FILES_EXHAUSTED: ErrorReason.ValueType  # 51
 """The daemon has too few file descriptors left. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 SESSION_RETURNING: ErrorReason.ValueType  # 52
 """The daemon was restarted and has not reconnected to the session's sandbox yet. UNAVAILABLE, with google.rpc.RetryInfo."""
+PROJECT_NOT_FOUND: ErrorReason.ValueType  # 70
+"""The user has no project with this id. NOT_FOUND."""
+PROJECT_FULL: ErrorReason.ValueType  # 71
+"""A limit on the projects of the user, or on the files of one of them, is reached; the limit is in the metadata. FAILED_PRECONDITION."""
+FILE_TYPE_NOT_ALLOWED: ErrorReason.ValueType  # 72
+"""The operator does not allow files of this type in projects, or the content is not of the type that the name says. PERMISSION_DENIED;
+nothing was stored.
+"""
+PROJECT_MISMATCH: ErrorReason.ValueType  # 73
+"""The session is on another project than the request names, or on none. FAILED_PRECONDITION."""
 global___ErrorReason = ErrorReason

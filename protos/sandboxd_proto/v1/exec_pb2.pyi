@@ -104,7 +104,7 @@ class _ExitReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     EXIT_REASON_PROCESS_LIMIT: _ExitReason.ValueType  # 9
     """The command failed, and the kernel had refused to create a process because the process limit was reached."""
     EXIT_REASON_DISK_FULL: _ExitReason.ValueType  # 10
-    """The command failed, and the workspace had no space left for bytes or for files."""
+    """The command failed, and the workspace, /tmp or /var/tmp had no space left for bytes or for files."""
     EXIT_REASON_NO_OUTPUT_TIMEOUT: _ExitReason.ValueType  # 11
     """The command wrote nothing for longer than its no-output timeout; all its processes were killed."""
 
@@ -132,7 +132,7 @@ EXIT_REASON_OUT_OF_MEMORY: ExitReason.ValueType  # 8
 EXIT_REASON_PROCESS_LIMIT: ExitReason.ValueType  # 9
 """The command failed, and the kernel had refused to create a process because the process limit was reached."""
 EXIT_REASON_DISK_FULL: ExitReason.ValueType  # 10
-"""The command failed, and the workspace had no space left for bytes or for files."""
+"""The command failed, and the workspace, /tmp or /var/tmp had no space left for bytes or for files."""
 EXIT_REASON_NO_OUTPUT_TIMEOUT: ExitReason.ValueType  # 11
 """The command wrote nothing for longer than its no-output timeout; all its processes were killed."""
 global___ExitReason = ExitReason
@@ -539,7 +539,7 @@ class ExecUsage(google.protobuf.message.Message):
     OOM_KILLS_FIELD_NUMBER: builtins.int
     REFUSED_FORKS_FIELD_NUMBER: builtins.int
     peak_memory_bytes: builtins.int
-    """Peak memory use, including files in /tmp and the page cache."""
+    """Peak memory use, including the page cache."""
     peak_processes: builtins.int
     """Peak number of processes and threads. Exact if it is a new maximum of the sandbox, otherwise the largest number sampled at the
     beginning, at the end and once a second.

@@ -32,7 +32,8 @@ class FileServiceStub(object):
     Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
     `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
     are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
     (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
@@ -134,7 +135,8 @@ class FileServiceServicer(object):
     Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
     `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
     are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
     (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
@@ -354,7 +356,8 @@ class FileService(object):
     Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
     `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
     are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
     (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of

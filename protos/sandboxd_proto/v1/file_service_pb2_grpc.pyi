@@ -24,7 +24,8 @@ class FileServiceStub:
     Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
     `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
     are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
     (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
@@ -150,7 +151,8 @@ class FileServiceAsyncStub:
     Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
     `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
     are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
     (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of
@@ -275,7 +277,8 @@ class FileServiceServicer(metaclass=abc.ABCMeta):
     Paths are relative to the workspace or absolute (`data.json` and `/workspace/data.json` are the same file), at most 4095 bytes, without
     `..`. A request has `path` as text; `path_bytes`, for names that are not UTF-8, replaces it. Symbolic links in a path of the workspace
     are followed as long as they stay in the workspace (OUTSIDE_WORKSPACE).
-    These calls can change `project_files/`; commands can only read it.
+    These calls can change `project_files/`; commands can only read it. In a session with a project it belongs to the project, and these
+    calls cannot change it either: PROTECTED_PATH.
 
     Absolute paths outside of the workspace lead wherever commands can look: `/tmp` and `/var/tmp` can be written, the rest is read-only
     (PROTECTED_PATH). Only regular files are read, and what the kernel makes up in `/proc` and `/sys` up to 4 MiB. The processes and files of

@@ -93,6 +93,7 @@ class Session(google.protobuf.message.Message):
     RUNNING_EXECS_FIELD_NUMBER: builtins.int
     END_REASON_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Output only. Names the session in every other call, for example `ses_4f0c...`."""
     user_id: builtins.str
@@ -111,6 +112,8 @@ class Session(google.protobuf.message.Message):
     """Output only. Number of commands that are running."""
     end_reason: builtins.str
     """Output only. Why the session ended, as a sentence; empty while it is active."""
+    project_id: builtins.str
+    """Output only. Project whose files are in `project_files/`; empty if that directory belongs to the session."""
     @property
     def limits(self) -> global___SessionLimits:
         """Output only. Limits on what commands may use."""
@@ -154,9 +157,10 @@ class Session(google.protobuf.message.Message):
         running_execs: builtins.int = ...,
         end_reason: builtins.str = ...,
         usage: global___SessionUsage | None = ...,
+        project_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "limits", b"limits", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "end_reason", b"end_reason", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "end_reason", b"end_reason", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "project_id", b"project_id", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
 
 global___Session = Session
 
@@ -171,14 +175,20 @@ class SessionUsage(google.protobuf.message.Message):
     PROCESSES_FIELD_NUMBER: builtins.int
     WORKSPACE_BYTES_FIELD_NUMBER: builtins.int
     WORKSPACE_FILES_FIELD_NUMBER: builtins.int
+    TMP_BYTES_FIELD_NUMBER: builtins.int
+    TMP_FILES_FIELD_NUMBER: builtins.int
     memory_bytes: builtins.int
-    """Memory in use, including files in /tmp and the page cache."""
+    """Memory in use, including the page cache."""
     processes: builtins.int
     """Number of processes and threads."""
     workspace_bytes: builtins.int
-    """Bytes used in the workspace, as its filesystem counts them."""
+    """Bytes used in the workspace, as its filesystem counts them; 0 in an empty one."""
     workspace_files: builtins.int
-    """Number of files and directories in the workspace."""
+    """Number of files and directories in the workspace, without those of its layout; 0 in an empty one."""
+    tmp_bytes: builtins.int
+    """Bytes used in /tmp and /var/tmp together."""
+    tmp_files: builtins.int
+    """Number of files and directories in /tmp and /var/tmp together."""
     @property
     def cpu_time(self) -> google.protobuf.duration_pb2.Duration:
         """CPU time since the sandbox was started."""
@@ -191,9 +201,11 @@ class SessionUsage(google.protobuf.message.Message):
         processes: builtins.int = ...,
         workspace_bytes: builtins.int = ...,
         workspace_files: builtins.int = ...,
+        tmp_bytes: builtins.int = ...,
+        tmp_files: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["cpu_time", b"cpu_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "memory_bytes", b"memory_bytes", "processes", b"processes", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "memory_bytes", b"memory_bytes", "processes", b"processes", "tmp_bytes", b"tmp_bytes", "tmp_files", b"tmp_files", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
 
 global___SessionUsage = SessionUsage
 
@@ -213,6 +225,8 @@ class SessionLimits(google.protobuf.message.Message):
     MAX_EXEC_TIMEOUT_FIELD_NUMBER: builtins.int
     MAX_RUN_OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     MAX_FILE_BYTES_FIELD_NUMBER: builtins.int
+    TMP_BYTES_FIELD_NUMBER: builtins.int
+    TMP_FILES_FIELD_NUMBER: builtins.int
     memory_bytes: builtins.int
     """Output only. Memory for all commands of the sandbox together."""
     max_processes: builtins.int
@@ -229,6 +243,12 @@ class SessionLimits(google.protobuf.message.Message):
     """Output only. Most bytes of each stream that Run returns."""
     max_file_bytes: builtins.int
     """Output only. Most bytes of a single file; the kernel enforces it."""
+    tmp_bytes: builtins.int
+    """Output only. Bytes that /tmp and /var/tmp can hold together; they do not count toward the workspace. A sandbox starts with both empty,
+    also one that gets the files of an earlier one.
+    """
+    tmp_files: builtins.int
+    """Output only. Files and directories that /tmp and /var/tmp can hold together."""
     @property
     def default_exec_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Output only. Timeout of a command whose request sets none."""
@@ -250,8 +270,10 @@ class SessionLimits(google.protobuf.message.Message):
         max_exec_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         max_run_output_bytes: builtins.int = ...,
         max_file_bytes: builtins.int = ...,
+        tmp_bytes: builtins.int = ...,
+        tmp_files: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cpu_millis", b"cpu_millis", "default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "max_run_output_bytes", b"max_run_output_bytes", "max_running_execs", b"max_running_execs", "memory_bytes", b"memory_bytes", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_millis", b"cpu_millis", "default_exec_timeout", b"default_exec_timeout", "max_exec_timeout", b"max_exec_timeout", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "max_run_output_bytes", b"max_run_output_bytes", "max_running_execs", b"max_running_execs", "memory_bytes", b"memory_bytes", "tmp_bytes", b"tmp_bytes", "tmp_files", b"tmp_files", "workspace_bytes", b"workspace_bytes", "workspace_files", b"workspace_files"]) -> None: ...
 
 global___SessionLimits = SessionLimits

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from sandboxd_proto.v1 import session_pb2 as sandboxd__proto_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandboxd_proto/v1/session_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fsandboxd_proto/v1/session.proto\"\xbe\x02\n\x12OpenSessionRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12/\n\x0cidle_timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12?\n\x08metadata\x18\x04 \x03(\x0b\x32-.sandboxd.v1.OpenSessionRequest.MetadataEntry\x12\x35\n\x03\x65nv\x18\x05 \x03(\x0b\x32(.sandboxd.v1.OpenSessionRequest.EnvEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x7f\n\x13OpenSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\x12)\n\x07outcome\x18\x02 \x01(\x0e\x32\x18.sandboxd.v1.OpenOutcome\x12\x16\n\x0eworkspace_kept\x18\x03 \x01(\x08\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\";\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\x91\x02\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x11\n\tthread_id\x18\x04 \x01(\t\x12(\n\x05state\x18\x05 \x01(\x0e\x32\x19.sandboxd.v1.SessionState\x12@\n\x08metadata\x18\x06 \x03(\x0b\x32..sandboxd.v1.ListSessionsRequest.MetadataEntry\x12\x12\n\nwith_usage\x18\x07 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.sandboxd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13TouchSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x14TouchSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\xe8\x01\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12/\n\x0cidle_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x41\n\x08metadata\x18\x03 \x03(\x0b\x32/.sandboxd.v1.UpdateSessionRequest.MetadataEntry\x12\x17\n\x0fremove_metadata\x18\x04 \x03(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x15UpdateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x14\x43loseSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\">\n\x13ResetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\"=\n\x14ResetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session*|\n\x0bOpenOutcome\x12\x1c\n\x18OPEN_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n\x14OPEN_OUTCOME_CREATED\x10\x01\x12\x19\n\x15OPEN_OUTCOME_ATTACHED\x10\x02\x12\x1a\n\x16OPEN_OUTCOME_RECREATED\x10\x03\x32\xdd\x04\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.sandboxd.v1.OpenSessionRequest\x1a .sandboxd.v1.OpenSessionResponse\x12M\n\nGetSession\x12\x1e.sandboxd.v1.GetSessionRequest\x1a\x1f.sandboxd.v1.GetSessionResponse\x12S\n\x0cListSessions\x12 .sandboxd.v1.ListSessionsRequest\x1a!.sandboxd.v1.ListSessionsResponse\x12S\n\x0cTouchSession\x12 .sandboxd.v1.TouchSessionRequest\x1a!.sandboxd.v1.TouchSessionResponse\x12V\n\rUpdateSession\x12!.sandboxd.v1.UpdateSessionRequest\x1a\".sandboxd.v1.UpdateSessionResponse\x12S\n\x0c\x43loseSession\x12 .sandboxd.v1.CloseSessionRequest\x1a!.sandboxd.v1.CloseSessionResponse\x12S\n\x0cResetSession\x12 .sandboxd.v1.ResetSessionRequest\x1a!.sandboxd.v1.ResetSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandboxd_proto/v1/session_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fsandboxd_proto/v1/session.proto\"\xd2\x02\n\x12OpenSessionRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12/\n\x0cidle_timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12?\n\x08metadata\x18\x04 \x03(\x0b\x32-.sandboxd.v1.OpenSessionRequest.MetadataEntry\x12\x35\n\x03\x65nv\x18\x05 \x03(\x0b\x32(.sandboxd.v1.OpenSessionRequest.EnvEntry\x12\x12\n\nproject_id\x18\x14 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x7f\n\x13OpenSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\x12)\n\x07outcome\x18\x02 \x01(\x0e\x32\x18.sandboxd.v1.OpenOutcome\x12\x16\n\x0eworkspace_kept\x18\x03 \x01(\x08\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\";\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\x91\x02\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x11\n\tthread_id\x18\x04 \x01(\t\x12(\n\x05state\x18\x05 \x01(\x0e\x32\x19.sandboxd.v1.SessionState\x12@\n\x08metadata\x18\x06 \x03(\x0b\x32..sandboxd.v1.ListSessionsRequest.MetadataEntry\x12\x12\n\nwith_usage\x18\x07 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.sandboxd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13TouchSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x14TouchSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\xe8\x01\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12/\n\x0cidle_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x41\n\x08metadata\x18\x03 \x03(\x0b\x32/.sandboxd.v1.UpdateSessionRequest.MetadataEntry\x12\x17\n\x0fremove_metadata\x18\x04 \x03(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x15UpdateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x14\x43loseSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\">\n\x13ResetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\"=\n\x14ResetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session*|\n\x0bOpenOutcome\x12\x1c\n\x18OPEN_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n\x14OPEN_OUTCOME_CREATED\x10\x01\x12\x19\n\x15OPEN_OUTCOME_ATTACHED\x10\x02\x12\x1a\n\x16OPEN_OUTCOME_RECREATED\x10\x03\x32\xdd\x04\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.sandboxd.v1.OpenSessionRequest\x1a .sandboxd.v1.OpenSessionResponse\x12M\n\nGetSession\x12\x1e.sandboxd.v1.GetSessionRequest\x1a\x1f.sandboxd.v1.GetSessionResponse\x12S\n\x0cListSessions\x12 .sandboxd.v1.ListSessionsRequest\x1a!.sandboxd.v1.ListSessionsResponse\x12S\n\x0cTouchSession\x12 .sandboxd.v1.TouchSessionRequest\x1a!.sandboxd.v1.TouchSessionResponse\x12V\n\rUpdateSession\x12!.sandboxd.v1.UpdateSessionRequest\x1a\".sandboxd.v1.UpdateSessionResponse\x12S\n\x0c\x43loseSession\x12 .sandboxd.v1.CloseSessionRequest\x1a!.sandboxd.v1.CloseSessionResponse\x12S\n\x0cResetSession\x12 .sandboxd.v1.ResetSessionRequest\x1a!.sandboxd.v1.ResetSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,44 +41,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_OPENOUTCOME']._serialized_start=1676
-  _globals['_OPENOUTCOME']._serialized_end=1800
+  _globals['_OPENOUTCOME']._serialized_start=1696
+  _globals['_OPENOUTCOME']._serialized_end=1820
   _globals['_OPENSESSIONREQUEST']._serialized_start=122
-  _globals['_OPENSESSIONREQUEST']._serialized_end=440
-  _globals['_OPENSESSIONREQUEST_METADATAENTRY']._serialized_start=349
-  _globals['_OPENSESSIONREQUEST_METADATAENTRY']._serialized_end=396
-  _globals['_OPENSESSIONREQUEST_ENVENTRY']._serialized_start=398
-  _globals['_OPENSESSIONREQUEST_ENVENTRY']._serialized_end=440
-  _globals['_OPENSESSIONRESPONSE']._serialized_start=442
-  _globals['_OPENSESSIONRESPONSE']._serialized_end=569
-  _globals['_GETSESSIONREQUEST']._serialized_start=571
-  _globals['_GETSESSIONREQUEST']._serialized_end=610
-  _globals['_GETSESSIONRESPONSE']._serialized_start=612
-  _globals['_GETSESSIONRESPONSE']._serialized_end=671
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=674
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=947
-  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_start=349
-  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_end=396
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=949
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1036
-  _globals['_TOUCHSESSIONREQUEST']._serialized_start=1038
-  _globals['_TOUCHSESSIONREQUEST']._serialized_end=1079
-  _globals['_TOUCHSESSIONRESPONSE']._serialized_start=1081
-  _globals['_TOUCHSESSIONRESPONSE']._serialized_end=1142
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=1145
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=1377
-  _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._serialized_start=349
-  _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._serialized_end=396
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1379
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1441
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=1443
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=1484
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=1486
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=1547
-  _globals['_RESETSESSIONREQUEST']._serialized_start=1549
-  _globals['_RESETSESSIONREQUEST']._serialized_end=1611
-  _globals['_RESETSESSIONRESPONSE']._serialized_start=1613
-  _globals['_RESETSESSIONRESPONSE']._serialized_end=1674
-  _globals['_SESSIONSERVICE']._serialized_start=1803
-  _globals['_SESSIONSERVICE']._serialized_end=2408
+  _globals['_OPENSESSIONREQUEST']._serialized_end=460
+  _globals['_OPENSESSIONREQUEST_METADATAENTRY']._serialized_start=369
+  _globals['_OPENSESSIONREQUEST_METADATAENTRY']._serialized_end=416
+  _globals['_OPENSESSIONREQUEST_ENVENTRY']._serialized_start=418
+  _globals['_OPENSESSIONREQUEST_ENVENTRY']._serialized_end=460
+  _globals['_OPENSESSIONRESPONSE']._serialized_start=462
+  _globals['_OPENSESSIONRESPONSE']._serialized_end=589
+  _globals['_GETSESSIONREQUEST']._serialized_start=591
+  _globals['_GETSESSIONREQUEST']._serialized_end=630
+  _globals['_GETSESSIONRESPONSE']._serialized_start=632
+  _globals['_GETSESSIONRESPONSE']._serialized_end=691
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=694
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=967
+  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_start=369
+  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_end=416
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=969
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1056
+  _globals['_TOUCHSESSIONREQUEST']._serialized_start=1058
+  _globals['_TOUCHSESSIONREQUEST']._serialized_end=1099
+  _globals['_TOUCHSESSIONRESPONSE']._serialized_start=1101
+  _globals['_TOUCHSESSIONRESPONSE']._serialized_end=1162
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=1165
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=1397
+  _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._serialized_start=369
+  _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._serialized_end=416
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1399
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1461
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=1463
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=1504
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=1506
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=1567
+  _globals['_RESETSESSIONREQUEST']._serialized_start=1569
+  _globals['_RESETSESSIONREQUEST']._serialized_end=1631
+  _globals['_RESETSESSIONRESPONSE']._serialized_start=1633
+  _globals['_RESETSESSIONRESPONSE']._serialized_end=1694
+  _globals['_SESSIONSERVICE']._serialized_start=1823
+  _globals['_SESSIONSERVICE']._serialized_end=2428
 # @@protoc_insertion_point(module_scope)

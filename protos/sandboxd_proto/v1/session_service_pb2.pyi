@@ -92,10 +92,16 @@ class OpenSessionRequest(google.protobuf.message.Message):
     IDLE_TIMEOUT_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
     ENV_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
     user_id: builtins.str
     """Required. User that the session belongs to; 1 to 256 characters, no control characters."""
     thread_id: builtins.str
     """Required. Conversation that the session belongs to; 1 to 256 characters, no control characters."""
+    project_id: builtins.str
+    """Optional. Project of the user whose files the session sees read-only in `project_files/`. Empty: `project_files/` belongs to the
+    session, or the project stays that of a session that exists. Another project than that of the session is PROJECT_MISMATCH, unless the
+    session has expired or was closed.
+    """
     @property
     def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Optional. Idle time after which the session expires; absent means the daemon's default (30
@@ -122,9 +128,10 @@ class OpenSessionRequest(google.protobuf.message.Message):
         idle_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         env: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        project_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["env", b"env", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env", b"env", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "project_id", b"project_id", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
 
 global___OpenSessionRequest = OpenSessionRequest
 

@@ -79,7 +79,8 @@ class SessionServiceServicer(object):
     def OpenSession(self, request, context):
         """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
         number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
-        Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING.
+        Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
+        DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -27,7 +27,8 @@ class SessionServiceStub:
     ]
     """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
     number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
-    Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING.
+    Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
+    DRAINING.
     """
 
     GetSession: grpc.UnaryUnaryMultiCallable[
@@ -89,7 +90,8 @@ class SessionServiceAsyncStub:
     ]
     """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
     number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
-    Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING.
+    Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
+    DRAINING.
     """
 
     GetSession: grpc.aio.UnaryUnaryMultiCallable[
@@ -153,7 +155,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.OpenSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.OpenSessionResponse]]:
         """Opens the session of a (user, thread), or attaches to it if it is open. This is one atomic step: any
         number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
-        Reasons: INVALID_REQUEST, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND, DRAINING.
+        Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
+        DRAINING.
         """
 
     @abc.abstractmethod

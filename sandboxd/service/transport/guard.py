@@ -46,6 +46,8 @@ _AUDITED_FIELDS = {
     "exec": "exec_id",
     "command": "shell",
     "path": "path",
+    "project": "project_id",
+    "name": "name",
 }
 MAX_AUDITED_ID = 256
 """Characters of an id in the audit log; longer ones are not valid."""

@@ -1,6 +1,6 @@
 """Scopes that may call each method. The daemon does not start if a method is missing here.
 
-Independently of these rules, a caller sees only the sessions of its user.
+Independently of these rules, a caller sees only the sessions and projects of its user.
 """
 
 from __future__ import annotations
@@ -49,6 +49,14 @@ RULES: Mapping[str, Set[Scope]] = {
     "sandboxd.v1.FileService.WatchFiles": USE,
     "sandboxd.v1.FileService.UploadTar": USE,
     "sandboxd.v1.FileService.DownloadTar": USE,
+    "sandboxd.v1.ProjectService.CreateProject": USE,
+    "sandboxd.v1.ProjectService.GetProject": LOOK,
+    "sandboxd.v1.ProjectService.ListProjects": LOOK,
+    "sandboxd.v1.ProjectService.DeleteProject": USE,
+    "sandboxd.v1.ProjectService.UploadProjectFile": USE,
+    "sandboxd.v1.ProjectService.ListProjectFiles": USE,
+    "sandboxd.v1.ProjectService.DownloadProjectFile": USE,
+    "sandboxd.v1.ProjectService.DeleteProjectFile": USE,
     "sandboxd.v1.AdminService.GetStatus": OVERSEE,
     "sandboxd.v1.AdminService.GetStatistics": OVERSEE,
 }

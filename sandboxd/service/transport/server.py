@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpc import aio
@@ -13,6 +14,7 @@ from sandboxd.observability.journal import KeptJournal
 from sandboxd.service.admin_service import AdminServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.project_service import ProjectServicer
 from sandboxd.service.session_service import SessionServicer
 from sandboxd.service.transport.entrance import Entrance
 from sandboxd.service.transport.guard import CallGuard
@@ -24,6 +26,7 @@ from sandboxd_proto.v1 import (
     admin_service_pb2,
     exec_service_pb2,
     file_service_pb2,
+    project_service_pb2,
     session_service_pb2,
 )
 
@@ -39,12 +42,24 @@ STOP_SECONDS = 1.0
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
 _FILES = file_service_pb2.DESCRIPTOR.services_by_name["FileService"]
+_PROJECTS = project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"]
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
-SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _FILES, _ADMIN))
+SERVICES = tuple(service.full_name for service in (_SESSIONS, _EXECS, _FILES, _PROJECTS, _ADMIN))
 
 
 class AddressInUse(Exception):
     """A listener could not be opened; the text says which and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Servicers:
+    """What answers the calls of each service."""
+
+    sessions: SessionServicer
+    execs: ExecServicer
+    files: FileServicer
+    projects: ProjectServicer
+    admin: AdminServicer
 
 
 class ApiServer:
@@ -53,11 +68,8 @@ class ApiServer:
     def __init__(
         self,
         config: Config,
+        servicers: Servicers,
         *,
-        sessions: SessionServicer,
-        execs: ExecServicer,
-        files: FileServicer,
-        admin: AdminServicer,
         journal: KeptJournal,
         keyring: Keyring,
         quotas: Quotas,
@@ -74,10 +86,11 @@ class ApiServer:
         )
         self.handlers = (
             # Tried in this order; the busiest service comes first.
-            guard.handler(_EXECS, execs),
-            guard.handler(_SESSIONS, sessions),
-            guard.handler(_FILES, files),
-            guard.handler(_ADMIN, admin),
+            guard.handler(_EXECS, servicers.execs),
+            guard.handler(_SESSIONS, servicers.sessions),
+            guard.handler(_FILES, servicers.files),
+            guard.handler(_PROJECTS, servicers.projects),
+            guard.handler(_ADMIN, servicers.admin),
         )
         self._guard = guard
         self.port = 0

@@ -1,0 +1,1 @@
+"""Projects: files that users keep beyond sessions, and that sessions see read-only."""

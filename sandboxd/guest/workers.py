@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .commands import processes
+from .commands.domain import Domains
 from .files.worker import serve_anywhere, serve_workspace
 from .frames import Purpose
 
@@ -29,9 +30,17 @@ BUNCH_SECONDS = 2.0
 _TAKEN = b"!"
 _RIGHTS_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 
+
+def _serve_anywhere(connection: socket.socket, workspace: str) -> None:
+    """In a domain of its own: it reaches into commands under /proc as little as they do into each
+    other."""
+    Domains().enter_new()
+    serve_anywhere(connection, workspace)
+
+
 _SERVE: dict[int, Callable[[socket.socket, str], None]] = {
     Purpose.FILES: serve_workspace,
-    Purpose.FILES_ANYWHERE: serve_anywhere,
+    Purpose.FILES_ANYWHERE: _serve_anywhere,
 }
 """What a worker does, by purpose, given its socket and the path of the workspace."""
 

@@ -192,6 +192,21 @@ async def test_workers_are_closed_to_each_other(files: FileClient, sh: Any) -> N
     call.cancel()
 
 
+async def test_commands_are_closed_to_callers(files: FileClient, sh: Any) -> None:
+    """What processes are is seen as commands see it; what they hold is not, as between commands."""
+    await sh("sleep 1000 >/dev/null 2>&1 & echo $! >pid")
+    pid = (await files.read_text("pid")).text.strip()
+    assert "sleep" in (await files.read_text(f"/proc/{pid}/status")).text
+    assert await files.download(f"/proc/{pid}/comm") == b"sleep\n"
+    for name in ("environ", "maps", "mem", "pagemap", "fd/0", "cwd/x", "root/etc/passwd"):
+        with refused(*NOT_PERMITTED):
+            await files.download(f"/proc/{pid}/{name}")
+    descriptors = (await files.list(f"/proc/{pid}/fd")).entries
+    assert [one.link_target for one in descriptors] == [""] * len(descriptors)
+    found = await files.grep("SECRET", path=f"/proc/{pid}")
+    assert not found.complete
+
+
 async def test_special_files_are_refused_at_once(files: FileClient, sh: Any) -> None:
     """P10, P12: a pipe nobody writes to, a socket, and everything in /dev."""
     await sh(

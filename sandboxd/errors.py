@@ -298,8 +298,8 @@ class DirectoryNotEmpty(WrongState):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"The directory {quoted(path)} is not empty; set `recursive`, and stop commands that "
-            "write to it.",
+            f"The directory {quoted(path)} is not empty; remove it recursively, and stop commands "
+            "that write to it.",
             path=path,
         )
 

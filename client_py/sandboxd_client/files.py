@@ -180,7 +180,7 @@ class AsyncFiles:
 
     async def write_files(
         self,
-        files: Mapping[str, str | bytes] | Iterable[tuple[SandboxPath, str | bytes]],
+        files: Mapping[str, str | bytes] | Sequence[tuple[SandboxPath, str | bytes]],
         *,
         overwrite: bool = True,
     ) -> Sequence[FileInfo]:

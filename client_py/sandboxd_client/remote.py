@@ -216,8 +216,9 @@ class RemoteTransport:
         if not isinstance(found, ConnectionLostError):
             self._was_reached = True
         elif not self._was_reached:
+            why = str(found).rpartition(": ")[2].rstrip("]")  # before it gRPC tells where it looked
             return ConnectionLostError(
-                f"There is no daemon at {self._settings.target} ({found}); start one, or set "
+                f"There is no daemon at {self._settings.target} ({why}); start one, or set "
                 "SANDBOXD_URL to its address."
             )
         return found

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from sandboxd_client.errors import InvalidRequestError
 
 Mode = Literal["remote", "local"]
+UNIX_SCHEME = "unix:"
 DEFAULT_RUN_DIR = "/run/sandboxd"
 DEFAULT_PORT = 5000
 
@@ -81,11 +82,11 @@ def resolve(
 
 def address(url: str) -> tuple[str, bool]:
     """The gRPC target of a URL, and whether it uses TLS."""
-    if url.startswith("unix:"):
-        path = url.removeprefix("unix:")
-        return "unix:" + (path if not path.startswith("//") else path[2:]), False
+    if url.startswith(UNIX_SCHEME):
+        path = url.removeprefix(UNIX_SCHEME)
+        return UNIX_SCHEME + (path if not path.startswith("//") else path[2:]), False
     if url.startswith("/"):
-        return f"unix:{url}", False
+        return f"{UNIX_SCHEME}{url}", False
     if "://" not in url:
         url = f"grpc://{url}"
     parts = urlsplit(url)
@@ -101,4 +102,4 @@ def address(url: str) -> tuple[str, bool]:
 
 def _default_url() -> str:
     run_dir = os.environ.get("SANDBOXD_RUN_DIR") or DEFAULT_RUN_DIR
-    return f"unix:{os.environ.get('SANDBOXD_SOCKET') or f'{run_dir}/sandboxd.sock'}"
+    return f"{UNIX_SCHEME}{os.environ.get('SANDBOXD_SOCKET') or f'{run_dir}/sandboxd.sock'}"

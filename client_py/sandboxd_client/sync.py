@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import (
     Callable,
-    Iterable,
     Mapping,
     Sequence,
 )
@@ -724,7 +723,7 @@ class Files:
 
     def write_files(
         self,
-        files: Mapping[str, str | bytes] | Iterable[tuple[SandboxPath, str | bytes]],
+        files: Mapping[str, str | bytes] | Sequence[tuple[SandboxPath, str | bytes]],
         *,
         overwrite: bool = True,
     ) -> Sequence[FileInfo]:

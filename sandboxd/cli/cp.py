@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -11,6 +12,7 @@ from typing import Self
 import click
 
 from sandboxd.cli.failure import FAILED, USAGE, Failure, call
+from sandboxd.cli.pipes import STANDARD, from_standard_input, to_standard_output
 from sandboxd.cli.place import RemotePlace
 from sandboxd.cli.progress import ProgressLine
 from sandboxd.cli.table import printable, size
@@ -24,22 +26,29 @@ TAR_BLOCK = 512
 @click.argument("source", metavar="FROM")
 @click.argument("destination", metavar="TO")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@click.option("-r", "-R", "--recursive", is_flag=True, help="Copy directories; always on.")
 @target_options
-def command(source: str, destination: str, quiet: bool, target: Target) -> None:
+def command(source: str, destination: str, quiet: bool, recursive: bool, target: Target) -> None:
     """Copy a file or a directory; one of FROM and TO is SESSION:PATH.
 
     Like cp -r: if TO is a directory, the copy is put into it; otherwise TO is its new name. FROM/.
-    is the content of a directory. Put ./ before a local path that looks like SESSION:PATH.
+    is the content of a directory. The other one may be -, for a file on standard input or output.
+    Put ./ before a local path that looks like SESSION:PATH.
 
     \b
     sandboxd cp report.csv ada/42:
     sandboxd cp ada/42:outputs ./results
+    sandboxd cp ada/42:data.json - | jq .
     """
     here, there = RemotePlace.parse(source), RemotePlace.parse(destination)
     if here and there:
         raise Failure("FROM or TO must be on this machine; copy to a local path first", USAGE)
-    if there:
+    if there and source == STANDARD:
+        report = call(_upload_input(target, there))
+    elif there:
         report = call(_upload(target, Source.at(source), there))
+    elif here and destination == STANDARD:
+        sys.exit(call(_download_to_output(target, here)))
     elif here:
         report = call(_download(target, here, destination))
     else:
@@ -83,6 +92,23 @@ async def _upload(target: Target, source: Source, to: RemotePlace) -> str:
                 return _summary(report, f"{to.session}:{goal}")
             written = await sandbox.files.upload(source.path, goal, on_progress=progress.add)
             return f"{size(written.size_bytes)} to {to.session}:{printable(written.path)}"
+
+
+async def _upload_input(target: Target, to: RemotePlace) -> str:
+    if to.is_directory:
+        raise Failure("give the file a name: SESSION:PATH, not a directory", USAGE)
+    async with target.sandbox(to.session, opens=True) as sandbox:
+        with ProgressLine(to.path, None) as progress:
+            written = await from_standard_input(sandbox, to.path, progress.add)
+        return f"{size(written.size_bytes)} to {to.session}:{printable(written.path)}"
+
+
+async def _download_to_output(target: Target, source: RemotePlace) -> int:
+    async with target.sandbox(source.session) as sandbox:
+        found = await sandbox.files.stat(source.path, follow_links=True)
+        if found.type == "directory":
+            raise Failure("a directory cannot be written to standard output", USAGE)
+        return await to_standard_output(sandbox, source.path)
 
 
 async def _download(target: Target, source: RemotePlace, destination: str) -> str:

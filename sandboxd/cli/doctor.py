@@ -10,19 +10,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
-import grpc
 
-from sandboxd.cli.identity import call_metadata
-from sandboxd.cli.settings import load_or_exit
+from sandboxd.cli.failure import call
+from sandboxd.cli.settings import daemon_of, load_or_exit, socket_option
+from sandboxd.cli.target import Target, target_options
 from sandboxd_proto.v1 import admin_service_pb2 as pb
-from sandboxd_proto.v1 import admin_service_pb2_grpc
 
-ANSWER_SECONDS = 30.0
-"""Longer than the daemon waits for the engine to describe itself."""
 MISSING_CODE = 1
 NO_DAEMON_CODE = 2
 NARROWEST = 40
-REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 STATES = {
     pb.PROTECTION_STATE_IN_FORCE: "in force",
     pb.PROTECTION_STATE_WEAKER: "weaker",
@@ -38,45 +34,25 @@ UNKNOWN = "unknown"
 
 
 @click.command()
-@click.option(
-    "--socket", "socket_path", type=click.Path(path_type=Path), help="Unix socket of the API."
-)
+@socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-def doctor(socket_path: Path | None, as_json: bool) -> None:
+@target_options
+def doctor(socket_path: Path | None, as_json: bool, target: Target) -> None:
     """Report which protections are in force, how that was proved, and what is missing.
 
-    Exit code 0 if none is missing, 1 if one is, 2 if no daemon answers.
+    The daemon is --url, --socket, SANDBOXD_URL, or that of the settings. Exit code 0 if none is
+    missing, 1 if one is, 2 if no daemon answers.
     """
-    path = socket_path or load_or_exit(None).config.api_socket
-    try:
-        protections = ask(path)
-    except grpc.RpcError as error:
-        # Every RpcError of a call is a grpc.Call too, which is what carries code and details.
-        call: grpc.Call = error  # type: ignore[assignment]
-        if call.code() in REFUSALS:
-            click.echo(
-                f"sandboxd doctor: {call.details()} doctor sends the token in SANDBOXD_TOKEN.",
-                err=True,
-            )
-            sys.exit(NO_DAEMON_CODE)
-        click.echo(
-            f"sandboxd doctor: no daemon answers on {path}; start one with ./scripts/run or "
-            "`sandboxd serve`, or give its socket with --socket",
-            err=True,
-        )
-        sys.exit(NO_DAEMON_CODE)
+    target = daemon_of(target, socket_path, load_or_exit(None).config)
+
+    async def work() -> Sequence[pb.Protection]:
+        async with target.client() as client:
+            return (await client.server_status()).protections
+
+    protections = call(work(), exit_code=NO_DAEMON_CODE)
     click.echo(as_document(protections) if as_json else as_table(protections, _width()))
     if any(protection.state == pb.PROTECTION_STATE_MISSING for protection in protections):
         sys.exit(MISSING_CODE)
-
-
-def ask(path: Path) -> Sequence[pb.Protection]:
-    with grpc.insecure_channel(f"unix:{path}") as channel:
-        stub = admin_service_pb2_grpc.AdminServiceStub(channel)
-        answer = stub.GetStatus(
-            pb.GetStatusRequest(), timeout=ANSWER_SECONDS, metadata=call_metadata()
-        )
-        return answer.protections
 
 
 def summary(protections: Iterable[pb.Protection]) -> str:

@@ -12,7 +12,8 @@ import click
 
 from sandboxd.cli import keyboard, table
 from sandboxd.cli.failure import INTERRUPTED, OWN_FAULT, USAGE, Failure, call
-from sandboxd.cli.relay import BROKEN_PIPE_CODE, Left, Relay
+from sandboxd.cli.pipes import BROKEN_PIPE_CODE
+from sandboxd.cli.relay import Left, Relay
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
 from sandboxd_client import AsyncCommandHandle, AsyncSandbox, CommandResult
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from sandboxd.cli.failure import call
+from sandboxd.cli.failure import NOT_FOUND, Failure, call
 from sandboxd.cli.relay import Left, Relay, show
 from sandboxd.cli.target import Target, target_options
-from sandboxd_client import AsyncCommandHandle, OutputChunk
+from sandboxd_client import AsyncCommandHandle, AsyncSandbox, OutputChunk
 from sandboxd_client.results import StreamName
 
 PIECE_BYTES = 64 << 10
@@ -15,25 +15,28 @@ PIECE_BYTES = 64 << 10
 
 @click.command("logs")
 @click.argument("session")
-@click.argument("exec_id", metavar="EXEC")
+@click.argument("exec_id", metavar="[EXEC]", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Follow until it ends.")
 @click.option(
     "-n", "--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last LINES."
 )
 @target_options
-def command(session: str, exec_id: str, follow: bool, tail: int | None, target: Target) -> None:
+def command(
+    session: str, exec_id: str | None, follow: bool, tail: int | None, target: Target
+) -> None:
     """Print the output of a command of a SESSION: standard output and standard error.
 
-    All of it, or the last LINES of each stream. `sandboxd ps -a` lists the ids.
+    Of the newest command if none is named; `sandboxd ps -a` lists the ids. All of it, or the last
+    LINES of each stream.
     """
     call(_print(target, session, exec_id, follow, tail))
 
 
 async def _print(
-    target: Target, session: str, exec_id: str, follow: bool, tail: int | None
+    target: Target, session: str, exec_id: str | None, follow: bool, tail: int | None
 ) -> None:
     async with target.sandbox(session) as sandbox:
-        handle = await sandbox.commands.connect(exec_id)
+        handle = await sandbox.commands.connect(exec_id or await _newest(sandbox))
         info = await handle.info()
         ends: dict[StreamName, int] = {"stdout": info.stdout_bytes, "stderr": info.stderr_bytes}
         begins = {
@@ -49,6 +52,13 @@ async def _print(
                 raise KeyboardInterrupt
         else:
             await _so_far(handle, begins, ends)
+
+
+async def _newest(sandbox: AsyncSandbox) -> str:
+    found = await sandbox.commands.list()
+    if not found:
+        raise Failure("the session has run no command yet, or none whose output is kept", NOT_FOUND)
+    return found[0].exec_id
 
 
 async def _so_far(

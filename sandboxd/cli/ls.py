@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from sandboxd.cli import table
-from sandboxd.cli.failure import call
+from sandboxd.cli.failure import USAGE, Failure, call
 from sandboxd.cli.place import RemotePlace
 from sandboxd.cli.target import Target, json_option, target_options
 from sandboxd_client import FileInfo
@@ -16,13 +16,15 @@ HEADER = ("MODE", "SIZE", "MODIFIED", "NAME")
 
 
 @click.command("ls")
-@click.argument("place", metavar="SESSION[:PATH]")
+@click.argument("words", metavar="SESSION[:PATH]", nargs=-1, required=True)
 @click.option("-R", "--recursive", is_flag=True, help="Include everything below its directories.")
 @target_options
 @json_option
-def command(place: str, recursive: bool, target: Target, as_json: bool) -> None:
-    """List the files of a SESSION."""
-    remote = RemotePlace.parse(place) or RemotePlace(place, "")
+def command(words: Sequence[str], recursive: bool, target: Target, as_json: bool) -> None:
+    """List the files of a SESSION; also SESSION PATH."""
+    remote, *others = RemotePlace.parse_all(words)
+    if others:
+        raise Failure("name one directory at a time", USAGE)
 
     async def work() -> Sequence[FileInfo]:
         async with target.sandbox(remote.session) as sandbox:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from sandboxd.cli.failure import USAGE, Failure
 from sandboxd.cli.target import SESSION_ID
 
 _REMOTE = re.compile(rf"({SESSION_ID.pattern}|[^/:.][^/:]*/[^/:]+):(.*)", re.DOTALL)
@@ -24,6 +26,19 @@ class RemotePlace:
         """SESSION:PATH; None for anything else. A local path can begin with ./ or /."""
         match = _REMOTE.fullmatch(text)
         return cls(match[1], match[2]) if match else None
+
+    @classmethod
+    def parse_all(cls, words: Sequence[str]) -> list[Self]:
+        """SESSION:PATH..., or a SESSION and its PATH...; a SESSION alone is its workspace."""
+        if cls.parse(words[0]) is None:
+            session, *paths = words
+            return [cls(session, path) for path in paths or [""]]
+        places = []
+        for word in words:
+            if (place := cls.parse(word)) is None:
+                raise Failure(f"{word!r} must be SESSION:PATH, like the first one", USAGE)
+            places.append(place)
+        return places
 
     @property
     def is_directory(self) -> bool:

@@ -10,12 +10,17 @@ from sandboxd import __version__
 
 CLIENT_COMMANDS = {
     "attach": "sandboxd.cli.attach",
+    "cat": "sandboxd.cli.cat",
     "cp": "sandboxd.cli.cp",
     "exec": "sandboxd.cli.exec",
+    "images": "sandboxd.cli.images",
+    "kill": "sandboxd.cli.kill",
     "logs": "sandboxd.cli.logs",
     "ls": "sandboxd.cli.ls",
+    "mkdir": "sandboxd.cli.mkdir",
     "project": "sandboxd.cli.project",
     "ps": "sandboxd.cli.ps",
+    "rm": "sandboxd.cli.rm",
     "session": "sandboxd.cli.session",
     "status": "sandboxd.cli.status",
     "top": "sandboxd.cli.top",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import click
 
 from sandboxd.cli import keyboard
+from sandboxd.cli.pipes import close_unread_output
 from sandboxd_client import (
     AsyncCommandHandle,
     CommandResult,
@@ -23,8 +23,6 @@ from sandboxd_client import (
     OutputGap,
     SandboxError,
 )
-
-BROKEN_PIPE_CODE = 128 + signal.SIGPIPE
 
 
 class Left(Enum):
@@ -92,8 +90,7 @@ class Relay:
                 async for event in events:
                     show(event)
         except BrokenPipeError:
-            # Python would report the broken pipe again when it closes standard output.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            close_unread_output()
             if self._is_owner:
                 await self._command.kill()
             return Left.UNREAD

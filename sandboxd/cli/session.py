@@ -1,4 +1,4 @@
-"""`sandboxd session`: open, list, show, close and reset sessions."""
+"""`sandboxd session`: open, list, show, label, close and reset sessions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sandboxd.cli import table
-from sandboxd.cli.failure import call
+from sandboxd.cli.failure import USAGE, Failure, call
 from sandboxd.cli.target import Pairs, Target, json_option, target_options
 from sandboxd_client import SessionInfo
 from sandboxd_client.results import StateName
@@ -16,12 +16,12 @@ from sandboxd_client.session import close_session
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
 STATES = ("active", "expired", "lost", "closed")
-HEADER = ("SESSION", "USER", "THREAD", "STATE", "RUN", "INC", "AGE", "EXPIRES")
+HEADER = ("SESSION", "USER", "THREAD", "STATE", "RUN", "INC", "AGE", "USED", "EXPIRES")
 
 
 @click.group("session")
 def command() -> None:
-    """Open, list, show, close and reset sessions."""
+    """Open, list, show, label, close and reset sessions."""
 
 
 @command.command("open")
@@ -83,6 +83,7 @@ def open_(
 @click.option("--user", default="", help="Only sessions of this user.")
 @click.option("--thread", default="", help="Only sessions of this thread.")
 @click.option("--state", type=click.Choice(STATES), help="Only sessions in this state.")
+@click.option("-a", "--all", "is_all", is_flag=True, help="Include sessions that ended recently.")
 @click.option(
     "--label",
     "labels",
@@ -97,20 +98,23 @@ def list_(
     user: str,
     thread: str,
     state: StateName | None,
+    is_all: bool,
     labels: Sequence[tuple[str, str]],
     quiet: bool,
     target: Target,
     as_json: bool,
 ) -> None:
-    """List sessions, oldest first."""
+    """List active sessions, the last used first; with --all, then those that ended recently."""
+    wanted = state if state or is_all else "active"
 
     async def work() -> Sequence[SessionInfo]:
         async with target.client() as client:
             return await client.list_sessions(
-                user_id=user, thread_id=thread, state=state, metadata=dict(labels)
+                user_id=user, thread_id=thread, state=wanted, metadata=dict(labels)
             )
 
-    found = call(work())
+    found = sorted(call(work()), key=lambda info: info.last_used_at, reverse=True)
+    found.sort(key=lambda info: info.state != "active")
     if as_json:
         table.show_document([document(info) for info in found])
     elif quiet:
@@ -136,6 +140,35 @@ def show(session: str, target: Target, as_json: bool) -> None:
         return
     for name, value in _facts(info).items():
         click.echo(f"{name:<11}{table.printable(value)}")
+
+
+@command.command("label")
+@click.argument("session")
+@click.argument("labels", metavar="[KEY=VALUE]...", type=Pairs(), nargs=-1)
+@click.option("--remove", "removed", metavar="KEY", multiple=True, help="Remove this label.")
+@target_options
+@json_option
+def label(
+    session: str,
+    labels: Sequence[tuple[str, str]],
+    removed: Sequence[str],
+    target: Target,
+    as_json: bool,
+) -> None:
+    """Set labels of a SESSION, or remove some; others stay."""
+    if not labels and not removed:
+        raise Failure("give KEY=VALUE to set a label, or --remove KEY", USAGE)
+
+    async def work() -> SessionInfo:
+        async with target.sandbox(session) as sandbox:
+            return await sandbox.update_metadata(dict(labels) | dict.fromkeys(removed))
+
+    info = call(work())
+    if as_json:
+        table.show_document(document(info))
+    else:
+        lines = (f"{key}={value}\n" for key, value in sorted(info.metadata.items()))
+        click.echo("".join(lines), nl=False)
 
 
 @command.command("close")
@@ -187,6 +220,7 @@ def row(info: SessionInfo) -> Sequence[object]:
         info.running_execs,
         info.incarnation,
         table.since(info.created_at),
+        table.since(info.last_used_at),
         expires,
     )
 
@@ -196,6 +230,7 @@ def document(info: SessionInfo) -> Mapping[str, Any]:
     return {
         **info,
         "state": info.state,
+        "last_used_at": info.last_used_at,
         "running_execs": info.running_execs,
         "end_reason": info.end_reason,
         "project_id": info.project_id,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from sandboxd.config import ConfigInvalid, Loaded, load
+from sandboxd.cli.target import Target
+from sandboxd.config import Config, ConfigInvalid, Loaded, load
 from sandboxd.config.catalogue import SETTINGS, Kind, Setting
 from sandboxd.config.definition import TABLES
 from sandboxd.config.file import DEFAULT_FILE, FileUnreadable
+from sandboxd_client.settings import UNIX_SCHEME
 
 INVALID_CODE = 1
 UNREADABLE_CODE = 2
@@ -32,6 +36,18 @@ config_option = click.option(
     metavar="FILE",
     help=f"Settings file; also SANDBOXD_CONFIG. [default: {DEFAULT_FILE} if it exists]",
 )
+
+
+socket_option = click.option(
+    "--socket", "socket_path", type=click.Path(path_type=Path), help="Unix socket of the API."
+)
+
+
+def daemon_of(target: Target, socket_path: Path | None, config: Config) -> Target:
+    """The daemon that is named; otherwise that of the settings, whose socket may be anywhere."""
+    named = target.url or (f"{UNIX_SCHEME}{socket_path}" if socket_path else None)
+    url = named or os.environ.get("SANDBOXD_URL") or f"{UNIX_SCHEME}{config.api_socket}"
+    return replace(target, url=url)
 
 
 class _SettingOption(click.Option):

@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sandboxd.errors import InvalidRequest, RequestTooLarge
-from sandboxd.execs.spec import MAX_VECTOR_BYTES, check_env
+from sandboxd.execs.spec import check_env
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.session import Session
 from sandboxd.sessions.shared import SharedSessionState
 from sandboxd.tasks import run_to_end
 
 MAX_LABELS = 32
+MAX_ENV_BYTES = 512 << 10
+"""Environment variables of a session, which are kept in its record and sent with every command."""
 
 
 class SessionChange(NamedTuple):
@@ -79,17 +81,17 @@ def merged_labels(
 
 
 def merged_env(before: Mapping[str, str], env: Mapping[str, str]) -> Mapping[str, str]:
-    """Environment variables after a change, limited like those of one command."""
+    """Environment variables after a change. Their size is limited, however many calls add to it."""
     if not env:
         return before
     merged = {**before, **env}
     check_env(merged)
     if sum(len(name.encode()) + len(value.encode()) for name, value in merged.items()) > (
-        MAX_VECTOR_BYTES
+        MAX_ENV_BYTES
     ):
         raise RequestTooLarge(
             "env",
-            f"the variables of the session would have more than {MAX_VECTOR_BYTES} bytes; use a "
+            f"the variables of the session would have more than {MAX_ENV_BYTES} bytes; use a "
             "file for data",
         )
     return merged

@@ -192,3 +192,47 @@ async def test_what_cannot_be_done_is_told(sandboxd: CommandLine) -> None:
 
     assert [one.code for one in (no_terminal, no_command, no_exec, no_attach)] == [2, 2, 3, 125]
     assert "terminal" in no_terminal.stderr
+
+
+async def test_commands_are_killed(sandboxd: CommandLine, guests: FakeGuests) -> None:
+    """One by its id, with any signal; or all that run."""
+    ids = [
+        (await sandboxd("exec", "-d", "ada/42", f"echo {n}; sleep")).stdout.strip()
+        for n in range(4)
+    ]
+
+    asked = await sandboxd("kill", "-s", "term", "ada/42", ids[0])
+    killed = await sandboxd("kill", "ada/42", ids[1])
+    again = await sandboxd("kill", "ada/42", ids[1])
+    all_others = await sandboxd("kill", "--all", "ada/42")
+
+    assert [one.code for one in (asked, killed, again, all_others)] == [0, 0, 0, 0]
+    assert "had already ended" in again.stderr
+    signals = [guests.command(f"echo {n}; sleep").signals[0][0] for n in range(4)]
+    assert signals == [signal.SIGTERM, signal.SIGKILL, signal.SIGKILL, signal.SIGKILL]
+    assert (await sandboxd("ps", "-q", "ada/42")).stdout == ""
+
+
+async def test_kill_says_what_it_needs(sandboxd: CommandLine) -> None:
+    """A command or --all, a signal that exists, a command that exists."""
+    await sandboxd("session", "open", "ada", "42")
+    for words, code in (
+        (("ada/42",), 2),
+        (("--all", "ada/42", "exe_1"), 2),
+        (("-s", "NONSENSE", "ada/42", "exe_1"), 2),
+        (("-s", "99", "ada/42", "exe_1"), 2),
+        (("ada/42", "exe_none"), 3),
+    ):
+        assert (await sandboxd("kill", *words)).code == code
+
+
+async def test_log_of_the_newest_command(sandboxd: CommandLine) -> None:
+    """Without an id; a session that has run nothing says so."""
+    await sandboxd("session", "open", "ada", "42")
+    nothing = await sandboxd("logs", "ada/42")
+    await sandboxd("exec", "ada/42", "echo first")
+    await sandboxd("exec", "ada/42", "echo second")
+
+    assert nothing.code == 3
+    assert "no command" in nothing.stderr
+    assert (await sandboxd("logs", "ada/42")).stdout == "second\n"

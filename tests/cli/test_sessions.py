@@ -44,16 +44,58 @@ async def test_sessions_are_listed_by_what_is_asked_for(sandboxd: CommandLine) -
         await sandboxd("session", "open", user, thread, "--label", f"of={user}")
     await sandboxd("session", "close", "ada/2")
 
-    listed = await sandboxd("session", "list", "--user", "ada")
-    ids = await sandboxd("session", "list", "--state", "active", "--quiet")
+    listed = await sandboxd("session", "list", "--user", "ada", "--all")
+    closed = (await sandboxd("session", "list", "--state", "closed", "--json")).document
+    ids = await sandboxd("session", "list", "--quiet")
     labelled = (await sandboxd("session", "list", "--label", "of=bob", "--json")).document
 
     header, first, second = listed.stdout.splitlines()
-    assert " ".join(header.split()) == "SESSION USER THREAD STATE RUN INC AGE EXPIRES"
+    assert " ".join(header.split()) == "SESSION USER THREAD STATE RUN INC AGE USED EXPIRES"
     assert first.split()[1:4] == ["ada", "1", "active"]
     assert second.split()[1:4] == ["ada", "2", "closed"]
+    assert [one["thread_id"] for one in closed] == ["2"]
     assert len(ids.stdout.split()) == 2
     assert [one["user_id"] for one in labelled] == ["bob"]
+
+
+async def test_the_session_that_was_used_last_comes_first(sandboxd: CommandLine) -> None:
+    """And those that have ended come after all others, if they are asked for."""
+    for thread in ("1", "2", "3", "4"):
+        await sandboxd("session", "open", "ada", thread)
+    await sandboxd("session", "close", "ada/4")
+    await sandboxd("exec", "ada/2", "echo x")
+    await sandboxd("session", "open", "ada", "1")  # as if for the next message
+
+    async def listed(*options: str) -> list[str]:
+        found = (await sandboxd("session", "list", "--json", *options)).document
+        return [one["thread_id"] for one in found]
+
+    assert await listed() == ["1", "2", "3"]
+    assert await listed("--all") == ["1", "2", "3", "4"]
+
+
+async def test_labels_of_a_session_are_changed(sandboxd: CommandLine) -> None:
+    """The result is printed as it would be typed."""
+    await sandboxd("session", "open", "ada", "42", "--label", "team=red", "--label", "old=1")
+
+    told = await sandboxd("session", "label", "ada/42", "team=blue", "turn=7", "--remove", "old")
+    nothing = await sandboxd("session", "label", "ada/42")
+    listed = (await sandboxd("session", "list", "--label", "turn=7", "--json")).document
+
+    assert (told.code, told.stdout) == (0, "team=blue\nturn=7\n")
+    assert nothing.code == 2
+    assert [one["metadata"] for one in listed] == [{"team": "blue", "turn": "7"}]
+
+
+async def test_images_are_listed(sandboxd: CommandLine) -> None:
+    """Which environments there are, and what they are made of."""
+    told = await sandboxd("images")
+    (image,) = (await sandboxd("images", "--json")).document
+
+    assert told.stdout.split()[:2] == ["ENVIRONMENT", "IMAGE"]
+    assert image["environment"] == "default"
+    assert image["image_id"]
+    assert image["warm"] >= 1
 
 
 async def test_a_session_is_reset(sandboxd: CommandLine) -> None:

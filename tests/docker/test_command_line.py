@@ -261,3 +261,109 @@ async def test_top_is_live_on_a_terminal(sandboxd: CommandLine, session: str) ->
 async def busy_row(sandboxd: CommandLine, session: str) -> list[str]:
     told = (await sandboxd("top", "--once")).stdout.splitlines()
     return next(line.split() for line in told if line.startswith(session))
+
+
+async def test_files_are_made_printed_and_removed(sandboxd: CommandLine, session: str) -> None:
+    """mkdir, cat, ls and rm take SESSION:PATH, or SESSION PATH."""
+    await sandboxd("exec", session, "mkdir full && echo one > full/a && echo two > full/b")
+
+    made = await sandboxd("mkdir", "-p", f"{session}:deep/er", f"{session}:deep/er")
+    printed = await sandboxd("cat", f"{session}:full/a", f"{session}:full/b")
+    also = await sandboxd("cat", session, "full/b", "full/a")
+    listed = await sandboxd("ls", session, "/workspace/full")
+    assert made.code == 0, made.stderr
+    assert (printed.stdout, also.stdout) == ("one\ntwo\n", "two\none\n")
+    assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["NAME", "a", "b"]
+
+    full = await sandboxd("rm", f"{session}:full")
+    missing = await sandboxd("rm", f"{session}:none")
+    everything = await sandboxd("rm", "-r", session)
+    removed = await sandboxd("rm", "-rf", session, "full", "deep", "none")
+    assert [one.code for one in (full, missing, everything, removed)] == [1, 3, 2, 0]
+    assert "remove it recursively" in full.stderr
+    left = await sandboxd("ls", f"{session}:")
+    assert "full" not in left.stdout
+    assert "deep" not in left.stdout
+
+
+async def test_a_file_goes_through_a_pipe(
+    sandboxd: CommandLine, session: str, tmp_path: Path
+) -> None:
+    """`-` is standard input or output, byte for byte, and never a file of that name."""
+    data = random.Random(1).randbytes(3_000_000)
+
+    sent = await sandboxd("cp", "-", f"{session}:data.bin", stdin=data)
+    async with sandboxd.started("cp", f"{session}:data.bin", "-") as process:
+        received, said = await process.communicate()
+    async with sandboxd.started("cat", f"{session}:data.bin") as process:
+        assert process.stdout is not None
+        await process.stdout.read(1)
+        process.stdout._transport.close()  # type: ignore[attr-defined]
+        unread = await process.wait()
+
+    assert sent.code == 0, sent.stderr
+    assert received == data
+    assert (said, unread) == (b"", 141)
+    mode = (await sandboxd("ls", session, "data.bin", "--json")).document[0]["permissions"]
+    assert mode == "-rw-r--r--"
+    directory = await sandboxd("cp", f"{session}:outputs", "-")
+    nameless = await sandboxd("cp", "-", f"{session}:", stdin=data)
+    assert [directory.code, nameless.code] == [2, 2]
+    assert "-" not in os.listdir()
+
+
+async def test_directories_are_copied_as_cp_r_does(
+    sandboxd: CommandLine, session: str, tmp_path: Path
+) -> None:
+    """The option is there for those who type it."""
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    (tmp_path / "tree" / "sub" / "a.txt").write_text("hello")
+
+    up = await sandboxd("cp", "-r", str(tmp_path / "tree"), f"{session}:")
+    down = await sandboxd("cp", "-r", f"{session}:tree", str(tmp_path / "back"))
+
+    assert (up.code, down.code) == (0, 0)
+    assert (tmp_path / "back" / "sub" / "a.txt").read_text() == "hello"
+
+
+async def test_selfcheck_uses_the_daemon_that_is_named(sandboxd: CommandLine) -> None:
+    """SANDBOXD_URL leads to it as for every command; what it prints can be pasted."""
+    sandboxd.environment["SANDBOXD_CONFIG"] = os.devnull
+    checked = await sandboxd("selfcheck")
+    looked = await sandboxd("selfcheck", "--no-session")
+
+    assert checked.code == 0, checked.stderr
+    assert "hello from Linux" in checked.stdout
+    assert looked.code == 0, looked.stderr
+    for told in (checked, looked):
+        assert f"address    {sandboxd.environment['SANDBOXD_URL']}" in told.stdout
+    (line,) = [one for one in looked.stdout.splitlines() if "/python -c" in one]
+    assert "sandboxd_client" in line
+    pasted = await asyncio.create_subprocess_shell(
+        line, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await pasted.communicate()
+    assert (pasted.returncode, errors) == (0, b"")
+    assert output.strip()
+
+
+@pytest.mark.parametrize("options", [("--no-session",), ()])
+async def test_selfcheck_waits_for_a_daemon(
+    sandboxd: CommandLine, shared_daemon: DaemonProcess, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """As long as it may; then it says in words what is missing."""
+    sandboxd.environment["SANDBOXD_CONFIG"] = os.devnull
+    address = tmp_path / "s.sock"
+    sandboxd.environment["SANDBOXD_URL"] = f"unix:{address}"
+    nobody = await sandboxd("selfcheck", "--wait", "1", *options)
+    async with sandboxd.started("selfcheck", *options) as process:
+        os.symlink(shared_daemon.socket, address)
+        stdout, stderr = await asyncio.wait_for(process.communicate(), 60)
+
+    assert nobody.code == 1
+    assert nobody.stderr == (
+        f"sandboxd: not ready after 1 s: There is no daemon at unix:{address} (No such file or "
+        "directory); start one, or set SANDBOXD_URL to its address.\n"
+    )
+    assert process.returncode == 0, stderr
+    assert b"sandboxes warm" in stdout

@@ -242,6 +242,77 @@ def assert_full_at(size_bytes: int, said: str) -> None:
     assert size_bytes <= int(written) <= size_bytes + SLACK_BYTES
 
 
+# --- temporary disks ---
+
+
+async def test_a_temporary_disk_has_exact_limits(disks: Disks, settings: DiskSettings) -> None:
+    """Both of its directories share them, and everyone may write to them."""
+    size = DiskSize(size_bytes=8 * MIB, max_files=50)
+    async with disks.temporary(size) as temporary:
+        for path in map(str, (temporary.tmp, temporary.var_tmp)):
+            assert_full_at(size.size_bytes, run_on_host(FILL_WITH_BYTES, path))
+            assert run_on_host(FILL_WITH_FILES, path) == "50 ENOSPC"
+        modes = {oct(path.stat().st_mode & 0o7777) for path in (temporary.tmp, temporary.var_tmp)}
+        assert modes == {"0o1777"}
+    await nothing_is_left(settings.directory.parent)
+
+
+async def test_a_temporary_disk_lives_as_long_as_its_sandbox(
+    disks: Disks, settings: DiskSettings, start_box: StartBox
+) -> None:
+    """It has no name from the start, and its space is allocated all the same."""
+    async with disks.temporary(DiskSize(size_bytes=64 * MIB, max_files=50)) as temporary:
+        box = await start_box(temporary.tmp)
+    assert await box.run("sh", "-c", "echo x >/workspace/f; cat /workspace/f") == "x"
+    root = settings.directory.parent
+    found = Traces.of(root)
+    assert (len(found.devices), found.mounts, found.files) == (1, [], [])
+    await box.remove()
+    await nothing_is_left(root)
+
+
+async def test_a_host_without_space_gets_no_temporary_disk(settings: DiskSettings) -> None:
+    """The reserve holds for temporary disks too, and nothing of one is left."""
+    settings.directory.mkdir(parents=True)
+    disks = Disks(replace(settings, reserve_bytes=free_bytes(settings)))
+    with pytest.raises(DiskSpaceLow):
+        await disks.temporary(DiskSize(size_bytes=8 * MIB, max_files=50)).__aenter__()
+    await nothing_is_left(settings.directory.parent)
+
+
+async def test_a_damaged_template_is_made_again(disks: Disks, settings: DiskSettings) -> None:
+    """One temporary disk fails, and the next is whole."""
+    size = DiskSize(size_bytes=8 * MIB, max_files=50)
+    async with disks.temporary(size):
+        (template,) = settings.directory.glob("template-*-temporary-*")
+    with template.open("r+b") as file:
+        file.write(bytes(64 << 10))
+    with pytest.raises(OSError, match="template"):
+        await disks.temporary(size).__aenter__()
+    async with disks.temporary(size) as temporary:
+        (temporary.tmp / "f").touch()
+    await nothing_is_left(settings.directory.parent)
+
+
+@pytest.mark.parametrize("milliseconds", range(0, 12, 2))
+async def test_a_cancelled_temporary_disk_leaves_nothing(
+    milliseconds: int, disks: Disks, settings: DiskSettings
+) -> None:
+    """Whenever it happens."""
+    size = DiskSize(size_bytes=8 * MIB, max_files=50)
+
+    async def use() -> None:
+        async with disks.temporary(size):
+            await asyncio.sleep(60)
+
+    using = asyncio.create_task(use())
+    await asyncio.sleep(milliseconds / 1000)
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    await nothing_is_left(settings.directory.parent)
+
+
 # --- limits ---
 
 

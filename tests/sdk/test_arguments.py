@@ -75,7 +75,14 @@ def parameters() -> Iterator[Any]:
                 )
 
 
-PLAUSIBLE: dict[str, object] = {"number": 9, "rows": 1, "columns": 1, "data": b"", "labels": {}}
+PLAUSIBLE: dict[str, object] = {
+    "number": 9,
+    "rows": 1,
+    "columns": 1,
+    "data": b"",
+    "labels": {},
+    "files": {},
+}
 """Values of required parameters; the others are texts."""
 
 
@@ -132,7 +139,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     ),
     "format": (
         lambda box: box.files.read("a", format="nonsense"),
-        """format: must be "text" or "bytes", not 'nonsense'""",
+        """format: must be "text" or "bytes" or "stream", not 'nonsense'""",
     ),
     "line": (
         lambda box: box.files.read_lines("a", first_line=-1),

@@ -202,7 +202,7 @@ async def test_commands_use_the_token_of_the_environment(
     assert unknown.exit_code == 2
     assert "SANDBOXD_TOKEN" in unknown.output
     waiting = await sandboxd("selfcheck", *socket, token="wrong")
-    assert waiting.exit_code == 1
+    assert waiting.exit_code == 5
     assert "does not know the token" in waiting.output
 
 

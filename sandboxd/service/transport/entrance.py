@@ -53,13 +53,15 @@ class Entrance:
             return
         if caller.scope not in allowed:
             raise CallNotPermitted(
-                f"The scope {caller.scope.value} may not call {method}; use a token with "
-                f"the scope {' or '.join(sorted(allowed))}."
+                f"The scope of this token, {caller.scope.value}, does not allow this; use a token "
+                f"with the scope {' or '.join(sorted(allowed))}.",
+                method=method,
             )
         if allowed is OVERSEE and caller.user_id is not None:
             raise CallNotPermitted(
-                f"{method} is about all users, and this token belongs to one; use a token with "
-                f"the scope {' or '.join(sorted(allowed))}."
+                "This is about all users, and this token belongs to one; use a token with "
+                f"the scope {' or '.join(sorted(allowed))}.",
+                method=method,
             )
         if self._rate is not None:
             self._rate.take(caller)
@@ -82,7 +84,8 @@ class Entrance:
                 )
             return caller
         raise Unauthenticated(
-            "Authentication required: send `authorization: Bearer <token>` as request metadata."
+            "Authentication required: set SANDBOXD_TOKEN for the SDK and the command line, or send "
+            "`authorization: Bearer <token>` with the call."
         )
 
 

@@ -17,7 +17,7 @@ if sys.version_info >= (3, 14):
 else:
     import backports.zstd as zstd
 
-MOST_OUT = 32 << 20
+MOST_OUT = 4 << 20
 """Bytes after which enough has come out of an input, as a caller's limit would be."""
 MAX_PIECES = 500
 CONTENT = (b"", b"text", b"x" * 20_000, bytes(range(256)) * 20)

@@ -26,8 +26,10 @@ from tests.service.client import refused
 from tests.service.file_client import FileClient
 from tests.service.project_client import ProjectClient
 
-ENVIRONMENT = "default"
-"""Environment in which the scripts of projects run."""
+IN_ENVIRONMENT: dict[str, str] = {}
+"""How a session is opened in the environment that runs the scripts of projects: the default one."""
+PYTHON = "python3"
+"""Its interpreter."""
 FILES, FILE_BYTES, PROJECTS = 1000, 100_000, 10
 CRASHES = 5
 REPLACE = project_service_pb2.ON_CONFLICT_REPLACE
@@ -278,9 +280,9 @@ async def test_the_workflow_of_a_project() -> None:
         assert await project.create()
         stored = await project.upload("test.py", script)
         assert (stored.file.mime_type, stored.file.name) == ("text/x-python", "test.py")
-        opened = await open_session(api, project_id="demo")
+        opened = await open_session(api, project_id="demo", **IN_ENVIRONMENT)
         session_id = opened.session.session_id
-        line = "python3 /workspace/project_files/test.py"
+        line = f"{PYTHON} /workspace/project_files/test.py"
         said = await output(api, session_id, line)
         assert said == "Hello from /workspace/project_files/test.py\n"
         assert await output(api, session_id, "ls outputs") == "made\n"

@@ -1643,7 +1643,7 @@ class SandboxClient:
         return portal.call(self._inner.execute(command, timeout, auto_retry))
 
     def upload_file(
-        self, file_path: str | os.PathLike[str], remote_name: str | None = None
+        self, file_path: str | os.PathLike[str], remote_name: SandboxPath | None = None
     ) -> UploadResult:
         """Upload a local file to the workspace; `remote_name` defaults to its own name.
 
@@ -1652,7 +1652,7 @@ class SandboxClient:
         """
         return portal.call(self._inner.upload_file(file_path, remote_name))
 
-    def upload_file_from_bytes(self, filename: str, file_data: bytes) -> UploadResult:
+    def upload_file_from_bytes(self, filename: SandboxPath, file_data: bytes) -> UploadResult:
         """Write bytes to a file in the workspace.
 
         Example:
@@ -1661,7 +1661,7 @@ class SandboxClient:
         return portal.call(self._inner.upload_file_from_bytes(filename, file_data))
 
     def download_file(
-        self, remote_name: str, local_path: str | os.PathLike[str] | None = None
+        self, remote_name: SandboxPath, local_path: str | os.PathLike[str] | None = None
     ) -> DownloadedFile:
         """Download a file and return its local path, by default in the current directory.
 

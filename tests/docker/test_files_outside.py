@@ -72,6 +72,20 @@ async def test_a_day_of_work_in_tmp(files: FileClient, sh: Any) -> None:
     assert await files.names() == ["agent_workspace", "outputs", "project_files"]
 
 
+async def test_what_can_be_written_outside(files: FileClient, sh: Any) -> None:
+    """The directories that errors name, to files of the size that a file may have there."""
+    for directory in ("/tmp", "/var/tmp"):
+        await files.upload(f"{directory}/d/f", b"x" * MIB, make_parents=True)
+        assert await sh(f"stat -c %s {directory}/d/f") == f"{MIB}\n"
+        assert await files.remove(f"{directory}/d", recursive=True) == 2
+    with refused(StatusCode.FAILED_PRECONDITION, "FILE_TOO_LARGE"):
+        await files.upload("/tmp/x", b"", size_bytes=1 << 40)
+    await files.upload("/tmp/x", b"x")
+    with refused(*PROTECTED) as refusal:
+        await files.move("/tmp/x", "/var/tmp/x")
+    assert "copy it with a command" in refusal.message
+
+
 async def test_a_look_around(files: FileClient, sh: Any) -> None:
     """Directories and files of the image, the kernel's files, and the workspace by its path."""
     assert set(await files.names("/")) >= {"/etc", "/tmp", "/usr", "/workspace", "/proc", "/bin"}

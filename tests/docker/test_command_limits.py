@@ -23,7 +23,15 @@ from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, exec_service_pb2, session_service_pb2
-from tests.docker.commands import Streamed, attach, exec_request, run, start, write
+from tests.docker.commands import (
+    Streamed,
+    attach,
+    exec_request,
+    list_execs,
+    run,
+    start,
+    write,
+)
 from tests.docker.daemon_process import (
     RUNTIME,
     Api,
@@ -181,9 +189,14 @@ async def test_command_waits_for_processes_that_others_have(api: Api, session_id
         seen.add(await crowd.read())
     # The shell that waits already has to go, and its place is taken.
     await start(api, session_id, "exec sleep 30", env={"IFS": " "})
-    # The guest has it before it reads that the crowd may go.
-    await start(api, session_id, "echo hi", exec_id="late")
+    # The guest has it before it reads that the crowd may go; its start is answered when it runs.
+    starting = asyncio.create_task(start(api, session_id, "echo hi", exec_id="late"))
+    async with asyncio.timeout(10):
+        while "late" not in await list_execs(api, session_id):
+            await asyncio.sleep(0.01)
+    assert not starting.done()
     await write(api, session_id, "crowd", 0, b"", eof=True)
+    await starting
     done = await attach(api, session_id, "late")
 
     assert (done.exit.code, done.stdout) == (0, b"hi\n")

@@ -127,8 +127,9 @@ async def test_build_streams_its_progress_and_ends_with_the_environment(
     assert (environment.source, environment.image_bytes > 0) == ("environment", True)
     assert environment.HasField("build_time")
 
-    (only,) = await build(api, "small")
-    assert only.environment.image_id == environment.image_id
+    same = await build(api, "small")
+    assert same[-1].environment.image_id == environment.image_id
+    assert engine.calls["build_image"] == 1
     again = await build(api, "small", rebuild=True)
     assert again[-1].environment.image_id != environment.image_id
 

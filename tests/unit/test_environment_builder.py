@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.engine.contract import ImageId
+from sandboxd.environments import bases as bases_module
 from sandboxd.environments import builder as builder_module
 from sandboxd.environments.builder import STEPS, Builder, BuilderSettings
 from sandboxd.environments.definition import (
@@ -208,7 +209,7 @@ async def test_first_debian_needs_mmdebstrap_on_the_host(
     engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a registry, without any Debian image and without the tool there is no way."""
-    monkeypatch.setattr(builder_module.shutil, "which", lambda _: None)
+    monkeypatch.setattr(bases_module.shutil, "which", lambda _: None)
     own = default_definition(SECURE_IMAGE)
     with pytest.raises(EnvironmentUnavailable, match="mmdebstrap"):
         await make_builder(engine, tmp_path).build(own, progress())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from sandboxd.environments.environment import Environment
 from sandboxd.environments.records import BuildRecords
 from sandboxd.errors import (
     EngineFailed,
+    EngineUnreachable,
     EnvironmentBuildFailed,
     EnvironmentInUse,
     EnvironmentNotFound,
@@ -53,8 +55,10 @@ Start = Callable[[], AsyncIterator[Environments]]
 
 
 @asynccontextmanager
-async def running(engine: FakeEngine, directory: Path) -> AsyncIterator[Environments]:
-    known = [default_definition(SECURE_IMAGE), OWN, NOWHERE, GIVEN]
+async def running(
+    engine: FakeEngine, directory: Path, given: Definition = GIVEN
+) -> AsyncIterator[Environments]:
+    known = [default_definition(SECURE_IMAGE), OWN, NOWHERE, given]
 
     async def read_file(image: ImageId, path: str) -> str:
         return "Package: bash\nStatus: install ok installed\nVersion: 5\n"
@@ -127,6 +131,34 @@ async def test_image_is_pinned_by_its_id_across_restarts(
         assert environments.get("own").environment.image == built.image_id
         assert environments.get("own").built == built
     assert engine.builds == []
+
+
+async def test_record_of_another_definition_does_not_count(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
+    """An operator who names another image in the settings gets that one after a restart."""
+    engine.images |= {
+        "given:1": ImageId("sha256:" + "1" * 64),
+        "given:2": ImageId("sha256:" + "2" * 64),
+    }
+    for number in (1, 1, 2):
+        changed = replace(GIVEN, image=f"given:{number}")
+        async with running(engine, tmp_path, changed) as environments:
+            await eventually(lambda: environments.is_ready("given"))  # noqa: B023
+            wanted = engine.images[f"given:{number}"]
+            assert environments.get("given").environment.image == wanted
+
+
+async def test_failure_of_the_engine_is_not_remembered(
+    environments: Environments, engine: FakeEngine
+) -> None:
+    """When the engine is back, the next open builds."""
+    engine.go_away()
+    with pytest.raises(EngineUnreachable):
+        await environments.wait_until_ready("own", wait_seconds=5)
+    engine.come_back()
+
+    await environments.wait_until_ready("own", wait_seconds=5)
 
 
 async def test_unreadable_record_is_only_forgotten(engine: FakeEngine, tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_without_a_daemon_doctor_says_what_to_do(short_dir: Path) -> None:
     result = CliRunner().invoke(doctor, ["--socket", str(short_dir / "none.sock")])
 
     assert result.exit_code == 2
-    assert "./scripts/run" in result.output
+    assert "start one" in result.output
     assert len(result.output.splitlines()) == 1
 
 

@@ -26,6 +26,7 @@ from sandboxd.guest.frames import ExecState
 from sandboxd.isolation import terminals
 from sandboxd.isolation.attachment import Attachment, Way
 from sandboxd.isolation.cgroups import CPU_PERIOD_US, CommandGroup
+from sandboxd.isolation.kernel_memory import KernelMemoryWatch
 from sandboxd.isolation.meter import DiskGauge, DiskGauges
 from sandboxd.isolation.quota import Quota
 from sandboxd.link import GuestListener, LinkClosed, patient_timeout, peer_pid
@@ -96,6 +97,11 @@ class SandboxMaker:
         """The image that sandboxes of an environment get; None before the first of them."""
         image = self._images.get(environment.image)
         return image.id if image else None
+
+    @property
+    def kernel_memory(self) -> KernelMemoryWatch | None:
+        """Ends sandboxes that hold too much of the kernel's memory, if the daemon may."""
+        return self._host.kernel_memory
 
     @property
     def can_attach(self) -> bool:

@@ -116,16 +116,9 @@ async def test_out_of_memory_is_told_and_costs_only_the_command(api: Api, sessio
     assert after.stdout.data == b"ok\n"
 
 
-async def until_processes(api: Api, session_id: str, count: int) -> None:
-    """Wait until a session at rest has so many processes; without any of its own it has two."""
-    request = session_service_pb2.GetSessionRequest(session_id=session_id)
-    async with asyncio.timeout(20):
-        while (await api.sessions.GetSession(request)).session.usage.processes != count:
-            await asyncio.sleep(0.02)
-
-
 LEFT_BEHIND = """
 import time
+open("outputs/begun", "w").close()
 while open("outputs/go").read() == "":
     time.sleep(0.01)
 held = []
@@ -141,8 +134,8 @@ async def test_memory_of_a_process_left_behind_is_not_blamed_on_a_command(
     """A command that fails by itself while the kernel kills another process has failed by itself;
     one that needs the memory that another process has is told that it is not alone."""
     start = f"> outputs/go; python3 -c '{LEFT_BEHIND}' >/dev/null 2>&1 & echo $! > outputs/left"
-    await run(api, session_id, start)
-    await until_processes(api, session_id, 3)
+    begun = "until test -e outputs/begun; do sleep 0.01; done"
+    await run(api, session_id, f"{start}; {begun}")
     wait = "echo > outputs/go; while kill -0 $(cat outputs/left) 2>/dev/null; do sleep 0.01; done"
     innocent = await run(api, session_id, f"{wait}; exit 3", timeout=20)
     own = await run(api, session_id, ["python3", "-c", "bytearray(1 << 30)"])

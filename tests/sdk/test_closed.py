@@ -47,7 +47,7 @@ async def test_call_after_close_is_refused_at_once(face: Face, thread: str, name
 async def test_handle_of_a_closed_sandbox_is_refused_at_once(face: Face, thread: str) -> None:
     """What was obtained from the sandbox is closed with it; what is known stays known."""
     async with await face.create() as sandbox:
-        command = await sandbox.commands.run("sleep 60", background=True, timeout=60)
+        command = await sandbox.commands.run("sleep 60", background=True, stdin=True, timeout=60)
         ended = await sandbox.commands.run("echo hello", background=True)
         await ended.wait()
 

@@ -161,7 +161,8 @@ class Builder:
         if source.layer is not None:
             base = replace(base, source=layers.source_name(source.layer))
         base = replace(base, skipped=[*skipped, *base.skipped])
-        tag = _tag(definition, key_of(dockerfile.read_text(), base.image.id, fingerprint))
+        text = await asyncio.to_thread(dockerfile.read_text)
+        tag = _tag(definition, key_of(text, base.image.id, fingerprint))
         info, seconds = None if rebuild else await self._builds.find(tag), 0.0
         if info is None:
             await self._make(dockerfile, source.layer, base, tag, progress, use_cache=not rebuild)

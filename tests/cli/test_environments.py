@@ -39,7 +39,7 @@ async def test_an_environment_is_built_used_and_removed(sandboxd: CommandLine) -
     rows = {line.split()[0]: line.split() for line in listed.stdout.splitlines()}
     assert rows["small"][1] == "ready"
     assert rows["node20"][1:3] == ["not", "built"]
-    assert [one["name"] for one in document][0] == "default"
+    assert document[0]["name"] == "default"
     assert "description  A small one" in shown.stdout
     assert "variables    COLOUR" in shown.stdout
     assert "source       environment" in shown.stdout

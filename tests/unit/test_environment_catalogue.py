@@ -144,7 +144,7 @@ async def test_record_of_another_definition_does_not_count(
     for number in (1, 1, 2):
         changed = replace(GIVEN, image=f"given:{number}")
         async with running(engine, tmp_path, changed) as environments:
-            await eventually(lambda: environments.is_ready("given"))  # noqa: B023
+            await eventually(lambda: environments.is_ready("given"))
             wanted = engine.images[f"given:{number}"]
             assert environments.get("given").environment.image == wanted
 

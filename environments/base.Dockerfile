@@ -3,6 +3,7 @@
 ARG BASE
 FROM ${BASE} AS bootstrap
 ARG SUITE
+LABEL sandboxd.stage=bootstrap
 RUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends debian-archive-keyring mmdebstrap
 COPY bootstrap /tmp/
 RUN bash /tmp/bootstrap "$SUITE" /rootfs

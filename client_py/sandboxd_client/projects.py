@@ -15,7 +15,7 @@ from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.connection import Connection
-from sandboxd_client.errors import ChecksumMismatchError, InvalidRequestError
+from sandboxd_client.errors import ChecksumMismatchError
 from sandboxd_client.files import closed, local_target, removed, unfinished_beside
 from sandboxd_client.results import (
     OnConflict,
@@ -148,7 +148,7 @@ class AsyncProjects:
                 user_id=user_id,
                 project_id=project_id,
                 name=name or Path(local_path).name,
-                on_conflict=_word(on_conflict),
+                on_conflict=_ON_CONFLICT[on_conflict],
                 size_bytes=os.fstat(source.fileno()).st_size,
             )
             return await self._send(header, source, Progress(on_progress))
@@ -173,7 +173,7 @@ class AsyncProjects:
             user_id=user_id,
             project_id=project_id,
             name=name,
-            on_conflict=_word(on_conflict),
+            on_conflict=_ON_CONFLICT[on_conflict],
             size_bytes=len(content),
         )
         return await self._send(header, io.BytesIO(content), Progress(None))
@@ -295,11 +295,3 @@ class AsyncProjects:
         connection = await self._connect()
         done = await connection.call(methods.DELETE_PROJECT_FILE, request)
         return ProjectFileInfo.of(done.file)
-
-
-def _word(on_conflict: str) -> pb.OnConflict.ValueType:
-    if on_conflict not in _ON_CONFLICT:
-        raise InvalidRequestError(
-            f"on_conflict: {on_conflict!r} is not one of {', '.join(_ON_CONFLICT)}"
-        )
-    return _ON_CONFLICT[on_conflict]

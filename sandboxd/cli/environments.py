@@ -62,7 +62,7 @@ def show(name: str, target: Target, as_json: bool) -> None:
     for key, value in facts(found).items():
         click.echo(f"{key:<12} {table.printable(value)}")
     for package in found.packages:
-        click.echo(f"{package.kind:<12} {package.name} {package.version}")
+        click.echo(f"{package.kind:<12} {table.printable(f'{package.name} {package.version}')}")
 
 
 @command.command("build")

@@ -12,6 +12,7 @@ import click
 from sandboxd_client import (
     CallTimeoutError,
     ConnectionLostError,
+    EnvironmentNotFoundError,
     ExecNotFoundError,
     FileTypeNotAllowedError,
     InvalidRequestError,
@@ -67,7 +68,9 @@ def code_of(error: SandboxError) -> int:
             return NO_DAEMON
         case NotAuthorizedError() | PolicyError() | FileTypeNotAllowedError():
             return NOT_ALLOWED
-        case SessionError() | ExecNotFoundError() | MissingFileError() | ProjectNotFoundError():
+        case SessionError() | ExecNotFoundError() | MissingFileError():
+            return NOT_FOUND
+        case ProjectNotFoundError() | EnvironmentNotFoundError():
             return NOT_FOUND
         case InvalidRequestError():
             return USAGE

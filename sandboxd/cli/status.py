@@ -12,6 +12,7 @@ from sandboxd_proto.v1.admin_service_pb2 import (
     PROTECTION_STATE_MISSING,
     PROTECTION_STATE_WEAKER,
     GetStatusResponse,
+    PoolStatus,
 )
 
 
@@ -46,14 +47,27 @@ def summary(status: GetStatusResponse) -> list[str]:
     lines = [
         f"sandboxd {status.version}{name}, up {table.span(status.uptime.seconds)}{draining}",
         f"sessions   {status.active_sessions} active, {status.running_execs} commands running",
-        f"pool       {pool.warm} of {pool.target} warm, {pool.starting} starting, "
-        f"{pool.in_use} in use, at most {pool.max}; {pool.hits} hits, {pool.misses} misses",
+        f"pool       {_pool(pool)}, at most {pool.max} in all",
+        *(
+            f"           {other.environment}: {_pool(other)}"
+            for other in status.pools
+            if other.environment != pool.environment
+        ),
         f"engine     {answers if engine.reachable else 'does not answer'}",
         f"isolation  {_isolation(status)}",
     ]
-    if pool.last_error:
-        lines.append(f"           last start failed: {table.printable(pool.last_error)}")
+    for failing in status.pools:
+        if failing.last_error:
+            error = table.printable(failing.last_error)
+            lines.append(f"           last start of {failing.environment} failed: {error}")
     return lines
+
+
+def _pool(pool: PoolStatus) -> str:
+    return (
+        f"{pool.warm} of {pool.target} warm, {pool.starting} starting, {pool.in_use} in use; "
+        f"{pool.hits} hits, {pool.misses} misses"
+    )
 
 
 def _isolation(status: GetStatusResponse) -> str:

@@ -12,9 +12,10 @@ from sandboxd.config import Config
 from sandboxd.daemon import settings
 from sandboxd.engine.contract import ImageId
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
-from sandboxd.environments.builder import STEPS, Builder, BuiltImage
+from sandboxd.environments.builder import STEPS, Builder
 from sandboxd.environments.builds import Build, Builds
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT
+from sandboxd.environments.images import BuiltImage
 from sandboxd.environments.progress import Progress
 from sandboxd.errors import EnvironmentNotFound
 from sandboxd.tasks import run_to_end

@@ -247,8 +247,8 @@ class DockerEngine:
         self, reference: str, *, first_sign_seconds: float
     ) -> AsyncGenerator[str, None]:
         deadline = _Deadline.after(self._timeouts.build_seconds)
-        name, _, tag = reference.partition(":")
-        params = {"fromImage": name, "tag": tag or "latest"}
+        name, tag = _name_and_tag(reference)
+        params = {"fromImage": name, "tag": tag}
         try:
             async with asyncio.timeout(first_sign_seconds):
                 response = await self._open_pull(params, deadline)
@@ -273,7 +273,7 @@ class DockerEngine:
 
     async def import_image(self, archive: Path, *, tag: str, command: str) -> None:
         seconds = self._timeouts.build_seconds
-        repository, _, version = tag.partition(":")
+        repository, version = _name_and_tag(tag)
         params = {
             "fromSrc": "-",
             "repo": repository,
@@ -294,7 +294,7 @@ class DockerEngine:
             raise docker_errors.build_failed(step="import", problem=answer)
 
     async def tag_image(self, image: str, *, tag: str) -> None:
-        repository, _, version = tag.partition(":")
+        repository, version = _name_and_tag(tag)
         async with self._call("tag an image", self._timeouts.call_seconds, image=image) as docker:
             await docker.images.tag(image, repository, tag=version)
 
@@ -306,6 +306,16 @@ class DockerEngine:
             except DockerError as error:
                 if not docker_errors.is_missing(error):
                     raise
+
+    async def prune_images(self, labels: Mapping[str, str]) -> None:
+        filters = {
+            "dangling": ["true"],
+            "label": [f"{key}={value}" for key, value in labels.items()],
+        }
+        async with self._call("remove images", self._timeouts.remove_seconds) as docker:
+            await docker._query_json(
+                "images/prune", method="POST", params={"filters": json.dumps(filters)}
+            )
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -407,6 +417,16 @@ async def _wait_until_removed(container: DockerContainer) -> None:
 
 def _filters(labels: Mapping[str, str]) -> str:
     return json.dumps({"label": [f"{key}={value}" for key, value in labels.items()]})
+
+
+def _name_and_tag(reference: str) -> tuple[str, str]:
+    """Name and tag of an image; a digest is part of the name."""
+    name, colon, tag = reference.rpartition(":")
+    if "@" in reference:
+        return reference, ""
+    if not colon or "/" in tag:  # the colon is that of a registry's port
+        return reference, "latest"
+    return name, tag
 
 
 def _image_info(answer: Mapping[str, Any]) -> ImageInfo:

@@ -10,13 +10,15 @@ from enum import Enum, auto
 
 import structlog
 
-from sandboxd.environments.builder import STEPS, Builder, BuiltImage
+from sandboxd.environments.builder import STEPS, Builder
 from sandboxd.environments.builds import Build, Builds
 from sandboxd.environments.definition import Definition
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from sandboxd.environments.images import BuiltImage
 from sandboxd.environments.progress import Progress, Snapshot
 from sandboxd.environments.records import BuildRecords
 from sandboxd.errors import (
+    EnvironmentBuildFailed,
     EnvironmentInUse,
     EnvironmentNotFound,
     EnvironmentNotReady,
@@ -101,10 +103,14 @@ class Environments:
         """Is called with an action, the name of its environment and a detail, for the audit log."""
         self.session_count: Callable[[str], int] = lambda _: 0
         """Returns the number of open sessions in an environment."""
-        for name, built in records.load().items():
-            if name in definitions and name != DEFAULT_ENVIRONMENT:
-                self._built[name] = built
-                self._environments[name] = replace(self._environments[name], image=built.image_id)
+        made_from = {
+            name: definition.made_from
+            for name, definition in definitions.items()
+            if name != DEFAULT_ENVIRONMENT
+        }
+        for name, built in records.load(made_from).items():
+            self._built[name] = built
+            self._environments[name] = replace(self._environments[name], image=built.image_id)
 
     async def __aenter__(self) -> Environments:
         self._builder.clean_up()
@@ -190,26 +196,31 @@ class Environments:
         return build
 
     def _on_failed(self, name: str, error: SandboxdError) -> None:
-        self._failures[name] = _Failure(error, time.monotonic())
+        if isinstance(error, EnvironmentUnavailable | EnvironmentBuildFailed):
+            self._failures[name] = _Failure(error, time.monotonic())
         self.on_event("environment.build_failed", name, error.message)
 
     async def _use(self, name: str, built: BuiltImage) -> None:
         """Open sessions on this image from here on."""
         before = self._built.get(name)
+        definition = self._definitions[name]
         if name != DEFAULT_ENVIRONMENT:
-            self._records.save(name, built)
-        elif self._definitions[name].dockerfile is not None:
+            self._records.save(name, built, made_from=definition.made_from)
+        elif definition.dockerfile is not None:
             await self._builder.name_default(built)
         self._failures.pop(name, None)
         self._built[name] = built
         self._environments[name] = replace(self._environments[name], image=built.image_id)
         self.on_ready(self._environments[name])
-        if before is not None and before.tag not in ("", built.tag):
-            await self._forget_image(before)
+        if before is not None and before.image_id != built.image_id:
+            await self._remove_superseded(before, by=built)
 
-    async def _forget_image(self, built: BuiltImage) -> None:
+    async def _remove_superseded(self, built: BuiltImage, *, by: BuiltImage) -> None:
+        """Remove what nobody needs any more. What sandboxes still use goes after the next build."""
         try:
-            await self._builder.remove(built)
+            if built.tag != by.tag:
+                await self._builder.remove(built)
+            await self._builder.prune()
         except SandboxdError as error:
             log.warning("environment.image_not_removed", tag=built.tag, error=str(error))
 
@@ -275,5 +286,6 @@ class Environments:
             return
         self._built[name] = built
         if name != DEFAULT_ENVIRONMENT:  # its sandboxes are made from the name that was configured
+            self._records.save(name, built, made_from=definition.made_from)
             self._environments[name] = replace(self._environments[name], image=built.image_id)
             self.on_ready(self._environments[name])

@@ -85,6 +85,15 @@ class Definition:
     strict_policy: str = ""
     """Command policy that takes the place of `strict`, where that would forbid its main program."""
 
+    @property
+    def made_from(self) -> str:
+        """What tells it from another definition of the same name. A recipe of ours may change with
+        a release without that."""
+        if self.dockerfile is None:
+            return f"image {self.image}"
+        is_recipe = self.dockerfile.parent == RECIPES
+        return f"dockerfile {self.dockerfile.name if is_recipe else self.dockerfile}"
+
 
 def recipe(name: str) -> Path:
     return RECIPES / f"{name}.Dockerfile"

@@ -20,18 +20,20 @@ from sandboxd.environments.wheels import install_wheels
 from sandboxd.tasks import run_to_end
 
 Layer: TypeAlias = NpmPackages | Wheels | HostPython
+_VERSION = 1
+"""Changes with what is put into a layer, so that images with the earlier content are not used."""
 
 
 async def fingerprint(layer: Layer) -> str:
     """What tells one content of a layer from another; SourceUnavailable if it cannot be made."""
     match layer:
         case NpmPackages(lock=lock):
-            return f"npm {node_package()} {_digest(lock)}"
+            return f"{_VERSION} npm {node_package()} {_digest(lock)}"
         case Wheels(lock=lock, python=python):
-            return f"wheels {python} {platform.machine()} {_digest(lock)}"
+            return f"{_VERSION} wheels {python} {platform.machine()} {_digest(lock)}"
         case HostPython(version=version):
             found = await find_python(version)
-            return f"host {found.version} {found.prefix}"
+            return f"{_VERSION} host {found.version} {found.prefix}"
 
 
 async def fill(

@@ -78,7 +78,9 @@ def _download(url: str, target: Path, *, integrity: str) -> None:
                     )
                 digest.update(chunk)
                 file.write(chunk)
-    except (urllib.error.URLError, OSError) as error:
+    except OSError as error:  # also of urllib
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         log.info("environment.not_downloaded", url=url, error=str(error))
         raise SourceUnavailable(f"the npm registry did not give {target.stem}") from error
     if base64.b64encode(digest.digest()).decode() != expected:

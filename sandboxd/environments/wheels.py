@@ -47,6 +47,8 @@ async def install_wheels(
             "--link-mode",
             "copy",
         ),
+        # Next to the layer, and gone with it: there may be no home to write to.
+        *("--cache-dir", str(directory.parent / "cache")),
         *("--python", sys.executable, "--python-version", python),
         *("--python-platform", f"{platform.machine()}-manylinux_2_36"),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import structlog
 
@@ -18,12 +18,18 @@ from sandboxd.isolation.meter import Usage
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 _FIELDS = ExecDetails._fields
 _SEAL_CHARACTERS = 32
 _SUFFIX = ".end"
 _REASON_SUFFIX = f"{_SUFFIX}.reason"
 _MAX_FILE = 64 * 1024
 _MAX_REASON = 64
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a record raises that is not as it was written."""
+_MAX_NUMBER = 1 << 53
+_MAX_NUMBERS = {"code": 255, "signal": 64, "peak_processes": 1 << 22}
 
 
 class Labels:
@@ -57,8 +63,8 @@ class Labels:
             return None
         try:
             # Earlier releases knew fewer fields, the first ones.
-            return ExecDetails(**dict(zip(_FIELDS, json.loads(text), strict=False)))
-        except (ValueError, TypeError):
+            return _made(ExecDetails, dict(zip(_FIELDS, json.loads(text), strict=False)))
+        except _DAMAGED:
             return None  # sealed by a release with other fields
 
     def _seal(self, text: str, sandbox_id: str) -> str:
@@ -133,10 +139,10 @@ class ExecRecords:
                     record = json.loads(file.read(_MAX_FILE))
                 yield (
                     path.name.removesuffix(_SUFFIX),
-                    ExecDetails(**record["facts"]),
+                    _made(ExecDetails, record["facts"]),
                     _status(record),
                 )
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, *_DAMAGED) as error:
                 log.warning("exec.record_unreadable", error=str(error))
 
     def delete(self, key: str) -> None:
@@ -168,4 +174,22 @@ def _status(record: dict[str, Any]) -> ExitStatus:
     fields = dict(record["status"])
     usage = fields.pop("usage")
     reason = Reason[fields.pop("reason")]
-    return ExitStatus(**fields, reason=reason, usage=Usage(**usage) if usage else None)
+    used = _made(Usage, usage) if usage else None
+    return _made(ExitStatus, {**fields, "reason": reason, "usage": used})
+
+
+def _made(kind: type[T], fields: Mapping[str, Any]) -> T:
+    """An object of a record; TypeError or ValueError if a field cannot be what was recorded."""
+    types = get_type_hints(kind)
+    for name, value in fields.items():
+        expected = types.get(name, str)
+        is_number = isinstance(value, int | float)
+        if not isinstance(value, expected | int if _takes_float(expected) else expected):
+            raise TypeError(f"{name} is of a wrong type")
+        if is_number and not 0 <= value <= _MAX_NUMBERS.get(name, _MAX_NUMBER):
+            raise ValueError(f"{name} is out of range")
+    return kind(**fields)
+
+
+def _takes_float(expected: Any) -> bool:
+    return expected is float or float in get_args(expected)

@@ -186,6 +186,10 @@ class Target(IntEnum):
     LEADER = 1  # the first process alone
 
 
+_TARGETS = tuple(Target)
+"""By value."""
+
+
 class Purpose(IntEnum):
     """What a worker is for."""
 
@@ -391,7 +395,7 @@ def decode_remarks(payload: Payload) -> Remark:
 
 def decode_ack(payload: Payload) -> Ack:
     stream, offset, credit = _unpack(_ACK, payload)
-    return Ack(Stream(stream), offset, credit)
+    return Ack(_stream(stream), offset, credit)
 
 
 def decode_state(payload: Payload) -> ExecState:
@@ -431,7 +435,9 @@ def decode_input_taken(payload: Payload) -> int:
 
 def decode_signal(payload: Payload) -> tuple[int, Target]:
     number, target = _unpack(_SIGNAL, payload)
-    return number, Target(target)
+    if target not in (0, 1):
+        raise ProtocolError(f"signal for unknown target {target}")
+    return number, _TARGETS[target]
 
 
 def decode_resize(payload: Payload) -> tuple[int, int]:

@@ -144,9 +144,7 @@ class Blobs:
         return count
 
     def _all(self) -> Iterator[Path]:
-        for owner in self._directory.iterdir():
-            for first in owner.iterdir():
-                yield from first.iterdir()
+        return (path for path in self._directory.glob("*/*/*") if path.is_file())
 
 
 def digest_of(path: Path) -> str:

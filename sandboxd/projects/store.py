@@ -81,7 +81,7 @@ class ProjectStore:
             self._index.close()
             raise
         self._views = {project.key: self._view(project) for project in self._index.projects()}
-        """For a look without a wait; replaced under the lock."""
+        """For a look without a wait; changed under the lock."""
 
     def close(self) -> None:
         with self._lock:
@@ -114,7 +114,7 @@ class ProjectStore:
             )
             self._make_directory(project)
             self._index.add_project(project)
-            self._views = {**self._views, key: self._view(project)}
+            self._views[key] = self._view(project)
             return project, True
 
     def get(self, key: ProjectKey) -> Project:
@@ -138,7 +138,7 @@ class ProjectStore:
             digests = {file.digest for file in self._index.files(key)}
             with self._index.transaction():
                 self._index.delete_project(key)
-            self._views = {other: view for other, view in self._views.items() if other != key}
+            del self._views[key]
             self._delete_directory(self._projects_dir / project.directory)
             for digest in digests:
                 self._discard_unused(key.user_id, digest)
@@ -301,16 +301,13 @@ class ProjectStore:
             directory.rename(gone)
         except FileNotFoundError:
             return
-        shutil.rmtree(gone)
+        _remove(gone)
 
     # --- after a crash ---
 
     def _mend(self) -> None:
         for path in self._unfinished.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            _remove(path)
         known = {project.directory: project for project in self._index.projects()}
         for directory in self._projects_dir.iterdir():
             if directory.name not in known:
@@ -331,7 +328,7 @@ class ProjectStore:
         files = {file.name: file for file in self._index.files(project.key)}
         for entry in view.iterdir():
             if entry.name not in files:
-                entry.unlink()
+                _remove(entry)
         for name, file in files.items():
             has_blob = self._blobs.path(user_id, file.digest).is_file()
             if not has_blob and not self._blobs.recover(user_id, file.digest, view / name):
@@ -351,6 +348,8 @@ class ProjectStore:
         with self._index.transaction():
             self._index.add_project(project)
             for entry in (directory / _FILES).iterdir():
+                if not entry.is_file():
+                    continue
                 file = _read_file(entry)
                 if not self._blobs.path(project.key.user_id, file.digest).is_file():
                     self._blobs.recover(project.key.user_id, file.digest, entry)
@@ -381,6 +380,13 @@ class ProjectStore:
             if error.errno in (ENOSPC, EDQUOT):
                 raise DiskSpaceLow from error
             raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _rounded(seconds: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from sandboxd.access import current_caller
 from sandboxd.config import Config
 from sandboxd.environments.builds import Build
-from sandboxd.environments.catalogue import Environments, State
+from sandboxd.environments.catalogue import Environments
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT
 from sandboxd.packages.packages import Packages
 from sandboxd.service import environment_wire, session_wire, wire
@@ -45,11 +45,10 @@ class EnvironmentServicer(pb_grpc.EnvironmentServiceServicer):
         self, request: pb.BuildEnvironmentRequest, context: Context
     ) -> AsyncIterator[pb.BuildEnvironmentResponse]:
         name = wire.configured_name("name", request.name)
-        if request.rebuild or self._environments.get(name).state is not State.READY:
-            build = self._environments.build(name, rebuild=request.rebuild)
-            async for snapshot in build.follow():
-                yield pb.BuildEnvironmentResponse(progress=environment_wire.progress(snapshot))
-            await build.result()
+        build = self._environments.build(name, rebuild=request.rebuild)
+        async for snapshot in build.follow():
+            yield pb.BuildEnvironmentResponse(progress=environment_wire.progress(snapshot))
+        await build.result()
         status = await self._environments.get_with_packages(name)
         yield pb.BuildEnvironmentResponse(
             environment=environment_wire.describe(status, self._config, with_packages=True)

@@ -68,8 +68,9 @@ class LineIndex:
             self._thin_out()
 
     def shift(self, newlines: int) -> None:
-        """Count that many more before every mark."""
-        self._counts = array("Q", [count + newlines for count in self._counts])
+        """Count that many more before every mark, or fewer: damaged bytes may hold more newlines
+        than were ever written."""
+        self._counts = array("Q", [max(0, count + newlines) for count in self._counts])
 
     def _thin_out(self) -> None:
         self._counts = self._counts[self._first % 2 :: 2]

@@ -61,6 +61,7 @@ class Api:
         self.files = file_service_pb2_grpc.FileServiceStub(self.channel)
         self.environments = environment_service_pb2_grpc.EnvironmentServiceStub(self.channel)
         self.projects = project_service_pb2_grpc.ProjectServiceStub(self.channel)
+        self.environments = environment_service_pb2_grpc.EnvironmentServiceStub(self.channel)
         self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
 
     async def status(self) -> admin_service_pb2.GetStatusResponse:

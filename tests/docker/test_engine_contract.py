@@ -9,6 +9,8 @@ import asyncio
 import json
 import os
 import secrets
+import socket
+import tarfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
@@ -27,6 +29,7 @@ from sandboxd.engine.contract import (
     ContainerSpec,
     Engine,
     ImageId,
+    RegistrySilent,
     TmpfsMount,
 )
 from sandboxd.engine.docker import DEFAULT_URL, DockerEngine, EngineTimeouts
@@ -564,6 +567,56 @@ async def test_build_gives_the_name_to_a_new_image(
 
 
 @both
+async def test_image_can_be_inspected_tagged_and_removed(
+    engine: Engine, tmp_path: Path, tag: str
+) -> None:
+    """A build leaves its labels; a name that is removed does not take the image of another name
+    with it, and removing it twice is fine."""
+    (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nENV A=1\n")
+    async for _ in engine.build_image(
+        context=tmp_path,
+        dockerfile="Dockerfile",
+        tag=tag,
+        build_args={},
+        labels={"colour": "blue"},
+        use_cache=False,
+    ):
+        pass
+    built = await engine.inspect_image(tag)
+    assert built is not None
+    assert (built.id, built.labels["colour"]) == (await engine.image_id(tag), "blue")
+    assert built.size_bytes > 0
+    assert built.created_at > 0
+    second = f"{tag}-second"
+    await engine.tag_image(built.id, tag=second)
+    for _ in range(2):
+        await engine.remove_image(tag)
+    assert await engine.inspect_image(tag) is None
+    again = await engine.inspect_image(second)
+    assert again is not None
+    assert (again.id, list(again.tags)) == (built.id, [second])
+    await engine.prune_images({"colour": "blue"})
+    assert await engine.inspect_image(built.id) is not None, "it has a name"
+    await engine.remove_image(second)
+    assert await engine.inspect_image(built.id) is None
+
+
+@both
+@pytest.mark.parametrize("reference", ["no/such:image", "..", "a b", ""])
+async def test_unknown_image_is_inspected_as_none(engine: Engine, reference: str) -> None:
+    """Whatever is asked for, it is no error and no other path of the engine."""
+    assert await engine.inspect_image(reference) is None
+
+
+@both
+async def test_registry_that_does_not_have_the_image_is_silent(engine: Engine) -> None:
+    """Refused at once, without the address of anything in the text."""
+    pulling = engine.pull_image("127.0.0.1:9/no/image:1", first_sign_seconds=20.0)
+    with pytest.raises(RegistrySilent, match="no registry"):
+        await anext(pulling)
+
+
+@both
 @pytest.mark.parametrize("missing", ["context", "Dockerfile"])
 async def test_build_without_its_files_fails(engine: Engine, tmp_path: Path, missing: str) -> None:
     """A build that lacks its context or its Dockerfile fails before it yields anything."""
@@ -703,6 +756,30 @@ async def test_more_calls_than_a_hundred_wait_side_by_side(labels: Labels, tmp_p
         rig.release_answers()
 
         assert {container.id for container in await asyncio.gather(*calls)} == {container_id}
+
+
+async def test_registry_that_says_nothing_is_given_up_soon(docker: DockerEngine) -> None:
+    """The limit is for its first sign, not for the download; nothing is left pulling."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel connects, nobody answers
+        port = silent.getsockname()[1]
+        pulling = docker.pull_image(f"127.0.0.1:{port}/a/b:1", first_sign_seconds=0.3)
+        with pytest.raises(RegistrySilent, match=r"within 0\.3 s"):
+            await anext(pulling)
+
+
+async def test_root_filesystem_can_be_imported(docker: DockerEngine, tmp_path: Path) -> None:
+    """A tar file becomes an image with its command."""
+    (tmp_path / "fact").write_text("42")
+    with tarfile.open(tmp_path / "root.tar", "w") as tar:
+        tar.add(tmp_path / "fact", arcname="fact")
+    async with temporary_tag() as tag:
+        await docker.import_image(tmp_path / "root.tar", tag=tag, command="bash")
+        info = await docker.inspect_image(tag)
+        assert info is not None
+        name = f"sandboxd-test-{secrets.token_hex(4)}"
+        content = await docker.read_file(info.id, "/fact", name=name, labels={})
+
+    assert content == b"42"
 
 
 async def test_failed_build_step_is_named(docker: DockerEngine, tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ from tests.service.client import refused
 from tests.service.file_client import FileClient
 from tests.service.project_client import ProjectClient
 
-ENVIRONMENT = "default"
-"""Environment in which the scripts of projects run."""
+IN_ENVIRONMENT: dict[str, str] = {}
+"""How a session is opened in the environment that runs the scripts of projects: the default one."""
+PYTHON = "python3"
+"""Its interpreter."""
 FILES, FILE_BYTES, PROJECTS = 1000, 100_000, 10
 CRASHES = 5
 REPLACE = project_service_pb2.ON_CONFLICT_REPLACE
@@ -205,7 +207,7 @@ async def test_the_files_stay_with_the_session(way: str, docker: aiodocker.Docke
 
             await run(api, session_id, "echo work >w")
             await (await docker_name_of(docker, daemon, session_id, api)).kill()
-            await eventually(lambda: is_lost(api, session_id))
+            await eventually(lambda: is_lost(api, session_id), seconds=60)
             assert (await open_session(api)).workspace_kept
             assert await output(api, session_id, "cat w project_files/a.txt") == "work\na"
 
@@ -224,7 +226,7 @@ async def test_the_files_stay_with_the_session(way: str, docker: aiodocker.Docke
             assert await reset(api, session_id) == 4
             assert await listed(api, session_id) == ["a.txt", "b.txt", "c.txt"]
             await close_session(api, session_id)
-            await eventually(lambda: only_warm_ones_are_left(api, docker, daemon))
+            await used_ones_are_gone(api, docker, daemon)
             assert await project_of(api).names() == ["a.txt", "b.txt", "c.txt"]
 
 
@@ -236,11 +238,14 @@ async def is_lost(api: Api, session_id: str) -> bool:
     return False
 
 
-async def only_warm_ones_are_left(
-    api: Api, docker: aiodocker.Docker, daemon: DaemonProcess
-) -> bool:
-    pool = (await api.status()).pool
-    return len(await containers(docker, daemon)) == pool.warm + pool.starting
+async def used_ones_are_gone(api: Api, docker: aiodocker.Docker, daemon: DaemonProcess) -> None:
+    """No container is left but those of the warm pool."""
+
+    async def are_gone() -> bool:
+        pool = (await api.status()).pool
+        return not pool.starting and len(await containers(docker, daemon)) == pool.warm
+
+    await eventually(are_gone, seconds=90)
 
 
 async def test_a_deleted_project_leaves_its_sessions_without_files() -> None:
@@ -275,9 +280,9 @@ async def test_the_workflow_of_a_project() -> None:
         assert await project.create()
         stored = await project.upload("test.py", script)
         assert (stored.file.mime_type, stored.file.name) == ("text/x-python", "test.py")
-        opened = await open_session(api, project_id="demo")
+        opened = await open_session(api, project_id="demo", **IN_ENVIRONMENT)
         session_id = opened.session.session_id
-        line = "python3 /workspace/project_files/test.py"
+        line = f"{PYTHON} /workspace/project_files/test.py"
         said = await output(api, session_id, line)
         assert said == "Hello from /workspace/project_files/test.py\n"
         assert await output(api, session_id, "ls outputs") == "made\n"
@@ -288,7 +293,7 @@ async def test_the_workflow_of_a_project() -> None:
         assert await output(api, session_id, line) == said
         await close_session(api, session_id)
         async with aiodocker.Docker() as docker:
-            await eventually(lambda: only_warm_ones_are_left(api, docker, daemon))
+            await used_ones_are_gone(api, docker, daemon)
 
 
 # --- many files ---
@@ -412,4 +417,4 @@ async def test_a_project_works_without_the_right_to_attach_and_with_it() -> None
             assert await listed(api, session_id) == ["a.txt"]
             await close_session(api, session_id)
             async with aiodocker.Docker() as docker:
-                await eventually(lambda: only_warm_ones_are_left(api, docker, daemon))
+                await used_ones_are_gone(api, docker, daemon)

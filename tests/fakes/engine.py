@@ -310,6 +310,10 @@ class FakeEngine:
             self.images.pop(tag, None)
             self.notify()
 
+    async def prune_images(self, labels: Mapping[str, str]) -> None:
+        async with self._call("prune_images"):
+            pass  # every image here has a name
+
     async def aclose(self) -> None:
         self._is_closed = True
         self.notify()

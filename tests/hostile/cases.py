@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from sandboxd.workspaces.disk_template import SLACK_BYTES
 from sandboxd_proto.v1 import exec_pb2, session_pb2
 
+SHM_BYTES = 16 << 20
 Reasons: TypeAlias = "frozenset[exec_pb2.ExitReason.ValueType]"
 
 EXITED: Reasons = frozenset({exec_pb2.EXIT_REASON_EXITED})
@@ -146,6 +148,24 @@ def filled_up_with_files(outcome: Outcome, limits: session_pb2.SessionLimits) ->
     files = outcome.number("before") + outcome.number("files")
     if files != limits.workspace_files:
         yield f"{files} files instead of {limits.workspace_files}"
+
+
+def stayed_within_their_sizes(outcome: Outcome, limits: session_pb2.SessionLimits) -> Iterator[str]:
+    """/tmp, then /var/tmp, then /dev/shm."""
+    sizes = [limits.tmp_bytes + SLACK_BYTES] * 2 + [SHM_BYTES]
+    for most, (what, written) in zip(
+        sizes, [one for one in outcome.attempts if one[0] == "bytes"], strict=True
+    ):
+        if not 0 < int(written) <= most:
+            yield f"{written} {what}"
+
+
+def made_as_many_temporary_files_as_promised(
+    outcome: Outcome, limits: session_pb2.SessionLimits
+) -> Iterator[str]:
+    made = [int(number) for what, number in outcome.attempts if what == "files"]
+    if made != [limits.tmp_files, 0]:
+        yield f"{made} files instead of {limits.tmp_files}"
 
 
 def at_most(what: str, most: int) -> Check:
@@ -411,22 +431,34 @@ MEMORY = (
 STORAGE = (
     Case(
         id="R18",
-        title="/tmp and /dev/shm filled with bytes",
-        command="for d in /tmp /dev/shm; do bin/storage bytes $d; rm -f $d/large; done",
+        title="/tmp, /var/tmp and /dev/shm filled with bytes",
+        command="for d in /tmp /var/tmp /dev/shm; do bin/storage bytes $d; rm -f $d/large; done",
         reasons=EXITED,
-        attempts=4,
+        attempts=6,
         but={"write": frozenset({"ENOSPC"})},
-        check=at_most("bytes", 32 << 20),
+        check=stayed_within_their_sizes,
         afterwards=MEMORY_IS_BACK,
     ),
     Case(
         id="R19",
-        title="/tmp filled with files",
-        command="bin/storage files /tmp; find /tmp -name 'file-*' -delete",
+        title="/tmp and /var/tmp filled with files",
+        command="bin/storage files /tmp; bin/storage files /var/tmp; "
+        "find /tmp -name 'file-*' -delete",
         reasons=EXITED,
-        attempts=2,
+        attempts=4,
         but={"create": frozenset({"ENOSPC"})},
-        check=at_most("files", 4096),
+        check=made_as_many_temporary_files_as_promised,
+    ),
+    Case(
+        id="R38",
+        title="/tmp filled and left full",
+        command="exec bin/storage bytes /tmp",
+        reasons=DISK_FULL,
+        hint="/tmp",
+        attempts=2,
+        but={"write": frozenset({"ENOSPC"})},
+        afterwards="echo room > note && cat note && rm note /tmp/large",
+        says="room\n",
     ),
     Case(
         id="R20",

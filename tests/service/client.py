@@ -18,6 +18,7 @@ from grpc import aio
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
+    environment_service_pb2_grpc,
     exec_pb2,
     exec_service_pb2,
     exec_service_pb2_grpc,
@@ -66,6 +67,7 @@ class Api:
         self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
         self.files = file_service_pb2_grpc.FileServiceStub(self.channel)
         self.projects = project_service_pb2_grpc.ProjectServiceStub(self.channel)
+        self.environments = environment_service_pb2_grpc.EnvironmentServiceStub(self.channel)
         self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
 
     async def __aenter__(self) -> Api:

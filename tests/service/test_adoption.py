@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sandboxd.config import Config
+from sandboxd.config import Config, EnvironmentTable
 from sandboxd.daemon import adoption
 from sandboxd.daemon.composition import Daemon, running
 from sandboxd.errors import EngineFailed
@@ -27,7 +27,7 @@ from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import LastingEngine
 from tests.fakes.guest import Command, FakeGuest, FakeGuests
 from tests.fakes.waiting import eventually
-from tests.service.client import Api, events, refused, stdout_of
+from tests.service.client import Api, duration, events, refused, stdout_of
 
 MIB = 1 << 20
 WAYS = ["stop", "crash"]
@@ -110,6 +110,41 @@ async def test_session_and_command_go_on(way: str, world: World) -> None:
     assert whole == b"before\none two\nafter\n"
     assert new.stdout.data == b"new\n"
     assert len(world.guests.commands) == 2
+
+
+async def test_environment_policy_and_variables_outlive_the_daemon(
+    world: World, tmp_path: Path
+) -> None:
+    """A session of another environment is adopted by its own, with the policy it had asked for. A
+    policy that the next daemon does not have refuses everything: it gives no other rights."""
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text("FROM x")
+    world.config = world.config.model_copy(
+        update={
+            "environments": {"small": EnvironmentTable(dockerfile=dockerfile)},
+            "policies": {"careful": {"extends": "open", "forbid": ["err"]}},
+        }
+    )
+    async with world.daemon() as (_, api):
+        asked = {"environment": "small", "environment_config": {"env_vars": {"A": "1"}}}
+        careful = await api.open(command_policy="careful", build_wait=duration(30), **asked)
+        plain = await api.open(thread="t2", **asked)
+    containers = world.engine.live
+    async with world.next_daemon() as (daemon, api):
+        again = (await api.open(command_policy="careful", **asked)).session
+        with refused(grpc.StatusCode.PERMISSION_DENIED, "COMMAND_NOT_ALLOWED"):
+            await api.run(again.session_id, "err x")
+        await api.run(again.session_id, "echo x")
+        assert (again.session_id, again.environment) == (careful.session.session_id, "small")
+        assert [pool.in_use for pool in daemon.pools.figures] == [0, 2]
+        assert world.engine.live == containers
+    world.config = world.config.model_copy(update={"policies": {}})
+    async with world.next_daemon() as (_, api):
+        with refused(grpc.StatusCode.PERMISSION_DENIED, "COMMAND_NOT_ALLOWED") as refusal:
+            await api.run(careful.session.session_id, "echo x")
+        assert refusal.info.metadata["rule"] == "undefined-policy"
+        assert (await api.get(careful.session.session_id)).command_policy == "careful"
+        await api.run(plain.session.session_id, "err x")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -78,6 +78,8 @@ def test_tokens_are_long_and_never_the_same() -> None:
         LOOKER,
         Caller(name="b", scope=Scope.READ_ONLY, user_id="ada"),
         Caller(name="c", scope=Scope.USER, user_id="Ada Lovelace #1 (ä) 50% a:b"),
+        Caller(name="d", scope=Scope.USER, user_id="ada", policies=frozenset({"open", "ci-2"})),
+        Caller(name="e", scope=Scope.USER, user_id="ada", policies=frozenset({"*"})),
     ],
     ids=lambda caller: caller.name,
 )
@@ -116,6 +118,13 @@ def test_comments_and_empty_lines_are_no_entries(file: Path) -> None:
         pytest.param(
             f"ci admin {new_token()}", "this is the token itself; revoke it", id="a token"
         ),
+        (f"ci user:ada sha256:{HASH} open", "write the policies as policies=strict,open"),
+        (f"ci user:ada sha256:{HASH} policies=", "write the policies as policies=strict,open"),
+        (f"ci user:ada sha256:{HASH} policies=a,,b", "write the policies as policies="),
+        (f"ci user:ada sha256:{HASH} policies=../x", "write the policies as policies="),
+        (f"ci admin sha256:{HASH} policies=open", "only a line with the scope user:ID has"),
+        (f"ci read-only:ada sha256:{HASH} policies=open", "only a line with the scope user:ID"),
+        (f"ci user:ada sha256:{HASH} policies=open x", "write a name, a scope and a key"),
         (f"host admin sha256:{HASH}", "line 1: host is reserved for the audit log"),
         (
             f"ci admin sha256:{HASH}\nci admin sha256:{'1' * 64}",
@@ -244,6 +253,10 @@ def test_rate_of_0_is_no_limit() -> None:
     ("words", "caller"),
     [
         (["--user", "ada"], Caller(name="n", scope=Scope.USER, user_id="ada")),
+        (
+            ["--user", "ada", "--policy", "open", "--policy", "ci"],
+            Caller(name="n", scope=Scope.USER, user_id="ada", policies=frozenset({"open", "ci"})),
+        ),
         (["--admin"], Caller(name="n", scope=Scope.ADMIN)),
         (["--read-only"], Caller(name="n", scope=Scope.READ_ONLY)),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from errno import EPERM
@@ -122,6 +124,31 @@ async def test_a_sandbox_that_cannot_show_them_is_destroyed(
 
         with pytest.raises(EngineFailed, match="doctor"):
             await pool.acquire(attachments=DIRECTORIES)
+
+        assert pool.figures.in_use == 0
+        await eventually(lambda: len(rig.engine.live) == pool.figures.warm == 1)
+
+
+async def test_an_opener_that_gives_up_leaves_no_sandbox(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancel while the kernel attaches waits for it, and the sandbox is destroyed."""
+    is_attaching, may_end = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> None:
+        is_attaching.set()
+        assert may_end.wait(20)
+
+    async with rig.pool(Way.ATTACHED) as pool:
+        monkeypatch.setattr(FakeProcess, "attach", slow)
+        acquiring = asyncio.ensure_future(pool.acquire(attachments=DIRECTORIES))
+        await eventually(is_attaching.is_set)
+        acquiring.cancel()
+        await asyncio.sleep(0)
+        assert not acquiring.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
 
         assert pool.figures.in_use == 0
         await eventually(lambda: len(rig.engine.live) == pool.figures.warm == 1)

@@ -409,6 +409,45 @@ def test_template_with_every_line_set_is_the_default(file: Path) -> None:
     assert {origin.kind for origin in loaded.origins.values()} == {"file"}
 
 
+def test_tables_with_names_are_read_together(file: Path) -> None:
+    """Each [environments.NAME] and [policies.NAME] is one entry; other keys stay settings."""
+    file.write_text(
+        "config_version = 1\n"
+        "[environments]\nenvironment_builds = 2\n"
+        '[environments."python3.12"]\nimage = "x:1"\n'
+        '[environments.own]\ndockerfile = "/d"\nmemory_limit_bytes = "1g"\n'
+        'env_vars = { A = "secret" }\ncommand_policy = "ci"\n'
+        '[policies.ci]\nextends = "strict"\n'
+    )
+    loaded = load(file=file, environment={})
+    config = loaded.config
+
+    assert config.environment_builds == 2
+    assert sorted(config.environments) == ["own", "python3.12"]
+    assert config.environments["own"].memory_limit_bytes == 1 << 30
+    assert config.policies == {"ci": {"extends": "strict"}}
+    assert config.policy_names == ["strict", "strict-node", "open", "ci"]
+    shown = SETTINGS["environments"].in_toml(config.environments)
+    assert "secret" not in shown
+    assert '"x:1"' in shown
+
+
+def test_problem_in_a_named_table_has_its_line(file: Path) -> None:
+    """With the key that was probably meant."""
+    file.write_text(
+        "config_version = 1\n"
+        "[environments.own]\nmemory = 1\n"
+        '[environments.two]\nimage = "a"\ndockerfile = "b"\n'
+    )
+    with pytest.raises(ConfigInvalid) as caught:
+        load(file=file, environment={})
+
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{file}:3: environments.own.memory: unknown key; did you mean memory_limit_bytes?",
+        f"{file}:4: environments.two: give `dockerfile` or `image`, not both",
+    ]
+
+
 def test_every_setting_is_documented() -> None:
     """Each has a description and a table, and is in the page."""
     text = page()

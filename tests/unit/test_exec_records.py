@@ -198,13 +198,47 @@ def test_records_are_found_by_their_beginning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "null", '{"facts": {}}', '{"facts": {"exec_id": "e"}, "status": {}}'],
+    [
+        *("", "{", "[]", "null", '{"facts": {}}', '{"facts": 7, "status": 7}'),
+        pytest.param("[" * 5000, id="deep"),
+        '{"facts": {"exec_id": "e"}, "status": {}}',
+    ],
 )
 def test_damaged_record_is_left_out(content: str, tmp_path: Path) -> None:
     """One that cannot be read costs nobody else theirs."""
     records = ExecRecords(tmp_path)
     (tmp_path / "s-a.end").write_text(content)
     records.save("s-b", DETAILS, STATUS)
+
+    assert [key for key, _, _ in records.load("s-")] == ["s-b"]
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("facts", "started_at", None),
+        ("facts", "started_at", float("inf")),
+        ("facts", "timeout_seconds", float("nan")),
+        ("facts", "command", 7),
+        ("facts", "exec_id", ["e1"]),
+        ("facts", "unknown", 7),
+        ("status", "code", 1 << 31),
+        ("status", "stdout_bytes", -1),
+        ("status", "hint", None),
+        ("status", "usage", {"peak_memory_bytes": "much"}),
+        ("status", "usage", 7),
+    ],
+)
+def test_record_with_what_cannot_be_is_left_out(
+    part: str, field: str, value: object, tmp_path: Path
+) -> None:
+    """A listing would fail on it, and with it for all execs of the session."""
+    records = ExecRecords(tmp_path)
+    records.save("s-a", DETAILS, STATUS._replace(usage=USAGE))
+    records.save("s-b", DETAILS, STATUS)
+    record = json.loads((tmp_path / "s-a.end").read_text())
+    record[part][field] = value
+    (tmp_path / "s-a.end").write_text(json.dumps(record))
 
     assert [key for key, _, _ in records.load("s-")] == ["s-b"]
 

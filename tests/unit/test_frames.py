@@ -195,6 +195,15 @@ def test_refusal_of_an_earlier_guest_is_understood(text: str, failure: StartFail
         assert frames.decode_refused(text.encode(), version) == (failure, text)
 
 
+@pytest.mark.parametrize("number", [0, 3, 255])
+def test_what_is_not_known_is_a_broken_protocol_for_a_guest_too(number: int) -> None:
+    """A stream or a target that there is not is refused as any other broken rule."""
+    with pytest.raises(ProtocolError, match="unknown stream"):
+        frames.decode_ack(struct.pack("!BQI", number, 0, 0))
+    with pytest.raises(ProtocolError, match="unknown target"):
+        frames.decode_signal(struct.pack("!BB", 15, number or 2))
+
+
 def test_endless_label_is_refused() -> None:
     """A label that cannot be ours is not even looked at."""
     state = ExecState(None, 0, 0, b"x" * (frames.MAX_LABEL + 1))

@@ -326,6 +326,9 @@ def test_a_start_removes_what_nobody_names(
     blob.parent.mkdir(parents=True)
     blob.write_text("of nobody")
     (directory / "projects" / "strange").mkdir()
+    (directory / "projects" / "file").write_text("put there by hand")
+    (directory / "unfinished" / "directory").mkdir()
+    (view / "directory").mkdir()
 
     again = stores.reopen()
 

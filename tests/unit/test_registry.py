@@ -60,10 +60,21 @@ async def test_file_of_an_earlier_release_gets_what_it_lacks(short_dir: Path) ->
 async def test_copies_of_an_earlier_release_are_of_the_default_environment(short_dir: Path) -> None:
     """A registry that is made anew from them loses no session."""
     fields = asdict(a_record())
-    del fields["environment"]
+    for later in ("environment", "packages", "env_vars", "command_policy"):
+        del fields[later]
     (short_dir / "ses_1.json").write_text(json.dumps(fields))
 
-    assert RecordCopies(short_dir).find("ses_1") == replace(a_record(), environment="default")
+    assert RecordCopies(short_dir).find("ses_1") == replace(
+        a_record(), environment="default", packages=(), env_vars={}, command_policy=""
+    )
+
+
+async def test_copy_is_the_record(short_dir: Path) -> None:
+    """Field by field, also where JSON has only lists."""
+    copies = RecordCopies(short_dir)
+    copies.save(a_record())
+
+    assert copies.load() == [a_record()]
 
 
 OPEN_AND_END = """

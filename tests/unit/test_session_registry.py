@@ -26,6 +26,9 @@ def a_record(number: int = 1, state: SessionState = SessionState.ACTIVE) -> Sess
         project_id=f"project {number}" if state == SessionState.ACTIVE else "",
         unmoved_project_id=f"another {number}" if state == SessionState.ACTIVE else "",
         environment=f"environment {number}",
+        packages=("numpy", ODD_TEXT),
+        env_vars={"A": ODD_TEXT},
+        command_policy=f"policy {number}",
     )
 
 

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sandboxd.guest.frames import Stream
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
+from sandboxd.spool.record import HEADER_BYTES, decode_page, encode_page
 from tests.unit.spool_rig import (
     ERR,
     KEY,
@@ -288,6 +289,45 @@ def test_a_ring_that_was_cut_is_not_a_spool(tmp_path: Path, size: int) -> None:
     write(spool, 30_000)
     spool.close()
     os.truncate(tmp_path / f"{KEY}.stdout", size)
+    assert Spool.reopen(settings_in(tmp_path), KEY, ample()) is None
+
+
+def test_a_ring_full_of_newlines_goes_on(tmp_path: Path) -> None:
+    """Damaged bytes with more lines than were ever written do not keep a command from writing."""
+    spool = Spool(settings_in(tmp_path), KEY, ample())
+    for _ in range(30):
+        spool.append(OUT, b"x" * 1000)
+    spool.persist()
+    spool.close()
+    with (tmp_path / f"{KEY}.stdout").open("r+b") as file:
+        file.seek(HEADER_BYTES)
+        file.write(b"\n" * 16_384)
+    found = reopened(settings_in(tmp_path))
+    write(found, 60_000)
+
+    assert found.length(OUT) == 90_000
+    found.delete()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"length": 1 << 40}, {"length": 1 << 63}, {"ring": 1, "tail": 30_000}],
+    ids=["more bytes than its ring", "longer than anything", "tiny ring"],
+)
+def test_a_record_that_cannot_be_is_not_a_spool(tmp_path: Path, changes: dict[str, int]) -> None:
+    """A search through it would read the same bytes again and again, or a write never end."""
+    spool = Spool(settings_in(tmp_path), KEY, ample())
+    write(spool, 30_000)
+    spool.close()
+    path = tmp_path / f"{KEY}.stdout"
+    content = path.read_bytes()
+    decoded = decode_page(content)
+    assert decoded is not None
+    sequence, record = decoded
+    assert record.is_sound
+    record = record._replace(**changes)
+    path.write_bytes(encode_page(sequence, record) + content[HEADER_BYTES:])
+
     assert Spool.reopen(settings_in(tmp_path), KEY, ample()) is None
 
 

@@ -192,7 +192,7 @@ class GetStatisticsResponse(google.protobuf.message.Message):
 
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolStatus]:
-        """All warm pools, one for each environment, the default first."""
+        """All warm pools, one for each environment that has an image or is used, the default first."""
 
     @property
     def audit(self) -> global___AuditStatistics:
@@ -546,7 +546,7 @@ class GetStatusResponse(google.protobuf.message.Message):
 
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolStatus]:
-        """All warm pools, one for each environment, the default first."""
+        """All warm pools, one for each environment that has an image or is used, the default first."""
 
     def __init__(
         self,
@@ -629,9 +629,11 @@ class PoolStatus(google.protobuf.message.Message):
     in_use: builtins.int
     """Number of sandboxes that sessions hold."""
     target: builtins.int
-    """Number of warm sandboxes that the pool aims for now: the largest recent burst of opens, from `min` to POOL_SIZE."""
+    """Number of warm sandboxes that the pool aims for now: its part of POOL_SIZE, which all pools share by their recent bursts of opens."""
     max: builtins.int
-    """Most sandboxes of this pool: warm, starting and in use."""
+    """Most sandboxes of all pools together: warm, starting and in use. One with more memory than those of the default environment counts as
+    several.
+    """
     hits: builtins.int
     """Number of opens that got a warm sandbox at once."""
     misses: builtins.int

@@ -85,9 +85,9 @@ class EnvironmentServiceServicer(object):
 
     def BuildEnvironment(self, request, context):
         """Builds the image of an environment and streams its progress. The first message is sent at once, further ones when something changes
-        and at least every few seconds; the last one has `environment`. If the image is current and `rebuild` is not set, the only message is
-        the last one. The build belongs to the daemon: concurrent callers share one build, and it goes on when a caller disconnects; only
-        DeleteEnvironment cancels it. Open sessions keep their sandboxes.
+        and at least every few seconds; the last one has `environment`. An image that is made from the same as it would be now is not built
+        again, unless `rebuild` is set. The build belongs to the daemon: concurrent callers share one build, and it goes on when a caller
+        disconnects; only DeleteEnvironment cancels it. Open sessions keep their sandboxes.
         Reasons: INVALID_REQUEST, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED, ENVIRONMENT_BUILDS_BUSY, DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 MAX_SHELLS = 64
 MAX_STATE = 256 * 1024
+MAX_NAMES = 1000
+"""Variables and options of a state: each takes far more memory than its bytes, and PID 1 has
+little."""
 STATE = 60
 """Descriptor in the shell that the state is written to. Scripts seldom use it, and it is below the
 lowest limit of open files that can be set."""
@@ -23,12 +26,13 @@ MESSAGE = "sandboxd: "
 _MARKER = b"complete"
 _CHUNK = 1 << 16
 
-_DOUBLE = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_SINGLE = rb"'[^'\\]*(?:\\.[^'\\]*)*'"
+# Nothing is ever tried again: to remember where it could be takes 100 times the memory of the text.
+_DOUBLE = rb'"(?:[^"\\]++|\\.)*+"'
+_SINGLE = rb"'(?:[^'\\]++|\\.)*+'"
 _VARIABLE = re.compile(
-    rb"declare -(?P<flags>[A-Za-z-]+) (?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    rb"declare -(?P<flags>[A-Za-z-]++) (?P<name>[A-Za-z_][A-Za-z0-9_]*+)"
     rb"(?:=(?P<value>" + _DOUBLE + rb"|\$" + _SINGLE + rb"|"
-    rb"\((?:[^\"'\n]|" + _DOUBLE + rb"|" + _SINGLE + rb")*\)))?\n",
+    rb"\((?:[^\"'\n)]++|\)(?!\n)|" + _DOUBLE + rb"|" + _SINGLE + rb")*+\)))?\n",
     re.DOTALL,
 )
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
@@ -241,6 +245,13 @@ def _declarations(text: bytes) -> dict[bytes, re.Match[bytes]] | None:
     return found
 
 
+def _has_too_many_names(saved: bytes) -> bool:
+    parts = saved.split(b"\0", 6)
+    options, variables = parts[:4], parts[5:6]
+    count = sum(part.count(b":") for part in options)
+    return count + sum(part.count(b"\ndeclare ") for part in variables) >= MAX_NAMES
+
+
 def _is_own(name: bytes) -> bool:
     return name in _OWN_NAMES or name.startswith((b"BASH", b"__sandboxd"))
 
@@ -313,9 +324,10 @@ class NamedShells:
     def keep(self, saving: Saving) -> bool:
         """Take the new state if it is complete; False if it was too large."""
         saved = saving.finish()
-        if not saving.is_too_large:
-            self._saved.append((saving, saved))
-        return not saving.is_too_large
+        if saving.is_too_large or _has_too_many_names(saved):
+            return False
+        self._saved.append((saving, saved))
+        return True
 
     def settle(self, inherited: Iterable[str]) -> None:
         """Look at what was saved; `inherited` are the variables of a new shell."""

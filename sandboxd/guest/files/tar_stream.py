@@ -21,6 +21,12 @@ FILE_KINDS = (b"0", b"\0", b"7")
 HARD_LINK, SYMLINK, DIRECTORY = b"1", b"2", b"5"
 SPECIAL_KINDS = (b"3", b"4", b"6")
 SPARSE_KIND = b"S"
+_KEYS = (b"path", b"linkpath", b"size", b"mtime")
+"""Of an extended header, those that are used."""
+_SPARSE = b"GNU.sparse."
+"""How the keys of a sparse member begin; one stands for all of them."""
+_MAX_DIGITS = 6
+"""Of the length of a record in an extended header."""
 _PAX, _PAX_GLOBAL, _LONG_NAME, _LONG_LINK, _LABEL = b"x", b"g", b"L", b"K", b"V"
 
 
@@ -93,7 +99,6 @@ class TarStream:
         modified_ns = _number(header[136:148], may_be_negative=True) * 1_000_000_000
         if b"mtime" in extended:
             modified_ns = _nanoseconds(extended[b"mtime"])
-        is_sparse = any(key.startswith(b"GNU.sparse.") for key in extended)
         name = extended.get(b"path", name)
         if kind in FILE_KINDS and name.endswith(b"/"):
             kind = DIRECTORY  # how the oldest archives mark it
@@ -107,7 +112,7 @@ class TarStream:
             size=size if has_bytes else 0,
             modified_ns=modified_ns,
             target=extended.get(b"linkpath", header[157:257].partition(b"\0")[0]),
-            is_sparse=is_sparse or kind == SPARSE_KIND,
+            is_sparse=_SPARSE in extended or kind == SPARSE_KIND,
         )
 
     def _header(self) -> bytes | None:
@@ -202,15 +207,20 @@ def _extended(kind: bytes, payload: bytes) -> dict[bytes, bytes]:
     if kind == _LONG_LINK:
         return {b"linkpath": payload.partition(b"\0")[0]}
     records: dict[bytes, bytes] = {}
-    while payload.strip(b"\0"):
-        length, space, _ = payload.partition(b" ")
-        if not space or not length.isdigit() or len(length) > 6:
+    position, end = 0, len(payload.rstrip(b"\0"))
+    while position < end:
+        space = payload.find(b" ", position, position + _MAX_DIGITS + 1)
+        length = payload[position:space]
+        if space < 0 or not length.isdigit():
             raise _damaged()
-        record, payload = payload[: int(length)], payload[int(length) :]
-        if len(record) != int(length) or not record.endswith(b"\n"):
+        record = payload[space + 1 : position + int(length)]
+        position += int(length)
+        key, equals, value = record.partition(b"=")
+        if position > end or not equals or not value.endswith(b"\n"):
             raise _damaged()
-        key, equals, value = record[len(length) + 1 : -1].partition(b"=")
-        if not equals:
-            raise _damaged()
-        records[key] = value
+        # Others are not kept: an archive may have any number of them before a member.
+        if key in _KEYS:
+            records[key] = value[:-1]
+        elif key.startswith(_SPARSE):
+            records[_SPARSE] = b""
     return records

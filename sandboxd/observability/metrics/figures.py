@@ -163,7 +163,7 @@ def _pool_metrics(pools: Sequence[PoolFigures]) -> Iterator[Metric]:
 _POOL_GAUGES = {
     "target": "Warm sandboxes that the pool aims at",
     "minimum": "Warm sandboxes that are never reclaimed",
-    "maximum": "Limit of sandboxes in all",
+    "maximum": "Limit of sandboxes of all environments together",
     "waiting": "Opens that wait for a sandbox",
     "oldest_wait_seconds": "Time that the longest waiting open has waited",
     "concurrency": "Limit of sandboxes that start at once",

@@ -1,0 +1,213 @@
+"""Environments on a real engine: built with progress, warm as fast as the default one."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from sandboxd_proto.v1 import environment_pb2, exec_service_pb2, session_service_pb2
+from sandboxd_proto.v1 import environment_service_pb2 as pb
+from tests.docker.daemon_process import Api, DaemonProcess, running_daemon
+from tests.service.client import duration, refused
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(900),
+    pytest.mark.alone,  # it measures, and a build keeps the machine busy
+]
+
+BUILT = ("python3.11", "node20")
+"""What is built here; the others take longer, or need a Python of the host."""
+OPENS = 15
+BUILD_SECONDS = 600.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def daemon() -> AsyncIterator[DaemonProcess]:
+    async with running_daemon(
+        POOL_SIZE="4",
+        SANDBOXD_COMMAND_POLICY="strict",
+        SANDBOXD_ENVIRONMENTS='{"nowhere": {"image": "127.0.0.1:9/no/image:1"}}',
+    ) as daemon:
+        yield daemon
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(daemon: DaemonProcess) -> AsyncIterator[Api]:
+    async with daemon.api() as api:
+        yield api
+
+
+async def build(api: Api, name: str) -> list[pb.BuildEnvironmentResponse]:
+    call = api.environments.BuildEnvironment(
+        pb.BuildEnvironmentRequest(name=name), timeout=BUILD_SECONDS
+    )
+    return [event async for event in call]
+
+
+async def open_session(
+    api: Api, thread: str, environment: str = "", **fields: object
+) -> session_service_pb2.OpenSessionResponse:
+    request = session_service_pb2.OpenSessionRequest(
+        user_id="tests",
+        thread_id=thread,
+        environment=environment,
+        **fields,  # type: ignore[arg-type]
+    )
+    return await api.sessions.OpenSession(request, timeout=BUILD_SECONDS)
+
+
+async def close(api: Api, session_id: str) -> None:
+    await api.sessions.CloseSession(session_service_pb2.CloseSessionRequest(session_id=session_id))
+
+
+async def output(api: Api, session_id: str, line: str) -> str:
+    request = exec_service_pb2.ExecRequest(
+        session_id=session_id, shell=line, timeout=duration(60.0)
+    )
+    answer = await api.execs.Run(request)
+    assert answer.exit.code == 0, answer.stderr
+    return answer.stdout.data.decode().strip()
+
+
+async def warm(api: Api, name: str) -> int:
+    pools = (await api.status()).pools
+    return next((pool.warm for pool in pools if pool.environment == name), 0)
+
+
+async def until_warm(api: Api, name: str) -> None:
+    async with asyncio.timeout(60):
+        while await warm(api, name) == 0:
+            await asyncio.sleep(0.02)
+
+
+async def warm_opens(api: Api, name: str) -> list[float]:
+    """Milliseconds of opens, each of which finds a warm sandbox."""
+    taken = []
+    for number in range(OPENS):
+        await until_warm(api, name)
+        began = time.perf_counter()
+        opened = await open_session(api, f"{name}-{number}", name)
+        taken.append((time.perf_counter() - began) * 1000)
+        await close(api, opened.session.session_id)
+    return taken
+
+
+async def test_environments_are_built_with_progress(api: Api) -> None:
+    """The stream has the steps of the build and ends with the image, which names what is in it."""
+    for name in BUILT:
+        began = time.monotonic()
+        *progress, last = await build(api, name)
+        seconds = time.monotonic() - began
+        environment = last.environment
+        assert environment.state == environment_pb2.ENVIRONMENT_STATE_READY, environment
+        assert environment.image_bytes > 1 << 20
+        fractions = [event.progress.fraction for event in progress]
+        assert fractions == sorted(fractions)
+        print(
+            f"environment built: {name} in {seconds:.1f} s from {environment.source}, "
+            f"{environment.image_bytes >> 20} MiB, {len(environment.packages)} packages, "
+            f"{len(progress)} reports"
+        )
+    kinds = {(package.kind, package.name): package.version for package in environment.packages}
+    assert kinds["program", "node"].startswith("20.")
+    assert ("node", "typescript") in kinds
+    assert ("debian", "git") in kinds
+
+
+async def test_commands_find_the_tools_of_their_environment(api: Api) -> None:
+    """With the strict policy, under which Node.js runs where it is the point."""
+    for name, line, expected in (
+        ("python3.11", "python3 --version", "Python 3.11."),
+        ("node20", "node --version", "v20."),
+        ("node20", "echo 'const x: number = 42; console.log(x)' > a.ts; tsc a.ts; node a.js", "42"),
+        ("node20", "python3 --version", "Python 3.11."),
+        ("default", "python3 --version", "Python 3.11."),
+    ):
+        opened = await open_session(api, f"tools-{name}", name)
+        assert (await output(api, opened.session.session_id, line)).startswith(expected)
+    policies = {}
+    for name in ("default", "node20"):
+        opened = await open_session(api, f"tools-{name}", name)
+        policies[name] = opened.session.command_policy
+    assert policies == {"default": "strict", "node20": "strict-node"}
+    for name in ("python3.11", "node20", "default"):
+        opened = await open_session(api, f"tools-{name}", name)
+        await close(api, opened.session.session_id)
+
+
+async def test_warm_open_is_as_fast_as_in_the_default_environment(api: Api) -> None:
+    """The image has no say in it: a warm sandbox only changes hands."""
+    for name in BUILT:  # after its first use it is kept warm
+        opened = await open_session(api, f"first-{name}", name)
+        await close(api, opened.session.session_id)
+    medians = {}
+    for name in ("default", *BUILT):
+        taken = await warm_opens(api, name)
+        medians[name] = statistics.median(taken)
+        print(f"warm open: {name} p50 {medians[name]:.1f} ms, slowest {max(taken):.1f} ms")
+    for pool in (await api.status()).pools:
+        if pool.environment in BUILT:
+            assert pool.hits >= OPENS
+    for name in BUILT:
+        ratio = medians[name] / medians["default"]
+        print(f"warm open over that of default: {name} {ratio:.2f} (goal: within 1.5)")
+
+
+async def test_environment_that_cannot_be_had_says_why(api: Api) -> None:
+    """Neither an open nor a build waits for it, and the state keeps the reason."""
+    for _ in range(2):
+        with refused(grpc.StatusCode.FAILED_PRECONDITION, "ENVIRONMENT_UNAVAILABLE") as refusal:
+            await open_session(api, "nowhere", "nowhere", build_wait=duration(60))
+        assert "127.0.0.1:9/no/image:1" in refusal.message
+    answer = await api.environments.GetEnvironment(pb.GetEnvironmentRequest(name="nowhere"))
+
+    assert answer.environment.state == environment_pb2.ENVIRONMENT_STATE_UNAVAILABLE
+    assert not (await open_session(api, "other")).session.end_reason
+
+
+async def test_burst_on_one_environment_takes_what_another_keeps_warm(
+    daemon: DaemonProcess, api: Api
+) -> None:
+    """Six opens at once in one environment, while the default one has the warm sandboxes."""
+    began = time.monotonic()
+    opened = await asyncio.gather(
+        *(open_session(api, f"burst-{number}", "node20") for number in range(6))
+    )
+    seconds = time.monotonic() - began
+    assert {one.session.environment for one in opened} == {"node20"}
+    pools = {pool.environment: pool for pool in (await api.status()).pools}
+    print(
+        f"burst of 6 opens in node20: {seconds:.1f} s, now warm "
+        + ", ".join(f"{name} {pool.warm}" for name, pool in pools.items())
+    )
+    assert pools["node20"].in_use == 6
+    assert pools["node20"].target > pools["default"].min
+    for one in opened:
+        await close(api, one.session.session_id)
+
+
+async def test_environments_survive_a_restart(daemon: DaemonProcess, api: Api) -> None:
+    """The next daemon knows them by their images and builds nothing."""
+    before = await api.environments.GetEnvironment(pb.GetEnvironmentRequest(name="node20"))
+    await daemon.stop()
+    await daemon.start()
+    after = await _again(daemon, "node20")
+
+    assert after.state == environment_pb2.ENVIRONMENT_STATE_READY
+    assert after.image_id == before.environment.image_id
+    async with daemon.api() as fresh:
+        opened = await open_session(fresh, "after", "node20")
+        assert await output(fresh, opened.session.session_id, "node -p 6*7") == "42"
+
+
+async def _again(daemon: DaemonProcess, name: str) -> environment_pb2.Environment:
+    async with daemon.api() as api:
+        answer = await api.environments.GetEnvironment(pb.GetEnvironmentRequest(name=name))
+        return answer.environment

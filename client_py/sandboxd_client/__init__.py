@@ -13,6 +13,9 @@ Errors are typed exceptions with the daemon's reason; how a command ends is a re
 repeats calls and resumes streams where that is safe: a command has an id, so it runs once however
 often it is requested, and output continues at the next byte.
 
+The async classes run on asyncio, with or without anyio, but not on trio. A call that is cancelled
+ends the command that it waits for.
+
 In a program with a current OpenTelemetry span, calls belong to its trace.
 
 Example:

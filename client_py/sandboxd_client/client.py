@@ -26,6 +26,7 @@ from sandboxd_client.results import (
     CommandResult,
     DownloadedFile,
     FileListing,
+    SandboxPath,
     SessionInfo,
     StateName,
     UploadResult,
@@ -228,7 +229,7 @@ class AsyncSandboxClient:
         return result
 
     async def upload_file(
-        self, file_path: str | os.PathLike[str], remote_name: str | None = None
+        self, file_path: str | os.PathLike[str], remote_name: SandboxPath | None = None
     ) -> UploadResult:
         """Upload a local file to the workspace; `remote_name` defaults to its own name.
 
@@ -240,7 +241,7 @@ class AsyncSandboxClient:
         )
         return UploadResult.of(self._session()[1], info)
 
-    async def upload_file_from_bytes(self, filename: str, file_data: bytes) -> UploadResult:
+    async def upload_file_from_bytes(self, filename: SandboxPath, file_data: bytes) -> UploadResult:
         """Write bytes to a file in the workspace.
 
         Example:
@@ -252,7 +253,7 @@ class AsyncSandboxClient:
         return UploadResult.of(self._session()[1], info)
 
     async def download_file(
-        self, remote_name: str, local_path: str | os.PathLike[str] | None = None
+        self, remote_name: SandboxPath, local_path: str | os.PathLike[str] | None = None
     ) -> DownloadedFile:
         """Download a file and return its local path, by default in the current directory.
 

@@ -70,6 +70,7 @@ class AsyncCommandHandle:
         self._queued = queued
         self._stdin_offset = 0 if is_ours else None
         self._stdin_lock = asyncio.Lock()
+        self._has_input = started.has_stdin or started.has_terminal
         self._result: CommandResult | None = None
 
     def __repr__(self) -> str:
@@ -171,13 +172,17 @@ class AsyncCommandHandle:
                 rest = rest[MAX_STDIN_BYTES:]
 
     async def close_stdin(self) -> None:
-        """Close standard input, so that the command sees its end. Does nothing if it has ended.
+        """Close standard input, so that the command sees its end.
+
+        Does nothing if the command has ended, or has no standard input.
 
         Example:
             command = await sandbox.commands.run("wc -c", background=True, stdin="12345")
             await command.close_stdin()
             print((await command.wait()).stdout)
         """
+        if not self._has_input:
+            return
         try:
             async with self._stdin_lock:
                 await self._write(b"", eof=True)

@@ -68,7 +68,12 @@ def check_strictly(command: str | Sequence[str]) -> None:
             why = f"`{name}` is forbidden here. {INSTEAD[name]}"
             raise PolicyError(
                 f"The policy `{_POLICY}` refuses this command (rule {_RULE}): {why}",
-                metadata={"policy": _POLICY, "rule": _RULE, "command": name},
+                metadata={
+                    "policy": _POLICY,
+                    "rule": _RULE,
+                    "command": name,
+                    "kind": "policy",
+                },
             )
 
 

@@ -182,7 +182,9 @@ class CommandHandle:
         portal.call(self._inner.send_stdin(data))
 
     def close_stdin(self) -> None:
-        """Close standard input, so that the command sees its end. Does nothing if it has ended.
+        """Close standard input, so that the command sees its end.
+
+        Does nothing if the command has ended, or has no standard input.
 
         Example:
             command = sandbox.commands.run("wc -c", background=True, stdin="12345")
@@ -1641,7 +1643,7 @@ class SandboxClient:
         return portal.call(self._inner.execute(command, timeout, auto_retry))
 
     def upload_file(
-        self, file_path: str | os.PathLike[str], remote_name: str | None = None
+        self, file_path: str | os.PathLike[str], remote_name: SandboxPath | None = None
     ) -> UploadResult:
         """Upload a local file to the workspace; `remote_name` defaults to its own name.
 
@@ -1650,7 +1652,7 @@ class SandboxClient:
         """
         return portal.call(self._inner.upload_file(file_path, remote_name))
 
-    def upload_file_from_bytes(self, filename: str, file_data: bytes) -> UploadResult:
+    def upload_file_from_bytes(self, filename: SandboxPath, file_data: bytes) -> UploadResult:
         """Write bytes to a file in the workspace.
 
         Example:
@@ -1659,7 +1661,7 @@ class SandboxClient:
         return portal.call(self._inner.upload_file_from_bytes(filename, file_data))
 
     def download_file(
-        self, remote_name: str, local_path: str | os.PathLike[str] | None = None
+        self, remote_name: SandboxPath, local_path: str | os.PathLike[str] | None = None
     ) -> DownloadedFile:
         """Download a file and return its local path, by default in the current directory.
 

@@ -375,6 +375,11 @@ class Exec:
             await self._change()
         return self.exit
 
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Return once its output makes it so, or it has ended."""
+        while self.exit is None and not is_so():
+            await self._change()
+
     async def wait(self) -> ExitStatus:
         """Return how it ended; CommandNotStartable if it never began."""
         status = await self.ended()

@@ -104,6 +104,7 @@ class Guest:
         self._pipes = OutputPipes(self._poll, self._send_output)
         self._interaction = Interaction(self._poll)
         self._workers = Workers()
+        self._workers.budget.set_share(settings.get("worker_share", 0.0))
         self._link = DaemonLink(self._poll)
         self._sweep_reports = SweepReports(self._link)
         self._is_welcome = True
@@ -140,6 +141,8 @@ class Guest:
         self._interaction.read_states()
         if self._waiting_starts and not self._is_lost:
             self._retry_starts()
+        if self._workers.next_start_at != float("inf"):
+            self._workers.start_due()
         self._interaction.report_taken(self._link)
         if self._is_lost:
             return self._lose_daemon()
@@ -239,6 +242,7 @@ class Guest:
         elif self._workers.is_one_wanted:
             due.append(now + IDLE_SECONDS)
         due.append(self._workers.give_up_at)
+        due.append(self._workers.next_start_at)
         if self._waiting_starts:
             due.append(self._waiting_starts.next_try_at)
         if not self._leftovers_known:
@@ -311,6 +315,7 @@ class Guest:
         self._redial_at = self._end_at = float("inf")
         self._grace_seconds = settings.get("grace_seconds", self._grace_seconds)
         self._takes_remarks = settings.get("takes_remarks", False)
+        self._workers.budget.set_share(settings.get("worker_share", 0.0))
         if "workspace" in settings and "env" in settings:
             self._workspace = settings["workspace"]
             self._start_dir = start_dir_of(settings)
@@ -654,13 +659,13 @@ class Guest:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
             self._shells.forget(pid)
-            self._workers.forget(pid)
+            self._workers.forget(pid, used.ru_utime + used.ru_stime)
             execution = self._by_pid.pop(pid, None)
             if execution is not None:
                 execution.has_ended(status)

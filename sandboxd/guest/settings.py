@@ -19,6 +19,8 @@ class Settings(TypedDict):
     """Whether commands share their memory limit with the guest and have to go before it does."""
     grace_seconds: NotRequired[float]
     """How long a guest waits for the next daemon once one is gone; without it, not at all."""
+    worker_share: NotRequired[float]
+    """Processors that workers may use on average; without it, any number."""
     takes_remarks: NotRequired[bool]
     """Whether the daemon knows REMARKS and Cause.DEADLINE."""
 

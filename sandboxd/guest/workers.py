@@ -3,6 +3,8 @@
 They are forked from PID 1, so that they start at once and commands see as little of them as of it.
 But a command has the same uid and can stop or kill them; then only that worker's request fails.
 
+Their processor time is limited for all of them together. Beyond that requests wait.
+
 Requests come in bunches. So for a while after one, a process waits for the next: forking it and
 closing what it inherited takes longer than most requests do.
 """
@@ -14,12 +16,15 @@ import resource
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from .commands import processes
+from .commands.domain import Domains
 from .files.worker import serve_anywhere, serve_workspace
 from .frames import Purpose
+from .worker_budget import WorkerBudget
 
 MAX_WORKERS = 24
 """Far more than a daemon uses at once; those that it gave up are killed."""
@@ -29,9 +34,17 @@ BUNCH_SECONDS = 2.0
 _TAKEN = b"!"
 _RIGHTS_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 
+
+def _serve_anywhere(connection: socket.socket, workspace: str) -> None:
+    """In a domain of its own: it reaches into commands under /proc as little as they do into each
+    other."""
+    Domains().enter_new()
+    serve_anywhere(connection, workspace)
+
+
 _SERVE: dict[int, Callable[[socket.socket, str], None]] = {
     Purpose.FILES: serve_workspace,
-    Purpose.FILES_ANYWHERE: serve_anywhere,
+    Purpose.FILES_ANYWHERE: _serve_anywhere,
 }
 """What a worker does, by purpose, given its socket and the path of the workspace."""
 
@@ -73,9 +86,12 @@ class _Waiting(NamedTuple):
 
 
 class Workers:
-    """Those that live now, and the one that waits."""
+    """Those that live now, the one that waits, and jobs that wait for processor time."""
 
     def __init__(self) -> None:
+        self.budget = WorkerBudget()
+        self._jobs: deque[_Job] = deque()
+        """Jobs that wait until the budget allows another worker."""
         self._numbers: dict[int, int] = {}
         """The daemon's number for each pid."""
         self._waiting: _Waiting | None = None
@@ -92,7 +108,7 @@ class Workers:
     @property
     def is_one_wanted(self) -> bool:
         """Whether a worker should be prepared: not while others work, who need the processor."""
-        is_idle = self._waiting is None and not self._numbers
+        is_idle = self._waiting is None and not self._numbers and not self._jobs
         return is_idle and time.monotonic() < self._bunch_ends_at
 
     @property
@@ -100,16 +116,27 @@ class Workers:
         """When the waiting worker is no longer expected to get a job."""
         return self._bunch_ends_at if self._waiting else float("inf")
 
+    @property
+    def next_start_at(self) -> float:
+        """When a job that waits gets its worker."""
+        return self.budget.free_at if self._jobs else float("inf")
+
     def start(self, number: int, purpose: int, descriptor: int, workspace: str) -> None:
-        """Start a worker. If that is impossible, or the purpose is unknown, the daemon sees its
-        socket closed."""
-        if purpose not in _SERVE:
+        """Start a worker, as soon as the budget allows. If that is impossible, or the purpose is
+        unknown, the daemon sees its socket closed."""
+        if purpose not in _SERVE or len(self._jobs) >= MAX_WORKERS:
             os.close(descriptor)
             return
-        self._bunch_ends_at = time.monotonic() + BUNCH_SECONDS
-        job = _Job(number, purpose, descriptor, workspace)
-        if not self._give(job):
-            self._fork(job)
+        self._jobs.append(_Job(number, purpose, descriptor, workspace))
+        self.start_due()
+
+    def start_due(self) -> None:
+        """Start the workers that the budget allows."""
+        while self._jobs and self.budget.free_at <= time.monotonic():
+            self._bunch_ends_at = time.monotonic() + BUNCH_SECONDS
+            job = self._jobs.popleft()
+            if not self._give(job):
+                self._fork(job)
 
     def _fork(self, job: _Job) -> None:
         try:
@@ -161,6 +188,10 @@ class Workers:
 
     def end(self, number: int) -> None:
         """Kill a worker that the daemon no longer needs, unless it has ended."""
+        for job in tuple(self._jobs):
+            if job.number == number:
+                self._jobs.remove(job)
+                os.close(job.descriptor)
         for pid, its_number in self._numbers.items():
             if its_number == number:
                 self._end(pid)
@@ -169,6 +200,8 @@ class Workers:
         """Kill all workers: the daemon that they worked for is gone."""
         self._bunch_ends_at = 0.0
         self.give_up()
+        while self._jobs:
+            os.close(self._jobs.popleft().descriptor)
         for pid in self._numbers:
             self._end(pid)
 
@@ -179,9 +212,12 @@ class Workers:
             os.close(job.descriptor)
         processes.kill(pid)
 
-    def forget(self, pid: int) -> None:
-        """Note that this process has ended, whether or not it was a worker."""
+    def forget(self, pid: int, used: float) -> None:
+        """Note that this process has ended, whether or not it was a worker, and what processor time
+        it has used."""
         number = self._numbers.pop(pid, None)
+        if number is not None:
+            self.budget.charge(used)
         if number is not None and pid in self._given:
             waited, job = self._given.pop(pid)
             if waited.has_taken():

@@ -75,6 +75,8 @@ class KernelMemoryWatch:
         self._watched: dict[int, _Entry] = {}
         """Sandboxes by the pid of their first process."""
         self._tasks = Tasks()
+        self._round_is_over = asyncio.Event()
+        """Set at the end of this round; the next one has another."""
 
     async def __aenter__(self) -> KernelMemoryWatch:
         self._tasks.spawn(self._keep_looking(), "kernel memory")
@@ -88,6 +90,11 @@ class KernelMemoryWatch:
         """Watch a sandbox until it is lost."""
         self._watched[pid] = _Entry(sandbox, group)
 
+    async def verdict(self) -> None:
+        """Return once all that sandboxes hold now was looked at, and those with too much ended."""
+        for _ in range(2):  # this round may have begun before
+            await self._round_is_over.wait()
+
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(self._look_seconds)
@@ -95,6 +102,8 @@ class KernelMemoryWatch:
                 del self._watched[pid]
             if active := {pid: entry for pid, entry in self._watched.items() if entry.has_run()}:
                 await self._look(active)
+            over, self._round_is_over = self._round_is_over, asyncio.Event()
+            over.set()
 
     async def _look(self, active: Mapping[int, _Entry]) -> None:
         try:

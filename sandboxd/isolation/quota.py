@@ -17,7 +17,8 @@ from sandboxd.isolation.cgroups import CommandGroup
 log = structlog.get_logger()
 
 WORK_SECONDS = 0.05
-"""Seconds after which work on files comes under the quota; most of it has ended by then."""
+"""Seconds after which work on files comes under the quota; most of it has ended by then, and the
+guest limits what all of it uses."""
 FIRST_SECONDS = 0.05
 NEXT_SECONDS = 0.2
 LIFTED_SECONDS = 1.0

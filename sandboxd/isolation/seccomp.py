@@ -11,7 +11,7 @@ import errno
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -271,30 +271,70 @@ OTHER_PROCESS_OPTIONS = tuple(
     for mask, value in _all_but([_PR_SET_SECCOMP], bits=_REQUEST_BITS)
 )
 
-# Filters of sockets are compiled as well, and come from the same budget.
-FORBIDDEN_SOCKET_OPTIONS = {
-    "SO_ATTACH_FILTER": 26,
-    "SO_ATTACH_BPF": 50,
-    "SO_ATTACH_REUSEPORT_CBPF": 51,
-    "SO_ATTACH_REUSEPORT_EBPF": 52,
+_SOL_IP, _SOL_SOCKET, _SOL_TCP, _SOL_UDP, _SOL_IPV6, _SOL_NETLINK = 0, 1, 6, 17, 41, 270
+FORBIDDEN_SOCKET_OPTIONS: Mapping[int, Mapping[str, int]] = {
+    # Filters of sockets are compiled as well, and come from the same budget.
+    _SOL_SOCKET: {
+        "SO_ATTACH_FILTER": 26,
+        "SO_ATTACH_BPF": 50,
+        "SO_ATTACH_REUSEPORT_CBPF": 51,
+        "SO_ATTACH_REUSEPORT_EBPF": 52,
+    },
+    # For these a socket keeps up to 128 KiB that no limit counts, or takes from what all sockets of
+    # the host share. They are about other machines, of which a sandbox has none.
+    _SOL_IP: {
+        "IP_OPTIONS": 4,
+        "IP_IPSEC_POLICY": 16,
+        "IP_XFRM_POLICY": 17,
+        "IP_ADD_MEMBERSHIP": 35,
+        "IP_BLOCK_SOURCE": 38,
+        "IP_ADD_SOURCE_MEMBERSHIP": 39,
+        "IP_MSFILTER": 41,
+        "MCAST_JOIN_GROUP": 42,
+        "MCAST_BLOCK_SOURCE": 43,
+        "MCAST_JOIN_SOURCE_GROUP": 46,
+        "MCAST_MSFILTER": 48,
+    },
+    _SOL_TCP: {
+        "TCP_MD5SIG": 14,
+        "TCP_ULP": 31,
+        "TCP_MD5SIG_EXT": 32,
+        "TCP_FASTOPEN_KEY": 33,
+        "TCP_AO_ADD_KEY": 38,
+        "TCP_AO_DEL_KEY": 39,
+    },
+    _SOL_UDP: {"UDP_ENCAP": 100},
+    _SOL_IPV6: {
+        "IPV6_2292PKTOPTIONS": 6,
+        "IPV6_ADD_MEMBERSHIP": 20,
+        "IPV6_JOIN_ANYCAST": 27,
+        "IPV6_FLOWLABEL_MGR": 32,
+        "IPV6_IPSEC_POLICY": 34,
+        "IPV6_XFRM_POLICY": 35,
+        "MCAST_JOIN_GROUP": 42,
+        "MCAST_BLOCK_SOURCE": 43,
+        "MCAST_JOIN_SOURCE_GROUP": 46,
+        "MCAST_MSFILTER": 48,
+        "IPV6_HOPOPTS": 54,
+        "IPV6_RTHDRDSTOPTS": 55,
+        "IPV6_RTHDR": 57,
+        "IPV6_DSTOPTS": 59,
+    },
+    _SOL_NETLINK: {},
 }
-_SOL_SOCKET = 1
-_SOL_IP, _SOL_TCP, _SOL_UDP, _SOL_IPV6, _SOL_NETLINK = 0, 6, 17, 41, 270
-SOCKET_OPTIONS = (
-    *(
-        Rule(calls=("setsockopt",), conditions=(Equals(argument=1, value=level),))
-        for level in (_SOL_IP, _SOL_TCP, _SOL_UDP, _SOL_IPV6, _SOL_NETLINK)
-    ),
-    *(
-        Rule(
-            calls=("setsockopt",),
-            conditions=(
-                Equals(argument=1, value=_SOL_SOCKET),
-                Equals(argument=2, value=value, mask=mask),
-            ),
-        )
-        for mask, value in _all_but(FORBIDDEN_SOCKET_OPTIONS.values(), bits=_REQUEST_BITS)
-    ),
+_OPTION_BITS = 7
+"""All options of Linux are below 128; what is above may be anything in a later one."""
+_BEYOND_OPTIONS = 0xFFFFFF80
+SOCKET_OPTIONS = tuple(
+    Rule(
+        calls=("setsockopt",),
+        conditions=(
+            Equals(argument=1, value=level),
+            Equals(argument=2, value=value, mask=_BEYOND_OPTIONS | mask),
+        ),
+    )
+    for level, forbidden in FORBIDDEN_SOCKET_OPTIONS.items()
+    for mask, value in _all_but(forbidden.values(), bits=_OPTION_BITS)
 )
 
 RULES = (

@@ -473,6 +473,8 @@ class _Walk:
         self._depth = depth
         self._functions: set[str] = set()
         self._signs = inspection.signs
+        self._run_names: dict[int, str] = {}
+        """Names of commands by their nodes."""
 
     def run(self) -> None:
         for step in self._script.steps():
@@ -739,8 +741,13 @@ class _Walk:
 
     def _runs(self, command: Node) -> str:
         """The name of a command, or of the one that it wraps."""
-        words = [self._script.text_of(node) for node in _words_of(command.children)]
-        for word in words:
+        if command.id not in self._run_names:  # each of its words asks for it
+            self._run_names[command.id] = self._find_name(command)
+        return self._run_names[command.id]
+
+    def _find_name(self, command: Node) -> str:
+        for node in _words_of(command.children):
+            word = self._script.text_of(node)
             if word not in WRAPPERS and not _WRAPPER_OPERAND.match(word):
                 return posixpath.basename(word)
         return ""

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from sandboxd.execs.exec import Exec, ExecDetails, KillCounts
 from sandboxd.execs.spec import ExecSpec, new_exec_id
 from sandboxd.guest.frames import Stream
 from sandboxd.isolation.cgroups import SOCKET_BUFFER_BYTES
-from sandboxd.isolation.kernel_memory import MAX_LOCKS
+from sandboxd.isolation.kernel_memory import MAX_LOCKS, KernelMemoryWatch
 from sandboxd.isolation.visibility import masked_paths
 from sandboxd.link import LinkClosed
 from sandboxd.protections import probe
@@ -35,8 +35,10 @@ from sandboxd.workspaces.disk_template import SLACK_BYTES
 
 log = structlog.get_logger()
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 40.0
 PROGRAM_SECONDS = 8.0
+LOCK_SECONDS = 20.0
+"""Time to take locks and to be found with them, on a busy host."""
 GONE_SECONDS = 5.0
 RETRY_SECONDS = (5.0, 30.0, 300.0)
 MAX_OUTPUT = 64 * 1024
@@ -74,12 +76,14 @@ SYSTEM_CALLS = (
     "seccomp",
     "prctl(SET_SECCOMP)",
     "filter on a socket",
+    "options that a socket keeps",
     "locks of open files",
 )
 KILL, FORK, ALLOCATE = "kill(1, SIGKILL)", "fork", "allocate"
 MEMORY, REFUSED_FORKS = "memory beyond the limit", "refused forks, counted by the host"
 HOST_KILL = "SIGKILL by pid"
-QUEUE, BUFFERS, LOCKS = "queue datagrams", "unread datagrams", "record locks"
+QUEUE, BUFFERS = "queue datagrams", "unread datagrams"
+TAKE_LOCKS, LOCKS = "take locks", "record locks"
 SEEN_BY_THE_HOST = frozenset([MEMORY, REFUSED_FORKS, HOST_KILL, BUFFERS, LOCKS])
 """Attempts whose outcome only the host can report."""
 
@@ -206,7 +210,8 @@ async def examine(
             _temporary_sandbox(maker, environment) as sandbox,
         ):
             uid = sandbox.uid
-            await _attack(_Inside(sandbox, maker.settings, observations, text))
+            inside = _Inside(sandbox, maker.settings, observations, text)
+            await _attack(inside, maker.kernel_memory)
     except TimeoutError:
         why_unseen = f"the examination took longer than {deadline_seconds:g} s"
     except (SandboxdError, LinkClosed) as error:
@@ -230,7 +235,7 @@ async def _temporary_sandbox(
         await asyncio.shield(maker.destroy(sandbox))
 
 
-async def _attack(inside: _Inside) -> None:
+async def _attack(inside: _Inside, watch: KernelMemoryWatch | None) -> None:
     sandbox, settings, observations, _ = inside
     environment = sandbox.environment
     places = {"workspace": settings.workspace_dir, "masked": masked_paths()}
@@ -251,7 +256,7 @@ async def _attack(inside: _Inside) -> None:
         _judge_buffers(
             await inside.run("queue", {"bytes": QUEUED_BYTES}, at_stake=BUFFERS), observations
         )
-        await _hold_locks(inside)
+        await _hold_locks(inside, watch)
     else:
         observations.why_not |= {BUFFERS: NOT_ROOT, LOCKS: NOT_ROOT}
     await _kill_from_host(sandbox, observations)
@@ -271,10 +276,29 @@ def _judge_buffers(status: ExitStatus, observations: Observations) -> None:
     observations.note(BUFFERS, f"{int(queued) >> 20} of {QUEUED_BYTES >> 20} MiB, {verdict}")
 
 
-async def _hold_locks(inside: _Inside) -> None:
-    status = await inside.run("lock", {"most": LOCKS_HELD}, at_stake=LOCKS)
-    if status.is_success:
+async def _hold_locks(inside: _Inside, watch: KernelMemoryWatch | None) -> None:
+    """Hold locks until the daemon has looked at them, however long that takes on a busy host."""
+    execution = inside.start("lock", {"most": LOCKS_HELD}, LOCK_SECONDS)
+    await execution.until(lambda: inside.has_seen(execution, TAKE_LOCKS))
+    if watch is not None:
+        await _first_of(watch.verdict(), execution.ended())
+    execution.end(Reason.CANCELLED)
+    status = await inside.end_of(execution, at_stake=LOCKS)
+    if status.reason is Reason.CANCELLED or status.is_success:
         inside.observations.note(LOCKS, f"{LOCKS_HELD} were held")
+    elif status.reason is Reason.TIMED_OUT:
+        inside.observations.why_not[LOCKS] = f"not decided within {LOCK_SECONDS:g} s"
+
+
+async def _first_of(*awaited: Coroutine[Any, Any, object]) -> None:
+    """Return when one of them does."""
+    tasks = [asyncio.ensure_future(one) for one in awaited]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _count_refusals(status: ExitStatus, observations: Observations) -> None:
@@ -321,6 +345,12 @@ class _Inside(NamedTuple):
 
     async def run(self, what: str, arguments: Mapping[str, Any], *, at_stake: str) -> ExitStatus:
         """Run one part of the probe; `at_stake` is the attempt that fails if the guest is lost."""
+        return await self.end_of(self.start(what, arguments), at_stake=at_stake)
+
+    def start(
+        self, what: str, arguments: Mapping[str, Any], seconds: float = PROGRAM_SECONDS
+    ) -> Exec:
+        """Start one part of the probe."""
         python = (probe.PYTHON, "-I", "-S", "-c", self.program)
         spec = ExecSpec(
             exec_id=new_exec_id(),
@@ -328,7 +358,7 @@ class _Inside(NamedTuple):
             argv=(*python, what, json.dumps(arguments)),
             cwd=self.settings.workspace_dir,
             env={},
-            timeout_seconds=PROGRAM_SECONDS,
+            timeout_seconds=seconds,
             is_kept=False,
         )
         execution = Exec(
@@ -340,6 +370,14 @@ class _Inside(NamedTuple):
             excerpt_bytes=MAX_OUTPUT,
         )
         execution.start(spec.encode(label=""))
+        return execution
+
+    def has_seen(self, execution: Exec, tried: str) -> bool:
+        """Whether a part that runs has reported an attempt."""
+        self.observations.read(execution.output.excerpt(Stream.STDOUT, MAX_OUTPUT).data)
+        return tried in self.observations.seen
+
+    async def end_of(self, execution: Exec, *, at_stake: str) -> ExitStatus:
         status = await execution.wait()
         self.observations.read(execution.output.excerpt(Stream.STDOUT, MAX_OUTPUT).data)
         if self.sandbox.is_lost and status.reason is not Reason.TIMED_OUT:

@@ -34,12 +34,12 @@ _PRIO_PROCESS = 0
 _RLIMIT_NOFILE = 7
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _SO_ATTACH_FILTER = 26
+_IPV6_2292PKTOPTIONS = 6
 _F_OFD_GETLK = 36
 DATAGRAM = 32 << 10
 DATAGRAMS_PER_SOCKET = 6
 """As many as the receive buffer of a socket has room for by default."""
 LOCKED_FILES = 20
-HELD_SECONDS = 4.0
 
 # Calls without a function in libc; from 424 on all architectures share the numbers.
 _NUMBERS = {"io_uring_setup": 425, "open_tree": 428, "clone3": 435, "memfd_secret": 447}
@@ -139,6 +139,7 @@ def _system_calls() -> Iterator[tuple[str, Attempt]]:
     yield "mount", lambda: _in_a_child(lambda: _called(_mount()))
     yield "prctl(SET_SECCOMP)", lambda: _in_a_child(_set_seccomp)
     yield "filter on a socket", _filter_a_socket
+    yield "options that a socket keeps", _keep_options
     yield "locks of open files", _lock_an_open_file
 
 
@@ -182,6 +183,12 @@ def _set_seccomp() -> str:
 def _filter_a_socket() -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unconnected:
         unconnected.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, b"")
+    return ALLOWED
+
+
+def _keep_options() -> str:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as unconnected:
+        unconnected.setsockopt(socket.IPPROTO_IPV6, _IPV6_2292PKTOPTIONS, b"")
     return ALLOWED
 
 
@@ -352,13 +359,15 @@ def _received(receiver: socket.socket) -> int:
 
 
 def hold_locks(most: int) -> None:
-    """Take locks on single bytes and hold them: the sandbox should not live to the end of it."""
+    """Take locks on single bytes and hold them: the sandbox should not survive that."""
     for _ in range(LOCKED_FILES):
         file = os.memfd_create("locked")
         # Downwards: the kernel looks for the place of each from the beginning.
         for position in range(most // LOCKED_FILES, 0, -1):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 * position)
-    time.sleep(HELD_SECONDS)
+    report("take locks", ALLOWED)
+    while True:
+        signal.pause()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from sandboxd.errors import DiskSpaceLow, EngineFailed, ImageNotFound, SandboxdE
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation import terminals
 from sandboxd.isolation.attachment import Attachment, Way
-from sandboxd.isolation.cgroups import CommandGroup
+from sandboxd.isolation.cgroups import CPU_PERIOD_US, CommandGroup
+from sandboxd.isolation.kernel_memory import KernelMemoryWatch
 from sandboxd.isolation.meter import DiskGauge, DiskGauges
 from sandboxd.isolation.quota import Quota
 from sandboxd.link import GuestListener, LinkClosed, patient_timeout, peer_pid
@@ -96,6 +97,11 @@ class SandboxMaker:
         """The image that sandboxes of an environment get; None before the first of them."""
         image = self._images.get(environment.name)
         return image.id if image else None
+
+    @property
+    def kernel_memory(self) -> KernelMemoryWatch | None:
+        """Ends sandboxes that hold too much of the kernel's memory, if the daemon may."""
+        return self._host.kernel_memory
 
     @property
     def can_attach(self) -> bool:
@@ -327,6 +333,7 @@ class SandboxMaker:
         """Set the limits of commands, before there is one; returns the guest's settings."""
         environment, cgroups = sandbox.environment, self._host.cgroups
         group: CommandGroup | None = None
+        has_quota = False
         if cgroups is not None:
             # In a thread: the kernel may take 20 ms for a move.
             group = await asyncio.to_thread(cgroups.open, pid, environment.command_limits)
@@ -342,6 +349,8 @@ class SandboxMaker:
             **container.guest_settings(self.settings, has_disk=sandbox.disk is not None),
             "asks_to_place": group is not None and group.asks,
             "is_first_victim": cgroups is not None and not cgroups.separates,
+            # As much as commands have, beside them.
+            "worker_share": environment.cpu_quota_us / CPU_PERIOD_US if has_quota else 0.0,
         }
 
     @property

@@ -9,6 +9,8 @@ from typing import NamedTuple
 MAGIC = b"sandboxd spool 1"
 HEADER_BYTES = 4096
 MAX_LENGTH = 1 << 62
+MIN_RING = 1024
+"""Bytes of a ring; a smaller one has no part that may be overwritten."""
 _SLOTS = (512, 1024)
 """Positions that are written in turn: if a write is cut short, the record before it is whole."""
 _FIELDS = struct.Struct("<8Q")
@@ -32,7 +34,7 @@ class Record(NamedTuple):
         return (
             self.head <= self.base <= self.tail <= self.length <= MAX_LENGTH
             and self.tail_newlines <= self.newlines <= self.length
-            and (not self.ring or self.length - self.tail <= self.ring)
+            and (not self.ring or self.ring >= max(MIN_RING, self.length - self.tail))
         )
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sandboxd.spool.budget import SpoolBudget
 from sandboxd.spool.line_index import LineIndex
-from sandboxd.spool.record import HEADER_BYTES, Record
+from sandboxd.spool.record import HEADER_BYTES, MIN_RING, Record
 from sandboxd.spool.settings import MIN_FILE_BYTES, PAGE, SpoolSettings
 from sandboxd.spool.store import (
     FileStore,
@@ -21,7 +21,6 @@ from sandboxd.spool.store import (
 MAX_SLACK = 512 * 1024
 MAX_STEP = 64 * 1024
 """Bytes that are read at once to count lines."""
-MIN_RING = 1024
 INDEX_STEP = 256
 RING_STEP = 4096
 """Bytes of a ring that are dropped at a time, or a sixteenth of a small ring. Smaller steps would

@@ -23,7 +23,15 @@ from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, exec_service_pb2, session_service_pb2
-from tests.docker.commands import Streamed, attach, exec_request, run, start, write
+from tests.docker.commands import (
+    Streamed,
+    attach,
+    exec_request,
+    list_execs,
+    run,
+    start,
+    write,
+)
 from tests.docker.daemon_process import (
     RUNTIME,
     Api,
@@ -108,16 +116,9 @@ async def test_out_of_memory_is_told_and_costs_only_the_command(api: Api, sessio
     assert after.stdout.data == b"ok\n"
 
 
-async def until_processes(api: Api, session_id: str, count: int) -> None:
-    """Wait until a session at rest has so many processes; without any of its own it has two."""
-    request = session_service_pb2.GetSessionRequest(session_id=session_id)
-    async with asyncio.timeout(20):
-        while (await api.sessions.GetSession(request)).session.usage.processes != count:
-            await asyncio.sleep(0.02)
-
-
 LEFT_BEHIND = """
 import time
+open("outputs/begun", "w").close()
 while open("outputs/go").read() == "":
     time.sleep(0.01)
 held = []
@@ -133,8 +134,8 @@ async def test_memory_of_a_process_left_behind_is_not_blamed_on_a_command(
     """A command that fails by itself while the kernel kills another process has failed by itself;
     one that needs the memory that another process has is told that it is not alone."""
     start = f"> outputs/go; python3 -c '{LEFT_BEHIND}' >/dev/null 2>&1 & echo $! > outputs/left"
-    await run(api, session_id, start)
-    await until_processes(api, session_id, 3)
+    begun = "until test -e outputs/begun; do sleep 0.01; done"
+    await run(api, session_id, f"{start}; {begun}")
     wait = "echo > outputs/go; while kill -0 $(cat outputs/left) 2>/dev/null; do sleep 0.01; done"
     innocent = await run(api, session_id, f"{wait}; exit 3", timeout=20)
     own = await run(api, session_id, ["python3", "-c", "bytearray(1 << 30)"])
@@ -181,9 +182,14 @@ async def test_command_waits_for_processes_that_others_have(api: Api, session_id
         seen.add(await crowd.read())
     # The shell that waits already has to go, and its place is taken.
     await start(api, session_id, "exec sleep 30", env={"IFS": " "})
-    # The guest has it before it reads that the crowd may go.
-    await start(api, session_id, "echo hi", exec_id="late")
+    # The guest has it before it reads that the crowd may go; its start is answered when it runs.
+    starting = asyncio.create_task(start(api, session_id, "echo hi", exec_id="late"))
+    async with asyncio.timeout(10):
+        while "late" not in await list_execs(api, session_id):
+            await asyncio.sleep(0.01)
+    assert not starting.done()
     await write(api, session_id, "crowd", 0, b"", eof=True)
+    await starting
     done = await attach(api, session_id, "late")
 
     assert (done.exit.code, done.stdout) == (0, b"hi\n")

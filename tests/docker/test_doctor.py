@@ -24,6 +24,7 @@ from sandboxd.config import Config
 from sandboxd.daemon import composition as daemon
 from sandboxd.engine.contract import Engine
 from sandboxd.environments.environment import Environment
+from sandboxd.isolation.kernel_memory import KernelMemoryWatch
 from sandboxd.isolation.visibility import masked_paths
 from sandboxd.protections import probe
 from sandboxd.protections.examination import (
@@ -100,7 +101,6 @@ async def containers_of(docker: aiodocker.Docker, instance: str, status: Sequenc
     return len(await docker.containers.list(all=True, filters=filters))
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("image", IMAGES)
 async def test_every_attack_on_a_sandbox_fails(
     image: str, short_dir: Path, docker: aiodocker.Docker
@@ -112,6 +112,18 @@ async def test_every_attack_on_a_sandbox_fails(
         assert await containers_of(docker, parts.maker.settings.instance) == 0
     assert [one for one in findings if one.verdict is not Verdict.HOLDS] == []
     assert {one.protection for one in findings} == EXAMINED
+
+
+async def test_locks_are_held_until_the_daemon_has_looked(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that is so busy that the daemon looks late is not one without a limit."""
+    monkeypatch.setitem(KernelMemoryWatch.__init__.__kwdefaults__, "look_seconds", 8.0)
+    async with parts_of_a_daemon(short_dir, IMAGES[0]) as parts:
+        findings = await examine(parts.maker, parts.environment)
+
+    (locks,) = [one for one in findings if one.tried == LOCKS]
+    assert (locks.verdict, "record locks, more than" in locks.seen) == (Verdict.HOLDS, True)
 
 
 async def run_without_protection(docker: aiodocker.Docker) -> bytes:
@@ -161,6 +173,7 @@ async def test_the_probe_gets_through_where_nothing_holds_it(
         "seccomp",
         "prctl(SET_SECCOMP)",
         "filter on a socket",
+        "options that a socket keeps",
         "locks of open files",
         "ptrace",
         "unshare(NEWUSER)",
@@ -261,7 +274,7 @@ def test_without_a_daemon_doctor_says_what_to_do(short_dir: Path) -> None:
     result = CliRunner().invoke(doctor, ["--socket", str(short_dir / "none.sock")])
 
     assert result.exit_code == 2
-    assert "./scripts/run" in result.output
+    assert "start one" in result.output
     assert len(result.output.splitlines()) == 1
 
 

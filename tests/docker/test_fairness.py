@@ -15,10 +15,12 @@ from grpc import StatusCode, aio
 
 from sandboxd.files.compression import zstd
 from sandboxd.guest.files import watch
+from sandboxd.guest.worker_budget import ADVANCE_SECONDS
+from sandboxd.isolation.cgroups import CPU_PERIOD_US
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 from tests.docker.commands import run
-from tests.docker.daemon_process import Api, DaemonProcess
+from tests.docker.daemon_process import Api, DaemonProcess, running_daemon
 from tests.docker.test_command_limits import open_session
 from tests.docker.test_lifecycle import eventually
 from tests.hostile.neighbour import Neighbour
@@ -138,6 +140,53 @@ async def test_searches_share_the_processor_time_of_commands(
     finally:
         found = await asyncio.gather(*searches)
     assert not any(result.complete for result in found)
+
+
+# --- many short calls ---
+
+CALLERS = 8
+LISTS = 10
+"""By each caller."""
+SMALL_QUOTA = 5000
+"""Microseconds per 100 ms: a twentieth of a processor."""
+
+
+def _used_by_ended_children(pid: int) -> float:
+    """Seconds of processor time of a process's children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / TICKS_PER_SECOND
+
+
+async def _list_again_and_again(docker: aiodocker.Docker, quota: int) -> tuple[float, float]:
+    """Seconds of processor time that workers use for many lists at once, and the time it takes."""
+    async with running_daemon(POOL_SIZE="0", CPU_QUOTA=str(quota)) as daemon, daemon.api() as api:
+        session_id = await open_session(api, "caller")
+        files = FileClient(api.files, session_id)
+        await run(api, session_id, "mkdir d; cd d; touch {1..2000}", timeout=60)
+        (pid,) = await _first_processes(docker, daemon)
+
+        async def keep_listing() -> None:
+            for _ in range(LISTS):
+                await files.list("d", page_size=1)
+
+        before, began = _used_by_ended_children(pid), time.monotonic()
+        await asyncio.gather(*(keep_listing() for _ in range(CALLERS)))
+        return _used_by_ended_children(pid) - before, time.monotonic() - began
+
+
+async def test_many_short_calls_share_the_processor_time_of_workers(
+    docker: aiodocker.Docker,
+) -> None:
+    """Calls that end before their workers could be moved under a quota do not use more of the
+    processor than it allows, however many there are."""
+    freely, at_once = await _list_again_and_again(docker, 0)
+    used, seconds = await _list_again_and_again(docker, SMALL_QUOTA)
+
+    before, after = freely / at_once, used / seconds
+    print(f"processors used by {CALLERS} callers that list files: {before:.2f} -> {after:.2f}")
+    share = SMALL_QUOTA / CPU_PERIOD_US
+    at_the_end = 2 * used / LISTS  # of those that ran at the same time, nothing was known yet
+    assert used <= share * (seconds + ADVANCE_SECONDS) + at_the_end
 
 
 # --- watches ---

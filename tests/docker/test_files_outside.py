@@ -72,6 +72,20 @@ async def test_a_day_of_work_in_tmp(files: FileClient, sh: Any) -> None:
     assert await files.names() == ["agent_workspace", "outputs", "project_files"]
 
 
+async def test_what_can_be_written_outside(files: FileClient, sh: Any) -> None:
+    """The directories that errors name, to files of the size that a file may have there."""
+    for directory in ("/tmp", "/var/tmp"):
+        await files.upload(f"{directory}/d/f", b"x" * MIB, make_parents=True)
+        assert await sh(f"stat -c %s {directory}/d/f") == f"{MIB}\n"
+        assert await files.remove(f"{directory}/d", recursive=True) == 2
+    with refused(StatusCode.FAILED_PRECONDITION, "FILE_TOO_LARGE"):
+        await files.upload("/tmp/x", b"", size_bytes=1 << 40)
+    await files.upload("/tmp/x", b"x")
+    with refused(*PROTECTED) as refusal:
+        await files.move("/tmp/x", "/var/tmp/x")
+    assert "copy it with a command" in refusal.message
+
+
 async def test_a_look_around(files: FileClient, sh: Any) -> None:
     """Directories and files of the image, the kernel's files, and the workspace by its path."""
     assert set(await files.names("/")) >= {"/etc", "/tmp", "/usr", "/workspace", "/proc", "/bin"}
@@ -190,6 +204,21 @@ async def test_workers_are_closed_to_each_other(files: FileClient, sh: Any) -> N
         with refused(*NOT_PERMITTED):
             await files.download(f"/proc/{worker}/{name}")
     call.cancel()
+
+
+async def test_commands_are_closed_to_callers(files: FileClient, sh: Any) -> None:
+    """What processes are is seen as commands see it; what they hold is not, as between commands."""
+    await sh("sleep 1000 >/dev/null 2>&1 & echo $! >pid")
+    pid = (await files.read_text("pid")).text.strip()
+    assert "sleep" in (await files.read_text(f"/proc/{pid}/status")).text
+    assert await files.download(f"/proc/{pid}/comm") == b"sleep\n"
+    for name in ("environ", "maps", "mem", "pagemap", "fd/0", "cwd/x", "root/etc/passwd"):
+        with refused(*NOT_PERMITTED):
+            await files.download(f"/proc/{pid}/{name}")
+    descriptors = (await files.list(f"/proc/{pid}/fd")).entries
+    assert [one.link_target for one in descriptors] == [""] * len(descriptors)
+    found = await files.grep("SECRET", path=f"/proc/{pid}")
+    assert not found.complete
 
 
 async def test_special_files_are_refused_at_once(files: FileClient, sh: Any) -> None:

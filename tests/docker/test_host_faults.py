@@ -31,7 +31,8 @@ pytestmark = pytest.mark.timeout(240)
 
 def prepared(engine: PrivateEngine, **settings: str) -> DaemonProcess:
     """A daemon on this engine that is not started yet."""
-    wanted = {"POOL_SIZE": "1", "MAX_WORKSPACE_SIZE_MB": "16", **settings}
+    sizes = {"MAX_WORKSPACE_SIZE_MB": "16", "SANDBOXD_TMP_MB": "4"}
+    wanted = {"POOL_SIZE": "1", **sizes, **settings}
     return DaemonProcess(CONTAINER_IMAGE=IMAGE, DOCKER_HOST=engine.url, **wanted)
 
 

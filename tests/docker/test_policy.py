@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from sandboxd.policy import STRICT, check
+from sandboxd.policy.profile import LISTED
 from sandboxd_proto.v1 import session_service_pb2
 from tests.docker.commands import run
 from tests.docker.daemon_process import Api, running_daemon
@@ -87,3 +88,16 @@ async def test_refused_program_of_gawk_would_have_run_rm(
         await run(api, session_id, command.replace("awk", "gawk", 1))
 
     assert (await run(api, session_id, "test -e x")).exit.code == 1
+
+
+async def test_promised_programs_are_in_the_image() -> None:
+    """What `strict` allows by name as a tool for data, the default image has, and it runs."""
+    settings = {"POOL_SIZE": "1", "SANDBOXD_COMMAND_POLICY": "strict"}
+    async with running_daemon(**settings) as daemon, daemon.api() as api:
+        session_id = await _open(api, "ada")
+        for program in sorted(LISTED):
+            found = await run(api, session_id, f"command -v {program}")
+            assert found.exit.code == 0, program
+        line = "if command -v rg >/dev/null; then echo found | rg -c found; else grep x; fi"
+        assert (await run(api, session_id, line)).stdout.data == b"1\n"
+        assert (await run(api, session_id, "python -c 'print(6 * 7)'")).stdout.data == b"42\n"

@@ -112,8 +112,9 @@ OPEN_TO_ANYONE: list[Attempt] = [
     ("fcntl", NOWHERE, F_OFD_SETLK, "zeros"),
     ("prctl", PR_SET_SECCOMP, 2, 0, 0, 0),
     *(
-        ("setsockopt", NOWHERE, SOL_SOCKET, option, 0, 0)
-        for option in seccomp.FORBIDDEN_SOCKET_OPTIONS.values()
+        ("setsockopt", NOWHERE, level, option, 0, 0)
+        for level, options in seccomp.FORBIDDEN_SOCKET_OPTIONS.items()
+        for option in options.values()
     ),
 ]
 OPEN_TO_ANYONE_ON_X86: list[Attempt] = [
@@ -130,8 +131,9 @@ WITH_UPPER_BITS: list[Attempt] = [
     ("fcntl", NOWHERE, UPPER_BIT | F_OFD_SETLK, "zeros"),
     ("prctl", UPPER_BIT | PR_SET_SECCOMP, 2, 0, 0, 0),
     *(
-        ("setsockopt", NOWHERE, SOL_SOCKET, UPPER_BIT | option, 0, 0)
-        for option in seccomp.FORBIDDEN_SOCKET_OPTIONS.values()
+        ("setsockopt", NOWHERE, level, UPPER_BIT | option, 0, 0)
+        for level, options in seccomp.FORBIDDEN_SOCKET_OPTIONS.items()
+        for option in options.values()
     ),
 ]
 # What the kernel keeps from other users as well, by itself or by a usual setting.

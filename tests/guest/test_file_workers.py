@@ -104,6 +104,37 @@ def test_workers_end_with_their_socket(tmp_path: Path) -> None:
         assert list(rig.workspace.iterdir()) == []
 
 
+NEVER_PAID = 1e-6
+"""Of a processor: what a single worker uses takes hours to pay for."""
+STAT = frame(Kind.REQUEST, b'{"operation": "stat", "path": "", "shown": ""}')
+
+
+def test_workers_wait_for_processor_time(tmp_path: Path) -> None:
+    """Requests beyond the share of a processor wait without keeping anything else; one that is no
+    longer needed is dropped, and the next daemon finds none."""
+    with guest(tmp_path, worker_share=NEVER_PAID) as rig:
+        with hand_over(rig, 1, STAT) as first:
+            assert first.recv(1)
+        wait_until(lambda: not workers(rig))
+        with hand_over(rig, 2, STAT) as second, hand_over(rig, 3, STAT) as third:
+            rig.say(LinkKind.WORKER_END, 2)
+            assert is_closed(second)
+            assert rig.run("echo served").stdout == b"served\n"
+            assert workers(rig) == []
+            third.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                third.recv(1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"worker_share": 0.0}, {"worker_share": 1000.0}])
+def test_workers_that_pay_do_not_wait(settings: dict[str, float], tmp_path: Path) -> None:
+    """Without a limit, and within it, each request gets its worker."""
+    with guest(tmp_path, **settings) as rig:
+        for number in range(1, 6):
+            with hand_over(rig, number, STAT) as ours:
+                assert ours.recv(1)
+
+
 def test_a_worker_that_was_stopped_is_ended_on_request(tmp_path: Path) -> None:
     """WORKER_END ends one that cannot end by itself, and no other."""
     with guest(tmp_path) as rig:

@@ -413,11 +413,13 @@ async def test_a_worker_that_a_command_ends_or_stops(tmp_path: Path, blow: str) 
 
 async def test_a_lost_guest_is_said(rig: FileRig) -> None:
     """Not an interruption: the sandbox is gone."""
-    await rig.put("file", bytes(8 * MIB))
+    await rig.put("file", bytes(24 * MIB))  # more than fits into sockets
     with pytest.raises(SandboxLost):
         async with rig.files.download(rig.path("file")) as download:
             async for _ in download:
                 rig.end_guest()
+                while rig.link.is_open:
+                    await asyncio.sleep(0.01)
     with pytest.raises(SandboxLost):
         await rig.files.stat(rig.path("file"))
 

@@ -92,6 +92,8 @@ async def test_agent_does_not_survive(
         ("32-bit calls open AF_VSOCK", ("kernel", "foreign-calls"), r"^int80 socket vsock: ok$"),
         ("commands load filters", ("kernel_memory", "filters"), r"^listener: ok$"),
         ("sockets have filters", ("kernel_memory", "filters"), r"^socket: ok$"),
+        ("sockets join groups", ("kernel_memory", "socket-options"), r"^group: ok$"),
+        ("sockets keep 60 kB of options", ("kernel_memory", "socket-options"), r"^option: ok$"),
         ("/tmp takes files without end", ("storage", "files", "/tmp"), r"^files: \d{5,}$"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

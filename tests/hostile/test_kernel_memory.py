@@ -82,11 +82,14 @@ ATTACKS = [
     Holding(id="K15", mode="page-tables", title="page tables"),
     Holding(id="K16", mode="names", title="names of files that do not exist"),
     Holding(id="K17", mode="passed-descriptors", title="descriptors on their way"),
-    Holding(id="K18", mode="memberships", title="multicast groups"),
+    Holding(id="K18", mode="memberships", title="multicast groups", hint="group: EPERM"),
     Holding(id="K19", mode="socket-filters", title="filters on sockets", hint="filters: 0"),
     Holding(
         id="K20", mode="listening-filters", title="filters of ended processes", hint="filters: 0"
     ),
+    Holding(id="K21", mode="packet-options", title="options of packets", hint="option: EPERM"),
+    Holding(id="K22", mode="flow-labels", title="flow labels", hint="label: EPERM"),
+    Holding(id="K23", mode="signature-keys", title="keys of connections", hint="key: EPERM"),
 ]
 
 

@@ -17,6 +17,7 @@ from sandboxd_client import (
     AsyncCommandHandle,
     AsyncCommands,
     AsyncFiles,
+    AsyncProjects,
     AsyncPty,
     AsyncSandbox,
     AsyncSandboxClient,
@@ -60,6 +61,7 @@ def objects(transport: Scripted) -> dict[type, Any]:
         AsyncShell: AsyncShell(commands, "main"),
         AsyncPty: AsyncPty(hold),
         AsyncFiles: AsyncFiles(hold),
+        AsyncProjects: client.projects,
     }
 
 

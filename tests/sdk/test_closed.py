@@ -47,7 +47,7 @@ async def test_call_after_close_is_refused_at_once(face: Face, thread: str, name
 async def test_handle_of_a_closed_sandbox_is_refused_at_once(face: Face, thread: str) -> None:
     """What was obtained from the sandbox is closed with it; what is known stays known."""
     async with await face.create() as sandbox:
-        command = await sandbox.commands.run("sleep 60", background=True, timeout=60)
+        command = await sandbox.commands.run("sleep 60", background=True, stdin=True, timeout=60)
         ended = await sandbox.commands.run("echo hello", background=True)
         await ended.wait()
 
@@ -123,11 +123,12 @@ async def test_cancelled_command_ends_though_the_sandbox_is_closed(
 async def test_closing_the_input_of_an_ended_command_does_nothing(face: Face) -> None:
     """Every caller has this race: the command may just have ended."""
     async with await face.create() as sandbox:
-        command = await sandbox.commands.run("true", background=True)
-        await command.wait()
+        for stdin in (True, False):  # without one there is nothing to close either
+            command = await sandbox.commands.run("true", background=True, stdin=stdin)
+            await command.wait()
 
-        await command.close_stdin()
-        await command.close_stdin()
+            await command.close_stdin()
+            await command.close_stdin()
 
 
 async def test_every_occurrence_of_a_text_is_replaced(face: Face) -> None:

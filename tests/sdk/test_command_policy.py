@@ -85,7 +85,12 @@ def test_plain_command_is_refused(command: str | Sequence[str], name: str) -> No
 
     found = check(command, STRICT).findings[0]
     assert found.rule == Rule.FORBIDDEN_COMMAND
-    assert caught.value.metadata == {"policy": STRICT.name, "rule": found.rule, "command": name}
+    assert caught.value.metadata == {
+        "policy": STRICT.name,
+        "rule": found.rule,
+        "command": name,
+        "kind": "policy",
+    }
     assert str(caught.value).endswith(str(found))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path, PurePosixPath
+
 import pytest
 
 from sandboxd_client import InvalidRequestError, SessionClosedError, SessionNotFoundError
@@ -71,3 +73,19 @@ async def test_labels_are_changed(face: Face, thread: str) -> None:
         await sandbox.kill()
         with pytest.raises(SessionClosedError, match="open a new one"):
             await sandbox.update_metadata({"team": "green"})
+
+
+async def test_paths_of_the_client_may_be_path_objects(
+    face: Face, thread: str, tmp_path: Path
+) -> None:
+    """On both sides of a transfer."""
+    (tmp_path / "local.txt").write_text("hello")
+    async with face.client() as client:
+        await client.get_or_create_session("ada", thread)
+        await client.upload_file(tmp_path / "local.txt", PurePosixPath("data/one.txt"))
+        await client.upload_file_from_bytes(PurePosixPath("data/two.txt"), b"bye")
+        there = await client.download_file(PurePosixPath("data/two.txt"), tmp_path / "back.txt")
+
+        assert there.read_bytes() == b"bye"
+        names = [file["name"] for file in (await client.list_files())["files"]]
+        assert {"data/one.txt", "data/two.txt"} <= set(names)

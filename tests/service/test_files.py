@@ -204,14 +204,22 @@ async def test_bad_fields_are_refused(files: FileClient) -> None:
         "compression": files.download_tar(compression=7),
         "mode": files.make_directory("x", mode=0o17777),
         "new_path": files.move("x", "../y"),
+        "types": files.glob("x", types=[99]),
+        "exclude_dirs": files.grep("x", exclude_dirs=["a/b"]),
     }
     for field, call in bad.items():
         with refused(*INVALID) as refusal:
             await call
         assert refusal.info.metadata["field"] == field
-    for pattern in (files.grep(long), files.glob(long)):
-        with refused(*INVALID):
+    for pattern in (
+        files.grep(long),
+        files.glob(long),
+        files.glob("../x"),
+        files.glob("{a,b}" * 9),
+    ):
+        with refused(*INVALID) as refusal:
             await pattern
+        assert refusal.info.metadata["field"] == "pattern"
 
 
 async def test_times_beyond_a_timestamp_are_clamped(files: FileClient, guests: FakeGuests) -> None:
@@ -222,6 +230,26 @@ async def test_times_beyond_a_timestamp_are_clamped(files: FileClient, guests: F
     (entry,) = (await files.list()).entries
 
     assert entry.modify_time.ToJsonString().startswith(("0001-", "19"))
+
+
+async def test_paths_outside_of_the_workspace(files: FileClient, guests: FakeGuests) -> None:
+    """They are another area of the same session: entries have absolute paths, the usage is that of
+    the workspace, and nothing of the host is touched."""
+    await files.upload("/tmp/d/f", b"x", make_parents=True)
+    listed = await files.list("/", recursive=True)
+    (guest,) = [one for one in guests.by_container.values() if one.outside.exists()]
+
+    assert [entry.path for entry in listed.entries] == ["/tmp", "/tmp/d", "/tmp/d/f"]
+    assert [entry.name for entry in listed.entries] == ["tmp", "d", "f"]
+    assert listed.usage.max_files == (await files.list()).usage.max_files
+    assert (guest.outside / "tmp/d/f").read_bytes() == b"x"
+    assert await files.names() == []
+    assert (await files.stat("/")).path == "/"
+    for call in (files.upload("/", b"x"), files.remove("/"), files.move("/tmp/d/f", "/")):
+        with refused(*INVALID):
+            await call
+    with refused(StatusCode.FAILED_PRECONDITION, "PROTECTED_PATH"):
+        await files.move("/tmp/d/f", "f")
 
 
 # --- sessions ---

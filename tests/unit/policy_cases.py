@@ -162,6 +162,7 @@ ALLOWED = [
     "find . -type f -exec sort {} +",
     "diff3 a b c",
     "rg -n 'a|b' --type py . | head",
+    "if command -v rg >/dev/null 2>&1; then rg -nH -e x .; else grep -rnH -e x .; fi",
     "rg -l --pre-glob '*.pdf' x -- *.md",
     "HOME=/tmp python3 x.py",
     "exec > out 2>&1; exec -a name ls",

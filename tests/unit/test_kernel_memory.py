@@ -199,6 +199,21 @@ async def test_watch_ends_the_one_that_holds_too_much(host: Host) -> None:
     assert not resting.is_lost
 
 
+async def test_verdict_is_about_what_is_held_when_it_is_asked_for(host: Host) -> None:
+    """Also if a round that did not see it is under way."""
+    sandbox, group = Sandbox(), Group()
+    async with KernelMemoryWatch(host.root, look_seconds=0.01) as watch, asyncio.timeout(5):
+        watch.add(FIRST, sandbox, group)
+        for _ in range(3):
+            await watch.verdict()
+        assert not sandbox.is_lost
+        host.lock(FIRST, MAX_LOCKS + 1)
+        group.now = group.now._replace(cpu_ns=group.now.cpu_ns + 1)
+        await watch.verdict()
+
+        assert sandbox.is_lost
+
+
 class LostGroup(Group):
     """Counters of a sandbox that is being removed."""
 

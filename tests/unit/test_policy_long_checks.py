@@ -6,15 +6,16 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 import pytest
+from tree_sitter import Node
 
 from sandboxd.errors import ExecLimitReached
 from sandboxd.execs import long_checks
 from sandboxd.execs.long_checks import LongChecks, _Worker
-from sandboxd.policy import STRICT, CommandChecker, Decision, Rule, check, from_toml
+from sandboxd.policy import STRICT, CommandChecker, Decision, Rule, check, checker, from_toml
 from sandboxd.policy.decision import ALLOWED
 from tests.unit.policy_cases import REFUSED
 
@@ -229,3 +230,23 @@ def test_checker_says_what_takes_long() -> None:
 
     assert checker.check_quickly("ls | head") == ALLOWED
     assert checker.check_quickly(LONG) is None
+
+
+def test_words_of_a_command_are_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command with thousands of words takes time in proportion to them: the fuzzer found one that
+    was refused because its check took the square of that."""
+    gathered: list[int] = []
+    words_of = checker._words_of
+
+    def counted(children: Iterable[Node]) -> list[Node]:
+        gathered.append(1)
+        return words_of(children)
+
+    monkeypatch.setattr(checker, "_words_of", counted)
+    counts = []
+    for number in (10, 2000):
+        gathered.clear()
+        assert check("tr" + " ." * number, STRICT).allowed
+        counts.append(len(gathered))
+
+    assert counts[0] == counts[1]

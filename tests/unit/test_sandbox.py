@@ -82,6 +82,7 @@ async def test_made_sandbox_answers_and_knows_its_workspace(
         "env": {"HOME": "/workspace", "USER": "sandboxuser", "LOGNAME": "sandboxuser"},
         "asks_to_place": False,
         "is_first_victim": False,
+        "worker_share": 0.0,
         "grace_seconds": 0.0,
         "takes_remarks": True,
     }

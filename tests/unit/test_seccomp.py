@@ -173,8 +173,21 @@ def test_programs_of_32_bits_are_filtered_too() -> None:
         ("setsockopt", (3, 1, 2)),  # SO_REUSEADDR
         ("setsockopt", (3, 1, 15)),  # SO_REUSEPORT
         ("setsockopt", (3, 6, 1)),  # TCP_NODELAY
+        ("setsockopt", (3, 1, 67)),  # SO_SNDTIMEO of 64 bits
+        ("setsockopt", (3, 6, 13)),  # TCP_CONGESTION
+        ("setsockopt", (3, 6, 23)),  # TCP_FASTOPEN
+        ("setsockopt", (3, 6, 30)),  # TCP_FASTOPEN_CONNECT
+        ("setsockopt", (3, 17, 103)),  # UDP_SEGMENT
         ("setsockopt", (3, 41, 26)),  # IPV6_V6ONLY
+        ("setsockopt", (3, 41, 29)),  # IPV6_MULTICAST_ALL, which Java sets
+        ("setsockopt", (3, 41, 49)),  # IPV6_RECVPKTINFO
+        ("setsockopt", (3, 41, 67)),  # IPV6_TCLASS
+        ("setsockopt", (3, 0, 1)),  # IP_TOS
         ("setsockopt", (3, 0, 10)),  # IP_MTU_DISCOVER
+        ("setsockopt", (3, 0, 33)),  # IP_MULTICAST_TTL
+        ("setsockopt", (3, 0, 36)),  # IP_DROP_MEMBERSHIP
+        ("setsockopt", (3, 0, 49)),  # IP_MULTICAST_ALL, which Java sets
+        ("setsockopt", (3, 270, 11)),  # NETLINK_EXT_ACK
         ("socket", (1, 5, 0)),
         ("socket", (2, 1, 0)),
         ("socket", (2, 1 | 0o2000000 | 0o4000, 6)),
@@ -222,6 +235,17 @@ def test_ordinary_arguments_pass(call: str, arguments: tuple[int, ...]) -> None:
         ("setsockopt", (3, 1, 51)),  # SO_ATTACH_REUSEPORT_CBPF
         ("setsockopt", (3, 1, UPPER_BIT | 26)),
         ("setsockopt", (3, UPPER_BIT | 1, 26)),
+        *(
+            ("setsockopt", (3, level, option))
+            for level, options in seccomp.FORBIDDEN_SOCKET_OPTIONS.items()
+            for option in options.values()
+        ),
+        ("setsockopt", (3, 41, UPPER_BIT | 6)),  # IPV6_2292PKTOPTIONS
+        ("setsockopt", (3, UPPER_BIT | 41, 6)),
+        ("setsockopt", (3, 41, 0x80 | 26)),  # none that there is
+        ("setsockopt", (3, 41, 0x80000000 | 26)),
+        ("setsockopt", (3, 255, 0)),  # SOL_RAW
+        ("setsockopt", (3, 132, 0)),  # SOL_SCTP
         ("socket", (40, 1, 0)),  # AF_VSOCK
         ("socket", (17, 3, 0)),  # AF_PACKET
         ("socket", (38, 5, 0)),  # AF_ALG

@@ -309,8 +309,13 @@ def test_a_ring_full_of_newlines_goes_on(tmp_path: Path) -> None:
     found.delete()
 
 
-def test_a_ring_with_more_bytes_than_it_has_room_for_is_not_a_spool(tmp_path: Path) -> None:
-    """A search through it would read the same bytes again and again."""
+@pytest.mark.parametrize(
+    "changes",
+    [{"length": 1 << 40}, {"length": 1 << 63}, {"ring": 1, "tail": 30_000}],
+    ids=["more bytes than its ring", "longer than anything", "tiny ring"],
+)
+def test_a_record_that_cannot_be_is_not_a_spool(tmp_path: Path, changes: dict[str, int]) -> None:
+    """A search through it would read the same bytes again and again, or a write never end."""
     spool = Spool(settings_in(tmp_path), KEY, ample())
     write(spool, 30_000)
     spool.close()
@@ -320,7 +325,7 @@ def test_a_ring_with_more_bytes_than_it_has_room_for_is_not_a_spool(tmp_path: Pa
     assert decoded is not None
     sequence, record = decoded
     assert record.is_sound
-    record = record._replace(length=record.length + (1 << 40))
+    record = record._replace(**changes)
     path.write_bytes(encode_page(sequence, record) + content[HEADER_BYTES:])
 
     assert Spool.reopen(settings_in(tmp_path), KEY, ample()) is None

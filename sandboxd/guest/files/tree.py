@@ -20,8 +20,10 @@ directories to visit, in reverse order."""
 Leave = Callable[[int, bytes], None]
 """Gets a parent directory and the name of the directory in it that was just left."""
 
-_PASSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""Errors of a directory that was removed or replaced meanwhile."""
+_PASSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESRCH)
+"""Errors of a directory that was removed or replaced meanwhile, or whose process has ended."""
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+"""Errors of a directory that cannot be opened or, in /proc, not read."""
 
 
 class Enough(Exception):
@@ -82,12 +84,11 @@ class _Walk:
             return
         try:
             descriptor = open_directory(here.descriptor, name)
+            self._enter(name, here.path_of(name), descriptor)
         except OSError as error:
-            if error.errno not in (*_PASSING, errno.EACCES):
+            if error.errno not in (*_PASSING, *_FORBIDDEN):
                 raise
             self.is_complete = self.is_complete and error.errno in _PASSING
-            return
-        self._enter(name, here.path_of(name), descriptor)
 
     def _enter(self, name: bytes, path: bytes | None, descriptor: int) -> None:
         level = _Level(name, path, descriptor)

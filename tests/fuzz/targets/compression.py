@@ -17,8 +17,9 @@ if sys.version_info >= (3, 14):
 else:
     import backports.zstd as zstd
 
-MOST_OUT = 32 << 20
+MOST_OUT = 4 << 20
 """Bytes after which enough has come out of an input, as a caller's limit would be."""
+MAX_PIECES = 500
 CONTENT = (b"", b"text", b"x" * 20_000, bytes(range(256)) * 20)
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\x00\x00\x00skip"
 
@@ -27,7 +28,7 @@ async def unpack(data: bytes, *, compression: Compression) -> Hashable:
     """As an upload does it; the first byte says in which pieces the rest comes."""
     first, body = (data[0] if data else 0), data[1:]
     unpacker = _Unpacker(compression)
-    size = (1 << 20, 4096, 100, 1)[first % 4]
+    size = max((1 << 20, 4096, 100, 1)[first % 4], len(body) // MAX_PIECES)
     count = steps = 0
     try:
         for begin in range(0, len(body), size):

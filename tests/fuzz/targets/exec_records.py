@@ -151,4 +151,5 @@ EXEC_RECORDS = Target(
     words=[b"null", b"true", b"NaN", b"Infinity", b"1e999", b"[]", b"{}", b'"x"', b"-1", b","],
     repair=sealed,
     max_bytes=16 << 10,
+    found=[bytes([SPOOL]) + encode_page(0, Record(0, 0, 1, 0, 0, 0, 0)) + b"text"],
 )

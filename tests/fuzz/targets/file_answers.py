@@ -174,7 +174,7 @@ class _Worker:
 def opened() -> Iterator[Run]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     worker = _Worker()
-    link: Any = SimpleNamespace(closed_because=None)
+    link: Any = SimpleNamespace(closed_because=None, knows=lambda purpose: True)
     workspace: Any = WorkspaceFiles(link, SETTINGS)
     workspace._operations._workers._start_in_guest = worker.start
     workspace._change_pace = _NoPace()

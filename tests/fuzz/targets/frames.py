@@ -20,6 +20,7 @@ from sandboxd.guest.frames import (
     ProtocolError,
     Purpose,
     Remark,
+    StartFailure,
     Stream,
     Target,
 )
@@ -80,7 +81,8 @@ FROM_GUEST_SEEDS = [
         frames.encode_exited(1, END._replace(stdout_bytes=5, stderr_bytes=2)),
         encode_output(2, Stream.STDOUT, 0, b"more"),
     ),
-    told(HELLO, READY, frames.encode(Kind.REFUSED, 1, b"no such directory")),
+    told(HELLO, READY, frames.encode_refused(1, StartFailure.NO_DIRECTORY, "there is no x")),
+    told(HELLO, READY, frames.encode_started(1, 40), frames.encode_exited(1, END)),
     told(
         HELLO,
         READY,
@@ -178,7 +180,7 @@ FROM_GUEST = FuzzTarget(
     open=listening,
     seeds=FROM_GUEST_SEEDS,
     max_bytes=8 << 10,
-    words=[HEADER.pack(size, kind, 1) for kind in range(28) for size in (0, 1, 4, 8, 22)],
+    words=[HEADER.pack(size, kind, 1) for kind in range(29) for size in (0, 1, 4, 8, 22)],
     repair=lambda data, random: reframed(data, random, head=2, longest=64),
 )
 
@@ -202,7 +204,7 @@ async def decode_as_a_guest(data: bytes) -> Hashable:
         for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
             for frame in decoder.feed(piece):
                 seen.append(frame.kind)
-                decode = DECODERS.get(Kind(frame.kind)) if frame.kind in range(1, 27) else None
+                decode = DECODERS.get(Kind(frame.kind)) if frame.kind in _KINDS else None
                 if decode is not None:
                     decode(bytes(frame.payload))
     except ProtocolError as error:

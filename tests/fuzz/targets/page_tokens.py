@@ -7,11 +7,22 @@ from random import Random
 from typing import Any
 
 from sandboxd.errors import InvalidRequest
-from sandboxd.service.page_tokens import EXECS, EXECUTIONS, FILES, SESSIONS, PageTokens
+from sandboxd.service.page_tokens import (
+    EXECS,
+    EXECUTIONS,
+    FILES,
+    PROJECT_FILES,
+    PROJECTS,
+    SESSIONS,
+    PageTokens,
+)
 from tests.fuzz.target import Target, stateless
 
-LISTINGS: tuple[PageTokens[Any], ...] = (SESSIONS, EXECS, EXECUTIONS, FILES)
-PLACES: tuple[Any, ...] = ((1.5, "session"), (1e9, "\u00e9"), 7, b"a/\xff")
+LISTINGS: tuple[PageTokens[Any], ...] = (
+    *(SESSIONS, EXECS, EXECUTIONS),
+    *(FILES, PROJECTS, PROJECT_FILES),
+)
+PLACES: tuple[Any, ...] = ((1.5, "session"), (1e9, "\u00e9"), 7, b"a/\xff", "project", "name")
 
 
 async def decode(data: bytes) -> Hashable:
@@ -38,7 +49,7 @@ PAGE_TOKENS = Target(
     name="page-tokens",
     open=stateless(decode),
     seeds=[listing.encode(place).encode() for listing, place in zip(LISTINGS, PLACES, strict=True)],
-    words=[b"czE6", b"ZTE6", b"aDE6", b"ZjE6", b"=", b"=="],
+    words=[b"czE6", b"ZTE6", b"aDE6", b"ZjE6", b"cDE6", b"cTE6", b"=", b"=="],
     repair=padded,
     max_bytes=12 << 10,
 )

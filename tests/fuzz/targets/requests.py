@@ -10,12 +10,14 @@ from google.protobuf.message import DecodeError, Message
 
 from sandboxd.config import Config
 from sandboxd.errors import SandboxdError
-from sandboxd.service import exec_wire, file_wire, page_tokens, session_wire, wire
+from sandboxd.projects import names
+from sandboxd.service import exec_wire, file_wire, page_tokens, project_wire, session_wire, wire
 from sandboxd.service.transport.chunk_messages import chunk_in
 from sandboxd.service.transport.guard import _audited
 from sandboxd.service.transport.status import to_status
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2, files_pb2
 from sandboxd_proto.v1 import file_service_pb2 as file_pb
+from sandboxd_proto.v1 import project_service_pb2 as project_pb
 from sandboxd_proto.v1 import session_service_pb2 as session_pb
 from tests.docker.commands import duration
 from tests.fuzz.target import Run, Target
@@ -89,6 +91,13 @@ def _move(request: Any) -> None:
     PATHS.parse_new(request)
 
 
+def _new_file(request: Any) -> None:
+    name = names.clean(project_wire.new_file(request).name)
+    assert 0 < len(name.encode()) <= names.MAX_BYTES
+    assert not set(name) & set("/\\\0\n")
+    assert name not in (".", "..")
+
+
 REQUESTED: Sequence[tuple[Message, Callable[[Any], object]]] = (
     (FULL_EXEC, _exec),
     (
@@ -100,6 +109,18 @@ REQUESTED: Sequence[tuple[Message, Callable[[Any], object]]] = (
             user_id="ada", thread_id="t", idle_timeout=duration(60), metadata={"a": "b"}
         ),
         _open,
+    ),
+    (
+        session_pb.UpdateSessionRequest(
+            session_id="s", idle_timeout=duration(9), metadata={"a": "b"}, remove_metadata=["c"]
+        ),
+        session_wire.session_change,
+    ),
+    (
+        project_pb.ProjectFileHeader(
+            user_id="ada", project_id="p", name="notes.txt", on_conflict=1, sha256=bytes(32)
+        ),
+        _new_file,
     ),
     (session_pb.ListSessionsRequest(user_id="ada", page_size=10, page_token="x"), _list_sessions),
     (exec_service_pb2.ListExecsRequest(session_id="s", page_token="x"), _list_execs),

@@ -15,10 +15,10 @@ from random import Random
 from sandboxd.guest.files.area import Area
 from sandboxd.guest.files.codec import Failed, Failure, LeftOut
 from sandboxd.guest.files.daemon_connection import DaemonConnection, Gone, Refused
+from sandboxd.guest.files.failures import failure_of
 from sandboxd.guest.files.request import Request
 from sandboxd.guest.files.tar_stream import BLOCK, MAX_EXTENDED
 from sandboxd.guest.files.unpack import unpack
-from sandboxd.guest.files.worker import _FAILURES
 from tests.fuzz.target import Run, Target
 
 MEMORY = Path("/dev/shm")
@@ -153,9 +153,9 @@ class Sandbox:
         except Refused as refused:
             daemon.failed(refused.failed)
         except OSError as error:
-            if error.errno not in _FAILURES:
+            if failure_of(error) is Failure.BROKEN:
                 raise
-            daemon.answers.append(error.errno)
+            daemon.answers.append(failure_of(error))
         except Gone:
             daemon.answers.append(Failure.BROKEN)
         finally:

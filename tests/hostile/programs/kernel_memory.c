@@ -436,23 +436,110 @@ static void passed_descriptors(void) {
     hold("descriptors", taken);
 }
 
+/* --- options for which a socket keeps memory, up to some 100 kB each --- */
+
+#define OPTION_BYTES 60000
+#define PACKET_OPTIONS 6 /* IPV6_2292PKTOPTIONS */
+#define FLOW_LABELS 32   /* IPV6_FLOWLABEL_MGR */
+#define SIGNATURE_KEYS 14 /* TCP_MD5SIG */
+
+static int internet_socket(void) { return socket(AF_INET6, SOCK_DGRAM, 0); }
+
+static long join_group(int descriptor, long number) {
+    struct ipv6_mreq group = {.ipv6mr_interface = 1};
+    inet_pton(AF_INET6, "ff02::1:0:0", &group.ipv6mr_multiaddr);
+    memcpy(&group.ipv6mr_multiaddr.s6_addr[8], &number, sizeof number);
+    return setsockopt(descriptor, IPPROTO_IPV6, IPV6_JOIN_GROUP, &group, sizeof group);
+}
+
 static long member_of_many(void) {
-    int descriptor = socket(AF_INET6, SOCK_DGRAM, 0);
-    for (long i = 0; descriptor >= 0; i++) {
-        struct ipv6_mreq group = {.ipv6mr_interface = 1};
-        inet_pton(AF_INET6, "ff02::1:0:0", &group.ipv6mr_multiaddr);
-        memcpy(&group.ipv6mr_multiaddr.s6_addr[8], &i, sizeof i);
-        if (setsockopt(descriptor, IPPROTO_IPV6, IPV6_JOIN_GROUP, &group, sizeof group) < 0)
-            return i > 0 ? 0 : -1;
-    }
-    return -1;
+    int descriptor = internet_socket();
+    long number = 0;
+    while (descriptor >= 0 && join_group(descriptor, number) == 0)
+        number++;
+    return number > 0 ? 0 : -1;
 }
 
 static void memberships(void) {
-    long taken = 0;
-    while (taken < 900 && member_of_many() == 0)
-        taken++;
-    hold("sockets", taken);
+    report("group", join_group(internet_socket(), 0));
+    in_children(6, member_of_many);
+}
+
+/* As many traffic classes as fit; each of them is valid, and the last one counts. */
+static const char *packet_options_of(size_t size, size_t *length) {
+    static char options[OPTION_BYTES];
+    int class = 0;
+    for (*length = 0; *length + CMSG_SPACE(sizeof class) <= size;
+         *length += CMSG_SPACE(sizeof class)) {
+        struct cmsghdr *header = (void *)(options + *length);
+        *header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof class),
+                                   .cmsg_level = IPPROTO_IPV6, .cmsg_type = IPV6_TCLASS};
+        memcpy(CMSG_DATA(header), &class, sizeof class);
+    }
+    return options;
+}
+
+static long with_packet_options(void) {
+    size_t length;
+    const char *options = packet_options_of(OPTION_BYTES, &length);
+    return setsockopt(internet_socket(), IPPROTO_IPV6, PACKET_OPTIONS, options, length);
+}
+
+static void packet_options(void) {
+    report("option", with_packet_options());
+    in_children(6, with_packet_options);
+}
+
+/* All sockets of the host share what there is of them. */
+static long with_flow_label(void) {
+    struct {
+        struct in6_addr destination;
+        unsigned label;
+        unsigned char action, share;
+        unsigned short flags, expires, linger;
+        unsigned padding;
+    } request = {.action = 0, .share = 1, .flags = 1, .linger = 6};
+    request.destination = in6addr_loopback;
+    return setsockopt(internet_socket(), IPPROTO_IPV6, FLOW_LABELS, &request, sizeof request);
+}
+
+static void flow_labels(void) {
+    report("label", with_flow_label());
+    in_children(5, with_flow_label);
+}
+
+static long add_key(int descriptor, unsigned number) {
+    struct {
+        struct sockaddr_storage address;
+        unsigned char flags, prefix;
+        unsigned short length;
+        int interface;
+        unsigned char key[80];
+    } request = {.length = 80};
+    struct sockaddr_in *address = (void *)&request.address;
+    *address = loopback(0);
+    address->sin_addr.s_addr = htonl(number);
+    return setsockopt(descriptor, IPPROTO_TCP, SIGNATURE_KEYS, &request, sizeof request);
+}
+
+static long with_many_keys(void) {
+    int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+    unsigned number = 1;
+    while (descriptor >= 0 && add_key(descriptor, number) == 0)
+        number++;
+    return number > 1 ? 0 : -1;
+}
+
+static void signature_keys(void) {
+    report("key", add_key(socket(AF_INET, SOCK_STREAM, 0), 1));
+    in_children(6, with_many_keys);
+}
+
+static void socket_options(void) {
+    report("group", join_group(internet_socket(), 0));
+    report("option", with_packet_options());
+    report("label", with_flow_label());
+    report("key", add_key(socket(AF_INET, SOCK_STREAM, 0), 1));
 }
 
 int main(int argc, char **argv) {
@@ -479,6 +566,10 @@ int main(int argc, char **argv) {
         {"names", names},
         {"passed-descriptors", passed_descriptors},
         {"memberships", memberships},
+        {"packet-options", packet_options},
+        {"flow-labels", flow_labels},
+        {"signature-keys", signature_keys},
+        {"socket-options", socket_options},
         {NULL, NULL},
     };
     return run_mode(modes, argv);

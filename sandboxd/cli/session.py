@@ -162,7 +162,7 @@ def show(session: str, target: Target, as_json: bool) -> None:
         table.show_document(document(info))
         return
     for name, value in _facts(info).items():
-        click.echo(f"{name:<11}{table.printable(value)}")
+        click.echo(f"{name:<12}{table.printable(value)}")
 
 
 @command.command("label")

@@ -10,7 +10,6 @@ import ctypes
 import errno
 import os
 import struct
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -96,20 +95,20 @@ def attach(pidfd: int, attachments: Sequence[Attachment]) -> None:
         _in_a_thread(move)
 
 
-def find_possibility(scratch: Path | None = None) -> Possibility:
-    """Try it in a mount namespace that nobody else sees; `scratch` is where to make directories."""
-    with tempfile.TemporaryDirectory(prefix="sandboxd-attach-", dir=scratch) as made:
-        source, target = Path(made, "source").resolve(), Path(made, "target").resolve()
-        source.mkdir()
-        target.mkdir()
-        try:
-            _in_a_thread(lambda: _attach_here(source, target))
-        except AttachFailed as error:
-            return Possibility(Way.BOUND, str(error))
+def find_possibility(directory: Path) -> Possibility:
+    """Try it in a mount namespace that nobody else sees, with a directory over itself.
+
+    Nothing is made for it: a daemon has to start on a full disk, too.
+    """
+    place = directory.resolve()
+    try:
+        _in_a_thread(lambda: _attach_over_itself(place))
+    except AttachFailed as error:
+        return Possibility(Way.BOUND, str(error))
     return Possibility(Way.ATTACHED)
 
 
-def _attach_here(source: Path, target: Path) -> None:
+def _attach_over_itself(place: Path) -> None:
     with ExitStack() as open_files:
         with _doing("make a mount namespace"):
             _checked(_libc.unshare(_CLONE_NEWNS))
@@ -119,19 +118,10 @@ def _attach_here(source: Path, target: Path) -> None:
             own = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             open_files.callback(os.close, own)
             _checked(_libc.setns(own, _CLONE_NEWNS))
-        _move(_detached(open_files, source), os.fsencode(target))
+        _move(_detached(open_files, place), os.fsencode(place))
         with _doing("make a mount read-only"):
-            _expect_read_only(target)
-
-
-def _expect_read_only(target: Path) -> None:
-    try:
-        (target / "x").mkdir()
-    except OSError as error:
-        if error.errno != errno.EROFS:
-            raise
-    else:
-        raise OSError(errno.EINVAL, "it can be written to")
+            if not os.statvfs(place).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EINVAL, "it can be written to")
 
 
 def _detached(open_files: ExitStack, source: Path) -> int:

@@ -126,15 +126,15 @@ _OTHER_TYPES = {
     "db": ("application/vnd.sqlite3", "sqlite"),
     "h5": ("application/x-hdf5", "hdf5"),
     "hdf5": ("application/x-hdf5", "hdf5"),
-    "pkl": (UNKNOWN_TYPE, _DATA),
-    "pickle": (UNKNOWN_TYPE, _DATA),
-    "bin": (UNKNOWN_TYPE, _DATA),
-    "dat": (UNKNOWN_TYPE, f"{_DATA} {_TEXT}"),
     "ttf": ("font/ttf", "ttf"),
     "otf": ("font/otf", "otf"),
     "woff": ("font/woff", "woff"),
     "woff2": ("font/woff2", "woff2"),
 }
+
+
+_OF_ANY_CONTENT = frozenset({"bin", "dat", "pkl", "pickle"})
+"""Extensions that say nothing about the content; it may be anything but a program."""
 
 
 class _Expected(NamedTuple):
@@ -168,7 +168,8 @@ class ContentTypes:
         """With extensions, `none`, `common` or `any`. An extension that is in no table stands for
         any content but a program."""
         self._allows_all = ANY in allowed
-        self._allowed = frozenset(allowed) | (_EXPECTED.keys() if COMMON in allowed else set())
+        common = _EXPECTED.keys() | _OF_ANY_CONTENT if COMMON in allowed else frozenset()
+        self._allowed = frozenset(allowed) | common
 
     def check(self, name: str, head: bytes) -> str:
         """The MIME type of a file with this name and this beginning; FileTypeNotAllowed if it may

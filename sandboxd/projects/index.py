@@ -193,6 +193,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         path, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
+        # One process uses the file, so no memory has to be shared, which would need a file too.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
             raise IndexTooNew(f"it has version {version}, and this release knows up to {VERSION}")

@@ -32,7 +32,7 @@ async def test_a_session_is_opened_found_and_closed(sandboxd: CommandLine) -> No
     assert (again["session_id"], again["status"]) == (session_id, "attached")
     assert shown["metadata"] == {"team": "blue"}
     assert shown["limits"]["workspace_files"] > 0
-    assert "labels     team=blue" in facts.stdout
+    assert "labels      team=blue" in facts.stdout
 
     closed = (await sandboxd("session", "close", "ada/42", "--json")).document
     assert [one["state"] for one in closed] == ["closed"]

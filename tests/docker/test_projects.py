@@ -7,8 +7,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import aiodocker
@@ -19,8 +19,9 @@ from grpc import StatusCode
 from sandboxd_proto.v1 import project_service_pb2, session_service_pb2
 from tests.docker.commands import close_session, run
 from tests.docker.daemon_process import Api, DaemonProcess, served
+from tests.docker.small_disk import small_disk
 from tests.docker.test_attachment import is_mounted_on_the_host
-from tests.docker.test_lifecycle import containers, eventually, open_session
+from tests.docker.test_lifecycle import containers, eventually, open_session, reason
 from tests.docker.test_workspaces import docker_name_of, output, reset
 from tests.service.client import refused
 from tests.service.file_client import FileClient
@@ -418,3 +419,43 @@ async def test_a_project_works_without_the_right_to_attach_and_with_it() -> None
             await close_session(api, session_id)
             async with aiodocker.Docker() as docker:
                 await used_ones_are_gone(api, docker, daemon)
+
+
+async def test_a_full_disk_is_reported_and_loses_nothing(short_dir: Path) -> None:
+    """Without a byte left, also for a daemon that starts then, files can be read and deleted, and
+    uploads are refused and leave nothing; with space back, they are stored."""
+    state = short_dir / "state"
+    settings = {
+        "SANDBOXD_STATE_DIR": str(state),
+        "SANDBOXD_DISK_RESERVE_MB": "0",
+        "SANDBOXD_WORKSPACE_BACKEND": "memory",
+        "POOL_SIZE": "0",
+    }
+    with small_disk(short_dir / "disk.img", state, size_bytes=32 << 20) as disk:
+        async with project_daemon(**settings) as daemon, daemon.api() as api:
+            project = project_of(api)
+            await project.create()
+            for name in ("kept.bin", "deleted.bin"):
+                await project.upload(name, name.encode() * 1000)
+            disk.fill()
+            for _ in range(2):
+                for size in (3_000_000, None):
+                    with refused_for_lack_of_space():
+                        await project.upload("new.bin", bytes(3_000_000), size_bytes=size)
+                assert await project.download("kept.bin") == b"kept.bin" * 1000
+                assert await project.names() == ["deleted.bin", "kept.bin"]
+                assert list((state / "store" / "unfinished").iterdir()) == []
+                await daemon.signal(signal.SIGKILL)
+                await daemon.start()
+
+            disk.free()
+            await project.delete_file("deleted.bin")
+            await project.upload("new.bin", bytes(3_000_000))
+            assert await project.names() == ["kept.bin", "new.bin"]
+
+
+@contextmanager
+def refused_for_lack_of_space() -> Iterator[None]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        yield
+    assert reason(caught.value) in ("DISK_SPACE_LOW", "STATE_NOT_SAVED")

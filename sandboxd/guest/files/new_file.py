@@ -25,7 +25,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class NewFile:
     """A file without a name in its directory, until `commit` gives it one.
 
-    It never shares an inode: other names of a file that it replaces keep the old content.
+    It never shares an inode: other names of a file that it replaces keep the old content. Nothing
+    has it open for writing when it appears, or commands could not execute it.
     """
 
     def __init__(self, area: Area, parent: int) -> None:
@@ -74,6 +75,7 @@ class NewFile:
         os.fchmod(self.descriptor, self._area.file_mode(mode))
         if replace:
             self._refuse_to_replace(name)
+        self._end_writing()
         if self._temporary is None:
             if self._appear_as(name):
                 return
@@ -83,6 +85,11 @@ class NewFile:
             self._appear_as(self._temporary)
         rename(self._parent, self._temporary, self._parent, name, replace=replace)
         self._temporary = None
+
+    def _end_writing(self) -> None:
+        writable = self.descriptor
+        self.descriptor = os.open(f"/proc/self/fd/{writable}", os.O_PATH | os.O_CLOEXEC)
+        os.close(writable)
 
     def _refuse_to_replace(self, name: bytes) -> None:
         try:

@@ -474,14 +474,12 @@ class ProjectMismatch(WrongState):
 
 
 class PackagesNotResolved(WrongState):
-    """No versions of the packages fit together, or one has no wheel for the environment."""
+    """No versions of the packages fit together, or one has none for the environment."""
 
     reason = "PACKAGES_NOT_RESOLVED"
 
     def __init__(self, why: str) -> None:
-        super().__init__(
-            f"The packages cannot be had together as wheels for this environment: {why}"
-        )
+        super().__init__(f"The packages cannot be had together for this environment: {why}")
 
 
 class PackagesUnsafe(WrongState):
@@ -747,10 +745,10 @@ class PackageIndexUnreachable(Unavailable):
 
     reason = "PACKAGE_INDEX_UNREACHABLE"
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, *, setting: str) -> None:
         super().__init__(
             f"The package index cannot be reached ({why}); try again later. An operator sets it "
-            "with SANDBOXD_PACKAGES_INDEX.",
+            f"with {setting}.",
             retry_after_seconds=10.0,
         )
 

@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -38,6 +38,14 @@ DATA_PACKAGES = (
     *("tqdm", "xlsxwriter"),
 )
 """Packages that sessions can ask for unless the operator says otherwise."""
+NPM_PACKAGES = (
+    *("ajv", "axios", "chalk", "cheerio", "commander", "csv-parse", "csv-stringify", "d3"),
+    *("date-fns", "dayjs", "decimal.js", "esbuild", "express", "fast-xml-parser", "fastify"),
+    *("handlebars", "js-yaml", "jsdom", "lodash", "lodash-es", "luxon", "marked", "mathjs"),
+    *("mustache", "nanoid", "p-limit", "papaparse", "prettier", "ramda", "rxjs", "semver", "tsx"),
+    *("typescript", "uuid", "vitest", "ws", "xlsx", "yaml", "zod"),
+)
+"""The same for packages of npm."""
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -133,6 +141,8 @@ class EnvironmentTable(BaseModel):
     command_policy: str = ""
     min_warm: int = Field(default=0, ge=0)
     """Warm sandboxes that are always kept."""
+    packages: Literal["python", "npm"] | None = None
+    """Which packages its sessions can ask for."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> EnvironmentTable:
@@ -198,8 +208,9 @@ class Config(BaseModel):
     registry_seconds: float = _own(10.0, "REGISTRY_SECONDS", gt=0)
     """Seconds within which an image registry must begin to answer; otherwise the base is made from
     another source. The download may take longer."""
-    npm_registry: str = _own("https://registry.npmjs.org", "NPM_REGISTRY", pattern="^https?://.+$")
-    """Registry of npm packages that environments are built from."""
+    npm_registry: str | None = _own(None, "NPM_REGISTRY", pattern="^https?://.+$")
+    """URL of the one registry of npm packages, for environments and for sessions; if not set, that
+    of the variable NPM_CONFIG_REGISTRY, of npmrc, or npm's own default."""
     environments: Annotated[dict[str, EnvironmentTable], AfterValidator(_check_names)] = _own(
         dict, "ENVIRONMENTS"
     )
@@ -240,9 +251,12 @@ class Config(BaseModel):
     packages_allow: list[str] = _own(lambda: list(DATA_PACKAGES), "PACKAGES_ALLOW")
     """Packages that sessions can ask for with the policy `listed`, such as `numpy`, `requests>=2`
     or `pandas[excel]`. Versions narrow what is installed; extras have to be listed."""
+    packages_allow_npm: list[str] = _own(lambda: list(NPM_PACKAGES), "PACKAGES_ALLOW_NPM")
+    """The same for environments with packages of npm, such as `lodash`, `zod@^3` or
+    `@types/node@20`."""
     packages_index: str | None = _own(None, "PACKAGES_INDEX", pattern="^https?://")
-    """URL of the one package index (simple API); if not set, that of the variable
-    UV_DEFAULT_INDEX, UV_INDEX_URL or PIP_INDEX_URL, or PyPI."""
+    """URL of the one index of Python packages (simple API); if not set, that of the variable
+    UV_DEFAULT_INDEX, UV_INDEX_URL or PIP_INDEX_URL, or uv's own default."""
     packages_set_mb: int = _own(1024, "PACKAGES_SET_MB", ge=16)
     """Maximum size of the packages of one session, with what they depend on."""
     packages_total_mb: int = _own(20480, "PACKAGES_TOTAL_MB", ge=16)

@@ -35,6 +35,7 @@ class LocalBuilds:
             self._engine,
             list(self._definitions.values()),
             replace(settings.builder_settings(config), directory=directory),
+            settings.npm_client(config),
             read_file=self._read_file,
         )
         self._builds: Builds[BuiltImage] = Builds(

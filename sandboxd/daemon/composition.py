@@ -29,6 +29,7 @@ from sandboxd.engine.docker import DockerEngine, EngineTimeouts
 from sandboxd.environments.builder import Builder
 from sandboxd.environments.catalogue import Environments
 from sandboxd.environments.environment import Environment
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.environments.records import BuildRecords
 from sandboxd.errors import SandboxdError
 from sandboxd.execs.policy import CommandPolicies
@@ -138,13 +139,14 @@ async def running(
         sandboxes = maker(engine, sandbox_settings, host)
         records = await registry.load()
         kept_files = await _keep_files(sandboxes, records, stack)
-        environments = _environments(config, engine, sandboxes, journal)
+        npm = settings.npm_client(config)
+        environments = _environments(config, engine, sandboxes, npm, journal)
         adoption = Adoption(
             records, environments.values, sandboxes, grace_seconds=sandbox_settings.grace_seconds
         )
         pools = await stack.enter_async_context(_pools(config, sandboxes, environments, adoption))
         await stack.enter_async_context(environments)
-        packages = await open_packages(config, sandboxes, host, stack)
+        packages = await open_packages(config, sandboxes, host, npm, stack)
         projects = await _open_projects(config, stack)
         shared = _shared_exec_state(config, policies, quotas)
         sessions = await stack.enter_async_context(
@@ -234,7 +236,7 @@ def _assess_protections(
 
 
 def _environments(
-    config: Config, engine: Engine, sandboxes: SandboxMaker, journal: KeptJournal
+    config: Config, engine: Engine, sandboxes: SandboxMaker, npm: NpmClient, journal: KeptJournal
 ) -> Environments:
     definitions = settings.definitions(config)
     environments = Environments(
@@ -244,6 +246,7 @@ def _environments(
             engine,
             list(definitions.values()),
             settings.builder_settings(config),
+            npm,
             read_file=sandboxes.read_file,
         ),
         BuildRecords(config.state_dir / "environments"),

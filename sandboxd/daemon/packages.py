@@ -11,12 +11,17 @@ import uv
 
 from sandboxd.config import Config
 from sandboxd.daemon.instance import StartRefused
+from sandboxd.environments.environment import PackageKind
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.packages.allowed import AllowedPackages, InvalidAllowList
 from sandboxd.packages.areas import BuildAreas
-from sandboxd.packages.build import MAX_FILES, Builder, BuildSettings, index_of
+from sandboxd.packages.build import Builder
+from sandboxd.packages.build_area import BuildSettings
 from sandboxd.packages.build_user import BuildUser
+from sandboxd.packages.installer import MAX_FILES
 from sandboxd.packages.package_sets import PackageSets, PackageSetSettings
 from sandboxd.packages.packages import Packages
+from sandboxd.packages.python_installer import PythonSettings, index_of
 from sandboxd.packages.store import PackageStore
 from sandboxd.packages.targets import Targets
 from sandboxd.sandboxes.host import Host
@@ -25,17 +30,27 @@ from sandboxd.workspaces.disks import Disks, DiskSettings
 
 BUILD_MARGIN_SECONDS = 60.0
 AREA_FACTOR = 2
-"""Size of a build compared to that of a set: it holds the wheels as well."""
+"""Size of a build compared to that of a set: it holds the archives as well."""
 
 
 async def open_packages(
-    config: Config, sandboxes: SandboxMaker, host: Host, stack: AsyncExitStack
+    config: Config,
+    sandboxes: SandboxMaker,
+    host: Host,
+    npm: NpmClient,
+    stack: AsyncExitStack,
 ) -> Packages:
     """Packages without builds under way, and without what a killed daemon left."""
     try:
-        allowed = AllowedPackages.of(config.packages_policy, config.packages_allow)
+        allowed = AllowedPackages.of(
+            config.packages_policy,
+            {
+                PackageKind.PYTHON: config.packages_allow,
+                PackageKind.NPM: config.packages_allow_npm,
+            },
+        )
     except InvalidAllowList as error:
-        raise StartRefused(f"SANDBOXD_PACKAGES_ALLOW: {error}") from None
+        raise StartRefused(str(error)) from None
     directory = config.state_dir / "packages"
     store = PackageStore(directory)
     await asyncio.to_thread(store.open)
@@ -43,7 +58,13 @@ async def open_packages(
     targets = Targets(sandboxes, user, directory / "targets")
     targets.open()
     areas = await _open_areas(config, directory, has_disks=host.disks is not None)
-    builder = Builder(_build_settings(config, directory), store, areas, user, sandboxes)
+    python = PythonSettings(
+        index=index_of(config.packages_index or "", os.environ),
+        uv=Path(uv.find_uv_bin()),
+        runtime_dir=config.runtime_dir.resolve(),
+    )
+    build_settings = _build_settings(config, directory)
+    builder = Builder(build_settings, python, npm, store, areas, user, sandboxes)
     sets = PackageSets(_set_settings(config), store, builder)
     stack.push_async_callback(sets.aclose)
     return Packages(allowed, targets, sets)
@@ -59,12 +80,9 @@ async def _open_areas(config: Config, directory: Path, *, has_disks: bool) -> Bu
 
 def _build_settings(config: Config, directory: Path) -> BuildSettings:
     settings = BuildSettings(
-        index=index_of(config.packages_index or "", os.environ),
         max_bytes=config.packages_set_mb << 20,
         seconds=config.packages_build_seconds,
         min_age_days=config.packages_min_age_days,
-        uv=Path(uv.find_uv_bin()),
-        runtime_dir=config.runtime_dir.resolve(),
         build_dir=directory / "view",
     )
     settings.build_dir.mkdir(mode=0o700, exist_ok=True)

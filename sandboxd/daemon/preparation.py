@@ -33,7 +33,7 @@ class BuiltPreparation(Preparation):
         wait_seconds: float,
     ) -> None:
         wait_until = time.monotonic() + wait_seconds
-        self.packages.check(packages)
+        self.packages.check(environment, packages)
         await self._environments.wait_until_ready(environment.name, wait_seconds=wait_seconds)
         if packages:
             await self.packages.ensure(

@@ -18,7 +18,8 @@ from sandboxd.environments.definition import (
     Source,
     default_definition,
 )
-from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment, PackageKind
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.execs.session_execs import ExecSettings
 from sandboxd.isolation import seccomp
 from sandboxd.pool.pool import PoolSettings
@@ -94,7 +95,11 @@ def definitions(config: Config) -> Mapping[str, Definition]:
 
 
 def _changed(known: Definition, table: EnvironmentTable) -> Definition:
-    described = replace(known, description=table.description or known.description)
+    described = replace(
+        known,
+        description=table.description or known.description,
+        packages=PackageKind(table.packages or known.packages),
+    )
     if table.image is not None or table.dockerfile is not None:
         described = replace(described, python="", node="")
     if table.image is not None:
@@ -134,6 +139,7 @@ def environment(config: Config, definition: Definition) -> Environment:
         env_vars=table.env_vars,
         command_policy=table.command_policy or (definition.strict_policy if is_strict else ""),
         min_warm=table.min_warm,
+        packages=definition.packages,
     )
 
 
@@ -141,8 +147,11 @@ def builder_settings(config: Config) -> BuilderSettings:
     return BuilderSettings(
         directory=config.state_dir / "builds",
         registry_seconds=config.registry_seconds,
-        npm_registry=config.npm_registry,
     )
+
+
+def npm_client(config: Config) -> NpmClient:
+    return NpmClient(config.state_dir / "npm", config.npm_registry or "")
 
 
 def project_settings(config: Config) -> ProjectSettings:

@@ -30,6 +30,7 @@ from sandboxd.environments.images import (
     details_label,
 )
 from sandboxd.environments.layers import Layer
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.environments.parts import Package, SourceUnavailable
 from sandboxd.environments.progress import Progress
 from sandboxd.errors import (
@@ -53,7 +54,6 @@ class BuilderSettings:
     """Where files for builds are collected; what is there at the start is left over."""
     registry_seconds: float
     """How long a registry may take to begin to answer."""
-    npm_registry: str
 
 
 class Builder:
@@ -64,6 +64,7 @@ class Builder:
         engine: Engine,
         definitions: Sequence[Definition],
         settings: BuilderSettings,
+        npm: NpmClient,
         *,
         read_file: Callable[[ImageId, str], Awaitable[str]],
     ) -> None:
@@ -71,7 +72,7 @@ class Builder:
         self._engine = engine
         self._read_file = read_file
         self._definitions = {definition.name: definition for definition in definitions}
-        self._npm_registry = settings.npm_registry
+        self._npm = npm
         self._builds = EngineBuilds(
             engine, settings.directory, registry_seconds=settings.registry_seconds
         )
@@ -208,7 +209,7 @@ class Builder:
         def report(part: float, detail: str) -> None:  # from a thread
             loop.call_soon_threadsafe(progress.advance, part, detail)
 
-        return await layers.fill(layer, directory, report, npm_registry=self._npm_registry)
+        return await layers.fill(layer, directory, report, npm=self._npm)
 
     async def _base(self, source: Source, progress: Progress, *, rebuild: bool) -> Base:
         """The image that an environment's own Dockerfile begins with."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandboxd.environments.environment import PackageKind
+
 RECIPES = Path(__file__).parent / "recipes"
 """The Dockerfiles of the built-in environments, and what they need."""
 SECURE_IMAGE = "sandbox-secure:latest"
@@ -84,6 +86,8 @@ class Definition:
     """Major version of Node.js; empty if that is not known."""
     strict_policy: str = ""
     """Command policy that takes the place of `strict`, where that would forbid its main program."""
+    packages: PackageKind = PackageKind.PYTHON
+    """What sessions can add to it."""
 
     @property
     def made_from(self) -> str:
@@ -166,6 +170,7 @@ BUILT_IN: Sequence[Definition] = (
             "in [environments.node20]"
         ),
         strict_policy="strict-node",
+        packages=PackageKind.NPM,
     ),
     Definition(
         name="data",

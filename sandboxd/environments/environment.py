@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from sandboxd.isolation.cgroups import CommandLimits
 from sandboxd.workspaces.disks import DiskSize
 
 DEFAULT_ENVIRONMENT = "default"
 """Name of the environment of sessions that ask for no other."""
+
+
+class PackageKind(StrEnum):
+    """Which packages sessions of an environment can ask for."""
+
+    PYTHON = "python"
+    NPM = "npm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +51,7 @@ class Environment:
     """Name of the command policy of its sessions; empty means the daemon's."""
     min_warm: int = 0
     """Warm sandboxes that are always kept."""
+    packages: PackageKind = PackageKind.PYTHON
 
     @property
     def command_limits(self) -> CommandLimits:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from sandboxd.environments.definition import HostPython, NpmPackages, Wheels
 from sandboxd.environments.host_python import copy_python, find_python
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.environments.npm_packages import fill_npm, node_package
 from sandboxd.environments.parts import Package, Report
 from sandboxd.environments.wheels import install_wheels
@@ -37,12 +38,13 @@ async def fingerprint(layer: Layer) -> str:
 
 
 async def fill(
-    layer: Layer, directory: Path, report: Report, *, npm_registry: str
+    layer: Layer, directory: Path, report: Report, *, npm: NpmClient
 ) -> Sequence[Package]:
     """Put the files of a layer into a directory; returns what they are."""
     match layer:
         case NpmPackages(lock=lock):
-            return await _in_thread(fill_npm, lock, directory, report, npm_registry)
+            registry = await npm.registry()
+            return await _in_thread(fill_npm, lock, directory, report, registry)
         case Wheels(lock=lock, python=python):
             return await install_wheels(lock, python, directory, report)
         case HostPython(version=version):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from sandboxd.environments.addresses import request_for
 from sandboxd.environments.parts import Package, Report, SourceUnavailable
 
 log = structlog.get_logger()
@@ -42,13 +43,13 @@ def fill_npm(lock: Path, directory: Path, report: Report, registry: str) -> Sequ
     wanted = {
         name: entry for name, entry in locked.items() if name == node or name not in _NODE.values()
     }
-    packages = []
+    registry, packages = registry.rstrip("/"), []
     for number, (name, entry) in enumerate(wanted.items()):
         version = entry["version"]
         report(number / len(wanted), f"downloading {name} {version}")
         archive = directory / f"{name}.tgz"
-        url = f"{registry.rstrip('/')}/{name}/-/{name}-{version}.tgz"
-        _download(url, archive, integrity=entry["integrity"])
+        request = request_for(f"{registry}/{name}/-/{name}-{version}.tgz", index=registry)
+        _download(request, archive, integrity=entry["integrity"])
         target = directory / ("usr/local" if name == node else f"usr/local/lib/node_modules/{name}")
         # Of Node.js only the program: its headers are of no use without a compiler.
         _unpack_npm(archive, target, only="bin/node" if name == node else None)
@@ -58,14 +59,14 @@ def fill_npm(lock: Path, directory: Path, report: Report, registry: str) -> Sequ
     return packages
 
 
-def _download(url: str, target: Path, *, integrity: str) -> None:
+def _download(request: urllib.request.Request, target: Path, *, integrity: str) -> None:
     """Download a file that has this hash; SourceUnavailable otherwise."""
     algorithm, _, expected = integrity.partition("-")
     digest = hashlib.new(algorithm)
     total, give_up_at = 0, time.monotonic() + DOWNLOAD_SECONDS
     try:
         with (
-            urllib.request.urlopen(url, timeout=FIRST_ANSWER_SECONDS) as answer,
+            urllib.request.urlopen(request, timeout=FIRST_ANSWER_SECONDS) as answer,
             target.open("wb") as file,
         ):
             while chunk := answer.read(READ_BYTES):
@@ -81,7 +82,7 @@ def _download(url: str, target: Path, *, integrity: str) -> None:
     except OSError as error:  # also of urllib
         if isinstance(error, urllib.error.HTTPError):
             error.close()
-        log.info("environment.not_downloaded", url=url, error=str(error))
+        log.info("environment.not_downloaded", url=request.full_url, error=str(error))
         raise SourceUnavailable(f"the npm registry did not give {target.stem}") from error
     if base64.b64encode(digest.digest()).decode() != expected:
         raise SourceUnavailable(

@@ -34,23 +34,25 @@ def _uv() -> str:
 async def install_wheels(
     lock: Path, python: str, directory: Path, report: Report
 ) -> Sequence[Package]:
-    """Unpack the wheels of a lock file. No code of a package runs: there are no source builds."""
+    """Unpack the wheels of a lock file for a version of Python into the layer of an image."""
     report(0.1, "downloading wheels")
+    system = f"{platform.machine()}-manylinux_2_36"
+    await unpack_wheels(lock, directory, "--python-version", python, "--python-platform", system)
+    return await asyncio.to_thread(_tidied, directory)
+
+
+async def unpack_wheels(lock: Path, directory: Path, *target: str) -> None:
+    """Unpack the wheels of a lock file, for this host unless options of uv name another target.
+
+    No code of a package runs: there are no source builds.
+    """
     command = (
         *(_uv(), "pip", "install", "--requirements", str(lock), "--target", str(directory)),
-        *(
-            "--require-hashes",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--no-progress",
-            "--link-mode",
-            "copy",
-        ),
-        # Next to the layer, and gone with it: there may be no home to write to.
+        *("--require-hashes", "--no-deps", "--only-binary", ":all:"),
+        *("--no-progress", "--link-mode", "copy"),
+        # Next to the files, and gone with them: there may be no home to write to.
         *("--cache-dir", str(directory.parent / "cache")),
-        *("--python", sys.executable, "--python-version", python),
-        *("--python-platform", f"{platform.machine()}-manylinux_2_36"),
+        *("--python", sys.executable, *target),
     )
     code, output = await output_of(*command)
     if code != 0:
@@ -58,7 +60,6 @@ async def install_wheels(
         raise SourceUnavailable(
             "uv could not install the wheels of the lock file; see the daemon's log"
         )
-    return await asyncio.to_thread(_tidied, directory)
 
 
 def _tidied(directory: Path) -> Sequence[Package]:

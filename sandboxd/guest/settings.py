@@ -29,6 +29,8 @@ class Settings(TypedDict):
 
 _LIBRARIES = "/usr/local/lib"
 """Where packages are attached, below the directory of a Python."""
+_NODE_MODULES = "/node_modules"
+"""Where packages of Node.js are attached."""
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
@@ -47,9 +49,10 @@ def _directories_of_programs() -> list[str]:
     try:
         pythons = sorted(name for name in os.listdir(_LIBRARIES) if name.startswith("python3."))
     except OSError:
-        return []
+        pythons = []
     packages = [f"{_LIBRARIES}/{name}/{kind}-packages" for name in pythons for kind in _KINDS]
-    return [f"{directory}/bin" for directory in packages if os.path.isdir(directory)]
+    programs = [f"{directory}/bin" for directory in packages if os.path.isdir(directory)]
+    return [*programs, f"{_NODE_MODULES}/.bin"] if os.path.isdir(_NODE_MODULES) else programs
 
 
 def start_dir_of(settings: Settings) -> str:

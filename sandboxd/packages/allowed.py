@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sandboxd.environments.environment import PackageKind
 from sandboxd.errors import InvalidRequest, PackagesNotAllowed
-from sandboxd.packages.requirements import Package, parse
+from sandboxd.packages.package import NotListed, Package
+from sandboxd.packages.requests import parse
 
 MAX_SHOWN = 60
 """Names of allowed packages that a refusal lists."""
+SETTINGS = {
+    PackageKind.PYTHON: "SANDBOXD_PACKAGES_ALLOW",
+    PackageKind.NPM: "SANDBOXD_PACKAGES_ALLOW_NPM",
+}
+"""The settings with the operator's lists."""
 
 
 class PackagePolicy(StrEnum):
@@ -23,7 +30,7 @@ class PackagePolicy(StrEnum):
 
 
 class InvalidAllowList(ValueError):
-    """An entry of the operator's list is not a package; the text names it."""
+    """An entry of an operator's list is not a package; the text names both."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +38,14 @@ class AllowedPackages:
     """The operator's rule."""
 
     policy: PackagePolicy
-    listed: Sequence[Package] = field(default=())
+    listed: Mapping[PackageKind, Sequence[Package]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, policy: str, listed: Sequence[str]) -> AllowedPackages:
-        try:
-            return cls(PackagePolicy(policy), [parse(text) for text in listed])
-        except InvalidRequest as error:
-            raise InvalidAllowList(error.problem) from None
+    def of(cls, policy: str, listed: Mapping[PackageKind, Sequence[str]]) -> AllowedPackages:
+        lists = {kind: _parsed(kind, texts) for kind, texts in listed.items()}
+        return cls(PackagePolicy(policy), lists)
 
-    def check(self, packages: Sequence[Package]) -> Sequence[Package]:
+    def check(self, kind: PackageKind, packages: Sequence[Package]) -> Sequence[Package]:
         """The packages with the operator's limits on their versions; PackagesNotAllowed names the
         first one that is not allowed."""
         match self.policy:
@@ -53,27 +58,36 @@ class AllowedPackages:
                     package=packages[0].name,
                 )
             case PackagePolicy.LISTED:
-                return [self._narrowed(package) for package in packages]
+                return [self._narrowed(kind, package) for package in packages]
 
-    def _narrowed(self, package: Package) -> Package:
-        entries = [entry for entry in self.listed if entry.name == package.name]
+    def _narrowed(self, kind: PackageKind, package: Package) -> Package:
+        listed, setting = self.listed.get(kind, ()), SETTINGS[kind]
+        entries = [entry for entry in listed if entry.name == package.name]
         if not entries:
             raise PackagesNotAllowed(
                 f"The package {package.name} is not on the operator's list; use one of "
-                f"{self._shown}, or ask the operator to add it to SANDBOXD_PACKAGES_ALLOW.",
+                f"{_shown(listed)}, or ask the operator to add it to {setting}.",
                 package=package.name,
             )
         (entry,) = entries
-        if missing := sorted(package.extras - entry.extras):
+        try:
+            return package.within(entry)
+        except NotListed as error:
             raise PackagesNotAllowed(
-                f"The operator's list has {package.name} without the extra {missing[0]}; leave it "
-                "out, or ask the operator to add it to SANDBOXD_PACKAGES_ALLOW.",
+                f"The operator's list has {package.name} {error}; leave it out, or ask the "
+                f"operator to add it to {setting}.",
                 package=package.name,
-            )
-        return package._replace(versions=package.versions & entry.versions)
+            ) from None
 
-    @property
-    def _shown(self) -> str:
-        names = [entry.name for entry in self.listed]
-        more = [f"{len(names) - MAX_SHOWN} more"] if len(names) > MAX_SHOWN else []
-        return ", ".join([*names[:MAX_SHOWN], *more]) or "(the list is empty)"
+
+def _parsed(kind: PackageKind, texts: Sequence[str]) -> Sequence[Package]:
+    try:
+        return [parse(kind, text) for text in texts]
+    except InvalidRequest as error:
+        raise InvalidAllowList(f"{SETTINGS[kind]}: {error.problem}") from None
+
+
+def _shown(listed: Sequence[Package]) -> str:
+    names = [entry.name for entry in listed]
+    more = [f"{len(names) - MAX_SHOWN} more"] if len(names) > MAX_SHOWN else []
+    return ", ".join([*names[:MAX_SHOWN], *more]) or "(the list is empty)"

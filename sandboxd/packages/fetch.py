@@ -1,25 +1,24 @@
-"""Fetches the wheels of a lock and checks them.
+"""Fetches the archives of a lock and checks them.
 
 Runs in the confined worker, with nothing but the standard library. Reports with lines of JSON.
 """
 
 from __future__ import annotations
 
-import base64
 import errno
 import hashlib
 import http.client
-import json
-import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-from sandboxd.packages.archive_check import ArchiveTooLarge, ArchiveUnsafe, check_wheel
+from sandboxd.environments.addresses import request_for
+from sandboxd.packages.archive_check import check_wheel
+from sandboxd.packages.work_report import Refused, TooLarge, for_each, report
 
 _CHUNK_BYTES = 256 << 10
 _REPORT_SECONDS = 0.2
@@ -28,21 +27,17 @@ _PAUSE_SECONDS = 0.5
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
-class FetchFailed(Exception):
-    """A wheel cannot be had."""
+class FetchFailed(Refused):
+    """An archive cannot be had."""
 
 
-class TooLarge(Exception):
-    """The wheels are larger than allowed; the text says how large."""
-
-
-class WrongHash(Exception):
-    """A wheel is not the one that was locked."""
+class WrongHash(Refused):
+    """An archive is not the one that was locked."""
 
 
 class Limits(NamedTuple):
-    wheel_bytes: int
-    """All wheels together, as they are transferred."""
+    archive_bytes: int
+    """All archives together, as they are transferred."""
     unpacked_bytes: int
     files: int
     idle_seconds: float
@@ -50,23 +45,15 @@ class Limits(NamedTuple):
 
 
 class Fetcher:
-    """Fetches one wheel after the other into a directory."""
+    """Fetches one archive after the other into a directory."""
 
-    def __init__(
-        self,
-        directory: Path,
-        limits: Limits,
-        *,
-        index: str,
-        report: Callable[[Mapping[str, object]], None],
-    ) -> None:
+    def __init__(self, directory: Path, limits: Limits, *, index: str) -> None:
         self._directory = directory
         self._limits = limits
-        self._index = urlsplit(index)
-        self._report = report
+        self._index = index
         self._reported_at = 0.0
         self._fetched = 0
-        """Bytes of all wheels so far."""
+        """Bytes of all archives so far."""
         self._unpacked = 0
         self._files = 0
         # Only these: the usual opener also reads files of the host.
@@ -81,14 +68,15 @@ class Fetcher:
         ):
             self._opener.add_handler(handler())
 
-    def fetch(self, wheel: Mapping[str, Any]) -> None:
-        """Fetch one wheel and check it; the errors of this module, or of `archive_check`."""
-        path = self._directory / wheel["file_name"]
+    def fetch(self, archive: Mapping[str, Any]) -> None:
+        """Fetch one archive, and check it if it is a wheel; the errors of this module, or of
+        `archive_check`."""
+        path = self._directory / archive["file_name"]
         before = self._fetched
         for attempt in range(1, _TRIES + 1):
             self._fetched = before
             try:
-                self._transfer(wheel, path)
+                self._transfer(archive, path)
                 break
             except (OSError, http.client.HTTPException) as error:
                 if getattr(error, "errno", None) in _FULL:
@@ -96,6 +84,10 @@ class Fetcher:
                 if attempt == _TRIES or _is_final(error):
                     raise FetchFailed(_reason(error)) from None
                 time.sleep(_PAUSE_SECONDS * attempt)
+        if path.suffix == ".whl":
+            self._check_wheel(path)
+
+    def _check_wheel(self, path: Path) -> None:
         limits = self._limits
         unpacked, files = check_wheel(
             path,
@@ -105,39 +97,33 @@ class Fetcher:
         self._unpacked += unpacked
         self._files += files
 
-    def _transfer(self, wheel: Mapping[str, Any], path: Path) -> None:
-        request = self._request(wheel["url"])
-        digest = hashlib.sha256()
+    def _transfer(self, archive: Mapping[str, Any], path: Path) -> None:
+        request = request_for(archive["url"], index=self._index)
+        algorithm, _, expected = archive["digest"].partition(":")
+        digest = hashlib.new(algorithm)
         with (
             self._opener.open(request, timeout=self._limits.idle_seconds) as response,
             path.open("wb") as file,
         ):
+            self._check_size(_announced(response.headers.get("Content-Length")))
             while chunk := response.read(_CHUNK_BYTES):
+                self._check_size(len(chunk))
                 self._fetched += len(chunk)
-                if self._fetched > self._limits.wheel_bytes:
-                    raise TooLarge(f"more than {self._limits.wheel_bytes >> 20} MiB to download")
                 digest.update(chunk)
                 file.write(chunk)
-                self._tell(wheel["name"])
-        if digest.hexdigest() != wheel["sha256"]:
+                self._show(archive["name"])
+        if digest.hexdigest() != expected:
             raise WrongHash
 
-    def _tell(self, name: str) -> None:
+    def _check_size(self, more: int) -> None:
+        if self._fetched + more > self._limits.archive_bytes:
+            raise TooLarge(f"more than {self._limits.archive_bytes >> 20} MiB to download")
+
+    def _show(self, name: str) -> None:
         now = time.monotonic()
         if now - self._reported_at >= _REPORT_SECONDS:
             self._reported_at = now
-            self._report({"fetching": name, "bytes": self._fetched})
-
-    def _request(self, url: str) -> urllib.request.Request:
-        """With the credentials of the address, or of the index if it is on the same host."""
-        headers = {"User-Agent": "sandboxd", "Accept-Encoding": "identity"}
-        index, place = self._index, urlsplit(url)
-        known = [place, index] if _origin(index) == _origin(place) else [place]
-        if given := next((one for one in known if one.username), None):
-            pair = f"{unquote(given.username or '')}:{unquote(given.password or '')}"
-            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        plain = place._replace(netloc=place.netloc.rpartition("@")[2])
-        return urllib.request.Request(urlunsplit(plain), headers=headers)
+            report({"fetching": name, "bytes": self._fetched})
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -153,31 +139,13 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def run(job: Mapping[str, Any]) -> int:
-    """Fetch every wheel of a job; the last line is the outcome."""
-    fetcher = Fetcher(
-        Path(job["directory"]), Limits(**job["limits"]), index=job["index"], report=_print
-    )
-    wheels: Sequence[Mapping[str, Any]] = job["wheels"]
-    for wheel in wheels:
-        try:
-            fetcher.fetch(wheel)
-        except MemoryError:
-            _print({"failed": TooLarge.__name__, "name": wheel["name"], "why": "too many files"})
-            return 1
-        except (FetchFailed, TooLarge, WrongHash, ArchiveUnsafe, ArchiveTooLarge) as error:
-            _print({"failed": type(error).__name__, "name": wheel["name"], "why": str(error)})
-            return 1
-    _print({"done": len(wheels)})
-    return 0
+    """Fetch every archive of a job."""
+    fetcher = Fetcher(Path(job["directory"]), Limits(**job["limits"]), index=job["index"])
+    return for_each(job["archives"], fetcher.fetch)
 
 
-def _origin(address: SplitResult) -> tuple[str, str | None, int | None]:
-    return address.scheme, address.hostname, address.port
-
-
-def _print(line: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
+def _announced(length: str | None) -> int:
+    return int(length) if length and length.isascii() and length.isdigit() else 0
 
 
 def _is_final(error: Exception) -> bool:

@@ -25,7 +25,8 @@ from sandboxd.errors import (
     TooManyRequests,
 )
 from sandboxd.packages import tree
-from sandboxd.packages.build import STEPS, Builder, Order
+from sandboxd.packages.build import STEPS, Builder
+from sandboxd.packages.installer import Order
 from sandboxd.packages.lock import request_key
 from sandboxd.packages.store import PackageSet, PackageStore, superfluous
 from sandboxd.tasks import Tasks
@@ -195,7 +196,7 @@ class PackageSets:
         log.info(
             "packages.built",
             key=found.key,
-            packages=len(found.versions),
+            packages=len(found.packages),
             size_bytes=found.size_bytes,
             seconds=round(progress.now.elapsed_seconds, 1),
         )

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from sandboxd.environments.builds import Build
 from sandboxd.environments.environment import Environment
 from sandboxd.isolation.attachment import Attachment
-from sandboxd.packages import requirements
+from sandboxd.packages import requests
 from sandboxd.packages.allowed import AllowedPackages
-from sandboxd.packages.build import Order
+from sandboxd.packages.installer import Order
+from sandboxd.packages.package import Package
 from sandboxd.packages.package_sets import PackageSets
 from sandboxd.packages.store import PackageSet
 from sandboxd.packages.targets import Targets
@@ -23,11 +24,11 @@ class Packages:
         self._targets = targets
         self.sets = sets
 
-    def check(self, texts: Sequence[str]) -> None:
-        """InvalidRequest or PackagesNotAllowed if sessions cannot have these packages, whatever
-        their environment."""
+    def check(self, environment: Environment, texts: Sequence[str]) -> None:
+        """InvalidRequest or PackagesNotAllowed if sessions cannot have these packages; before its
+        image is known."""
         if texts:
-            self._allowed.check(requirements.parse_all(texts))
+            self._wanted(environment, texts)
 
     async def ensure(
         self,
@@ -63,5 +64,9 @@ class Packages:
         return Attachment(self.sets.path(found), found.target.directory)
 
     async def _order(self, environment: Environment, texts: Sequence[str]) -> Order:
-        packages = self._allowed.check(requirements.parse_all(texts))
+        packages = self._wanted(environment, texts)
         return Order(packages, environment, await self._targets.of(environment))
+
+    def _wanted(self, environment: Environment, texts: Sequence[str]) -> Sequence[Package]:
+        kind = environment.packages
+        return self._allowed.check(kind, requests.parse_all(kind, texts))

@@ -11,13 +11,14 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
 
+from sandboxd.environments.environment import PackageKind
 from sandboxd.packages import lock as locks
 from sandboxd.packages import tree
 from sandboxd.packages.lock import Lock
@@ -40,8 +41,8 @@ class PackageSet:
 
     key: str
     target: Target
-    versions: Mapping[str, str]
-    """Versions by name of the package."""
+    packages: Sequence[tuple[str, str]]
+    """Names and versions, sorted. npm may install a package in several versions."""
     size_bytes: int
     files: int
 
@@ -127,7 +128,7 @@ class PackageStore:
         found = PackageSet(
             key=key,
             target=target,
-            versions={wheel.name: wheel.version for wheel in lock.wheels},
+            packages=sorted({(archive.name, archive.version) for archive in lock.archives}),
             size_bytes=size.size_bytes,
             files=size.files,
         )
@@ -157,7 +158,10 @@ class PackageStore:
     def _read(self, key: str) -> PackageSet | None:
         try:
             fields = _load(self._description(key))
-            found = PackageSet(**{**fields, "target": Target(*fields["target"])})
+            kind, *rest = fields["target"]
+            fields["target"] = Target(PackageKind(kind), *rest)
+            fields["packages"] = [(str(name), str(version)) for name, version in fields["packages"]]
+            found = PackageSet(**fields)
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return found if found.key == key else None

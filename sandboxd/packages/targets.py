@@ -1,4 +1,5 @@
-"""Finds out what packages of an environment have to be built for, by asking its Python."""
+"""Finds out what packages of an environment have to be built for, by asking its Python or
+Node.js."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from typing import Any
 
 import structlog
 
-from sandboxd.environments.environment import Environment
+from sandboxd.environments.environment import Environment, PackageKind
 from sandboxd.errors import InvalidRequest, PackagesBuildFailed
 from sandboxd.packages.build_user import BuildUser
-from sandboxd.packages.requirements import FIELD
-from sandboxd.packages.target import Target, UnsuitableEnvironment
+from sandboxd.packages.package import FIELD
+from sandboxd.packages.target import NODE_DIRECTORY, Target, UnsuitableEnvironment
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.programs import Program
 
@@ -28,11 +29,11 @@ MAX_REMEMBERED = 100
 _NO_PROGRAM = 127
 """Exit code of a shell that finds no program of a name."""
 _PLACE, _ANSWER = "/mnt", "answer.json"
-_QUESTION = """
+_PYTHON = """
 import json, os, site, sys
 free = [d for d in site.getsitepackages() if os.path.isdir(d) and not os.listdir(d)]
 answer = {
-    "python": "%d.%d" % sys.version_info[:2],
+    "version": "%d.%d" % sys.version_info[:2],
     "machine": os.uname().machine,
     "glibc": "".join(os.confstr(n) or "" for n in os.confstr_names if n == "CS_GNU_LIBC_VERSION"),
     "directory": free[0] if free else "",
@@ -40,10 +41,25 @@ answer = {
 with open(sys.argv[1], "w") as file:
     json.dump(answer, file)
 """
+_NODE = f"""
+const fs = require("fs"), directory = "{NODE_DIRECTORY}";
+const found = fs.lstatSync(directory, {{throwIfNoEntry: false}});
+const isFree = found && found.isDirectory() && !fs.readdirSync(directory).length;
+fs.writeFileSync(process.argv[1], JSON.stringify({{
+  version: process.versions.node,
+  machine: process.arch,
+  glibc: process.report.getReport().header.glibcVersionRuntime || "",
+  directory: isFree ? directory : "",
+}}));
+"""
+_QUESTIONS = {
+    PackageKind.PYTHON: ("python3 -I -S -c", _PYTHON),
+    PackageKind.NPM: ("node -e", _NODE),
+}
 
 
 class Targets:
-    """The targets of environments, remembered by image."""
+    """The targets of environments, remembered by kind of packages and image."""
 
     def __init__(self, sandboxes: SandboxMaker, user: BuildUser, directory: Path) -> None:
         """With a directory of its own, for what survives a restart."""
@@ -67,12 +83,12 @@ class Targets:
 
     async def of(self, environment: Environment) -> Target:
         """InvalidRequest if packages cannot be attached to this environment."""
-        answer = self._answers.get(str(self._sandboxes.image_id(environment)))
+        answer = self._answers.get(self._key(environment))
         if answer is None:
             async with self._asking:
                 answer = await self._ask(environment)
         try:
-            return Target.of(**answer)
+            return Target.of(environment.packages, **answer)
         except (UnsuitableEnvironment, TypeError) as error:
             raise InvalidRequest(
                 FIELD, f"the environment {environment.name} cannot have packages: {error}"
@@ -84,21 +100,26 @@ class Targets:
         directory.mkdir(mode=0o700)
         try:
             os.chown(directory, uid, uid)
-            code = await self._sandboxes.run(environment, _probe(directory, uid))
+            code = await self._sandboxes.run(
+                environment, _probe(environment.packages, directory, uid)
+            )
             if code not in (0, _NO_PROGRAM):
                 raise PackagesBuildFailed(
-                    f"Python of the environment {environment.name} ended with code {code} when it "
-                    "was asked about its version."
+                    f"the environment {environment.name} ended with code {code} when it was asked "
+                    "about its version."
                 )
             answer = _none() if code else _read(directory)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-        self._remember(str(self._sandboxes.image_id(environment)), answer)
+        self._remember(self._key(environment), answer)
         return answer
 
-    def _remember(self, image: str, answer: dict[str, Any]) -> None:
-        self._answers.pop(image, None)
-        self._answers[image] = answer
+    def _key(self, environment: Environment) -> str:
+        return f"{environment.packages} {self._sandboxes.image_id(environment)}"
+
+    def _remember(self, key: str, answer: dict[str, Any]) -> None:
+        self._answers.pop(key, None)
+        self._answers[key] = answer
         for oldest in list(self._answers)[:-MAX_REMEMBERED]:
             del self._answers[oldest]
         new = self._file.with_suffix(".new")
@@ -110,11 +131,11 @@ class Targets:
         return self._directory / "targets.json"
 
 
-def _probe(directory: Path, uid: int) -> Program:
-    # Through a shell, which says by its exit code that there is no Python.
-    question = f'exec python3 -I -S -c "$0" {_PLACE}/{_ANSWER}'
+def _probe(kind: PackageKind, directory: Path, uid: int) -> Program:
+    program, question = _QUESTIONS[kind]
+    # Through a shell, which says by its exit code that there is no such program.
     return Program(
-        argv=["/bin/sh", "-c", question, _QUESTION],
+        argv=["/bin/sh", "-c", f'exec {program} "$0" {_PLACE}/{_ANSWER}', question],
         uid=uid,
         directory=directory,
         target=_PLACE,
@@ -136,5 +157,5 @@ def _read(directory: Path) -> dict[str, Any]:
 
 
 def _none() -> dict[str, Any]:
-    """The answer of an image without Python."""
-    return dict.fromkeys(("python", "machine", "glibc", "directory"), "")
+    """The answer of an image without the program that is asked."""
+    return dict.fromkeys(("version", "machine", "glibc", "directory"), "")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILE_MODE, PROGRAM_MODE, DIRECTORY_MODE = 0o444, 0o555, 0o555
-PROGRAMS = "bin"
 INTERPRETER = b"#!/usr/bin/env python3\n"
 _DROPPED = frozenset([".lock"])
 """Files in the topmost directory that only uv needs."""
@@ -42,15 +41,16 @@ def copy(
     *,
     max_bytes: int,
     max_files: int,
+    programs: str = "",
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> TreeSize:
     """Copy a tree that another user has written to a new directory; blocks.
 
     The copy belongs to the daemon's user and can be changed by nobody: plain files and directories
-    without set-id bits and without links to anywhere. Scripts of Python run with whatever Python
-    is in the sandbox. Everything is on the disk when this returns.
+    without set-id bits and without links to anywhere. Scripts of Python in the directory `programs`
+    run with whatever Python is in the sandbox. Everything is on the disk when this returns.
     """
-    copying = _Copying(max_bytes, max_files, on_progress)
+    copying = _Copying(max_bytes, max_files, programs, on_progress)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     opened = os.open(source, flags)
     try:
@@ -73,9 +73,12 @@ def delete(tree: Path) -> None:
 class _Copying:
     """One copy under way, with what it has counted so far."""
 
-    def __init__(self, max_bytes: int, max_files: int, on_progress: Callable[[int], None]) -> None:
+    def __init__(
+        self, max_bytes: int, max_files: int, programs: str, on_progress: Callable[[int], None]
+    ) -> None:
         self._max_bytes = max_bytes
         self._max_files = max_files
+        self._programs = f"{programs}/" if programs else None
         self._on_progress = on_progress
         self.size_bytes = 0
         self.files = 0
@@ -107,7 +110,8 @@ class _Copying:
                 target.mkdir(mode=0o700)
                 self.directory(opened, target, shown, depth=depth + 1)
             elif stat.S_ISREG(mode):
-                self._file(opened, target, mode, is_program=shown.startswith(f"{PROGRAMS}/"))
+                is_program = self._programs is not None and shown.startswith(self._programs)
+                self._file(opened, target, mode, is_program=is_program)
             else:
                 raise TreeUnsafe(f"{shown!r} is neither a file nor a directory")
         finally:

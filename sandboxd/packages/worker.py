@@ -1,6 +1,7 @@
 """The confined process of a build: `python -m sandboxd.packages.worker`.
 
-It reads one job as JSON, confines itself, and then either becomes uv or fetches wheels.
+It reads one job as JSON, confines itself, and then becomes uv or npm, or fetches or unpacks
+archives itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from sandboxd.packages import confinement, fetch
+from sandboxd.packages import confinement, fetch, npm_unpack
 from sandboxd.packages.confinement import ProcessLimits, View
 
 MAX_JOB_BYTES = 4 << 20
@@ -25,6 +26,8 @@ def main() -> None:
     confinement.give_up_privileges()
     if "fetch" in job:
         sys.exit(fetch.run(job["fetch"]))
+    if "unpack" in job:
+        sys.exit(npm_unpack.run(job["unpack"]))
     argv: list[str] = job["argv"]
     os.execve(argv[0], argv, job["environment"])
 

@@ -10,7 +10,7 @@ from sandboxd.environments.builds import Build
 from sandboxd.environments.catalogue import Environments
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT
 from sandboxd.packages.packages import Packages
-from sandboxd.service import environment_wire, session_wire, wire
+from sandboxd.service import environment_wire, wire
 from sandboxd.service.wire import Context
 from sandboxd_proto.v1 import environment_service_pb2 as pb
 from sandboxd_proto.v1 import environment_service_pb2_grpc as pb_grpc
@@ -67,10 +67,10 @@ class EnvironmentServicer(pb_grpc.EnvironmentServiceServicer):
         self, request: pb.EnsurePackagesRequest, context: Context
     ) -> AsyncIterator[pb.EnsurePackagesResponse]:
         name = wire.configured_name("environment", request.environment or DEFAULT_ENVIRONMENT)
-        texts = session_wire.packages(request.packages)
+        texts = request.packages
         if not texts:
             raise wire.missing("packages")
-        self._packages.check(texts)
+        self._packages.check(self._environments.get(name).environment, texts)
         if not self._environments.is_ready(name):
             image = self._environments.build(name)
             async for snapshot in image.follow():

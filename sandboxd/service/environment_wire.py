@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandboxd.config import Config
 from sandboxd.environments.catalogue import State, Status
-from sandboxd.environments.environment import Environment
+from sandboxd.environments.environment import Environment, PackageKind
 from sandboxd.environments.progress import Snapshot
 from sandboxd.packages.store import PackageSet
 from sandboxd.service import session_wire, wire
@@ -18,6 +18,7 @@ _STATES = {
     State.FAILED: environment_pb2.ENVIRONMENT_STATE_FAILED,
     State.UNAVAILABLE: environment_pb2.ENVIRONMENT_STATE_UNAVAILABLE,
 }
+_PACKAGE_KINDS = {PackageKind.PYTHON: "python", PackageKind.NPM: "node"}
 
 
 def describe(
@@ -62,8 +63,10 @@ def describe_set(found: PackageSet, environment: Environment) -> service_pb.Pack
         package_set_id=found.key,
         environment=environment.name,
         packages=[
-            environment_pb2.EnvironmentPackage(kind="python", name=name, version=version)
-            for name, version in sorted(found.versions.items())
+            environment_pb2.EnvironmentPackage(
+                kind=_PACKAGE_KINDS[found.target.kind], name=name, version=version
+            )
+            for name, version in found.packages
         ],
         size_bytes=found.size_bytes,
     )

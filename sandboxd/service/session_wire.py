@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from sandboxd.config import Config
 from sandboxd.environments.environment import Environment
 from sandboxd.errors import InvalidRequest, quoted
 from sandboxd.execs.spec import check_env
 from sandboxd.isolation.meter import LiveUsage
-from sandboxd.packages import requirements
+from sandboxd.packages import requests
 from sandboxd.registry.contract import SessionState
 from sandboxd.service import wire
 from sandboxd.sessions.changing import MAX_LABELS, SessionChange
@@ -86,13 +86,8 @@ def _environment_config(request: pb.OpenSessionRequest) -> EnvironmentConfig | N
         return None
     config = request.environment_config
     check_env(config.env_vars)
-    return EnvironmentConfig(packages(config.packages), dict(config.env_vars))
-
-
-def packages(values: Sequence[str]) -> tuple[str, ...]:
-    """Requested packages, in the one form that is compared; which ones are allowed is decided
-    elsewhere."""
-    return tuple(map(str, requirements.parse_all(values)))
+    requests.check_bounds(config.packages)  # what they mean depends on the environment
+    return EnvironmentConfig(tuple(config.packages), dict(config.env_vars))
 
 
 def _optional_name(field: str, value: str) -> str:

@@ -14,6 +14,7 @@ import structlog
 from sandboxd.access import current_caller
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from sandboxd.errors import Draining, EnvironmentMismatch
+from sandboxd.packages import requests
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
@@ -34,7 +35,7 @@ class EnvironmentConfig:
     """What a session adds to its environment."""
 
     packages: Sequence[str] = ()
-    """Sorted."""
+    """As they were asked for, or in the one form that is kept and compared."""
     env_vars: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -100,7 +101,7 @@ class Opening:
     ) -> None:
         """Check what can be checked without a sandbox, then wait for what is not built yet."""
         environment = self._pools.get(_environment(before, wanted)).environment
-        config = _config(before, wanted)
+        config = _config(before, wanted, environment)
         self._check_policy(environment, _policy(before, wanted), {**config.env_vars, **wanted.env})
         await self._preparation.prepare(
             environment,
@@ -176,7 +177,8 @@ class Opening:
         self, key: ThreadKey, wanted: OpenRequest, before: SessionRecord | None
     ) -> SessionRecord:
         now = time.time()
-        config = _config(before, wanted)
+        environment = self._pools.get(_environment(before, wanted)).environment
+        config = _config(before, wanted, environment)
         return SessionRecord(
             session_id=before.session_id if before else f"ses_{secrets.token_hex(12)}",
             user_id=key[0],
@@ -189,7 +191,7 @@ class Opening:
             metadata=merged_labels(before.metadata if before else {}, wanted.metadata),
             env=merged_env(before.env if before else {}, wanted.env),
             project=wanted.project_id or (before.project if before else ""),
-            environment=_environment(before, wanted),
+            environment=environment.name,
             packages=config.packages,
             package_set=before.package_set if before and _is_same(before, config) else "",
             env_vars=config.env_vars,
@@ -220,11 +222,18 @@ async def result_of(task: asyncio.Task[T]) -> T:
         raise
 
 
-def _config(before: SessionRecord | None, wanted: OpenRequest) -> EnvironmentConfig:
+def _config(
+    before: SessionRecord | None, wanted: OpenRequest, environment: Environment
+) -> EnvironmentConfig:
     """What a session adds to its environment: as requested, otherwise as it did before."""
     if wanted.environment_config is not None:
-        return wanted.environment_config
+        return _normal(wanted.environment_config, environment)
     return EnvironmentConfig(before.packages, before.env_vars) if before else EnvironmentConfig()
+
+
+def _normal(config: EnvironmentConfig, environment: Environment) -> EnvironmentConfig:
+    """With packages in the one form that is kept and compared."""
+    return replace(config, packages=requests.normal(environment.packages, config.packages))
 
 
 def _is_same(before: SessionRecord, config: EnvironmentConfig) -> bool:
@@ -259,6 +268,8 @@ def _check_same(session: Session, wanted: OpenRequest) -> None:
         )
     if config is None:
         return
+    if session.environment is not None:
+        config = _normal(config, session.environment)
     if config.packages != record.packages:
         raise EnvironmentMismatch(
             "packages", asked=", ".join(config.packages), current=", ".join(record.packages)

@@ -32,8 +32,10 @@ from sandboxd.errors import (
     SandboxdError,
 )
 from sandboxd.isolation.uids import UidRange
-from sandboxd.packages.build import AREA, PYTHON, BuildSettings, process_limits, view_of
+from sandboxd.packages import python_installer
+from sandboxd.packages.build_area import AREA, BuildSettings, process_limits, view_of
 from sandboxd.packages.packages import Packages
+from sandboxd.packages.python_installer import PYTHON, PythonSettings
 from sandboxd.packages.store import PackageSet
 from sandboxd.packages.worker_process import Finished, WorkerTimedOut, run_worker
 from sandboxd.sandboxes.guest_install import install_guest
@@ -89,7 +91,9 @@ class Rig:
     async def running(self) -> AsyncIterator[Rig]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.engine.aclose)
-            self.packages = await open_packages(self.config, self.maker, self.host, stack)
+            self.packages = await open_packages(
+                self.config, self.maker, self.host, settings.npm_client(self.config), stack
+            )
             yield self
 
     async def ensure(self, *packages: str) -> PackageSet:
@@ -169,7 +173,7 @@ async def test_set_has_the_packages_and_what_they_depend_on(rig: Rig) -> None:
 
     built = await rig.ensure("First")
 
-    assert built.versions == {"first": "1.0", "second": "1.5"}
+    assert dict(built.packages) == {"first": "1.0", "second": "1.5"}
     path = rig.packages.sets.path(built)
     compiled = {file.name for file in path.rglob("*.pyc")}
     assert compiled == {"__init__.cpython-311.pyc"}
@@ -194,8 +198,8 @@ async def test_programs_of_packages_find_the_python_of_the_sandbox(rig: Rig) -> 
 async def test_newest_versions_that_fit_are_taken(rig: Rig) -> None:
     rig.index.add(a_wheel("a", "1.0"), a_wheel("a", "2.0"), a_wheel("b", requires=["a<2"]))
 
-    assert (await rig.ensure("a", "b")).versions == {"a": "1.0", "b": "1.0"}
-    assert (await rig.ensure("a")).versions == {"a": "2.0"}
+    assert dict((await rig.ensure("a", "b")).packages) == {"a": "1.0", "b": "1.0"}
+    assert dict((await rig.ensure("a")).packages) == {"a": "2.0"}
 
 
 async def test_set_survives_the_daemon(tmp_path: Path, index: PackageIndex) -> None:
@@ -216,7 +220,7 @@ async def test_private_index_is_asked_with_its_credentials(tmp_path: Path) -> No
     with PackageIndex("reader:pass-word").serving() as private:
         private.add(a_wheel("good"))
         async with Rig(tmp_path, private).running() as rig:
-            assert (await rig.ensure("good")).versions == {"good": "1.0"}
+            assert dict((await rig.ensure("good")).packages) == {"good": "1.0"}
             with pytest.raises(SandboxdError) as missing:
                 await rig.ensure("missing")
         changed = private.url.replace("pass-word", "wrong-word")
@@ -383,7 +387,7 @@ async def test_build_without_a_disk_is_looked_at(tmp_path: Path, index: PackageI
     async with Rig(tmp_path, index, has_disks=False).running() as rig:
         await refused(rig, SandboxdError, "liar")
 
-        assert (await rig.ensure("good")).versions == {"good": "1.0"}
+        assert dict((await rig.ensure("good")).packages) == {"good": "1.0"}
         assert await rig.left_behind() == []
 
 
@@ -458,14 +462,12 @@ class Confined:
     def __init__(self, rig: Rig, area: Path) -> None:
         directory = rig.state
         self._settings = BuildSettings(
-            index=rig.index.url,
-            max_bytes=1 << 20,
-            seconds=30.0,
-            min_age_days=0,
-            uv=Path(sys.executable),
-            runtime_dir=RUNTIME.resolve(),
-            build_dir=directory / "view",
+            max_bytes=1 << 20, seconds=30.0, min_age_days=0, build_dir=directory / "view"
         )
+        python = PythonSettings(
+            index=rig.index.url, uv=Path(sys.executable), runtime_dir=RUNTIME.resolve()
+        )
+        self._tools = python_installer.tools(python)
         self._area = area
         self.uid = rig.first_uid
         self.lines: list[str] = []
@@ -473,7 +475,7 @@ class Confined:
     async def run(
         self, program: str, *, seconds: float = 30.0, has_network: bool = False
     ) -> Finished:
-        view = view_of(self._settings, self._area, self.uid, has_network=has_network)
+        view = view_of(self._settings, self._area, self.uid, self._tools, has_network=has_network)
         job = {
             "limits": process_limits(self._settings)._asdict(),
             "view": view._asdict(),

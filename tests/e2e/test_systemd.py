@@ -128,21 +128,22 @@ async def test_installed_service_is_ready_and_does_its_work(machine: Machine) ->
 CONFINED = """
 import asyncio, os, sys
 from pathlib import Path
-from sandboxd.packages.build import AREA, PYTHON, BuildSettings, process_limits, view_of
+from sandboxd.packages.build_area import AREA, BuildSettings, process_limits, view_of
+from sandboxd.packages.python_installer import PYTHON, PythonSettings, tools
 from sandboxd.packages.worker_process import run_worker
 
 root, uid, lines = Path("/var/lib/sandboxd/confined"), 4243, []
 settings = BuildSettings(
-    index="", max_bytes=1 << 20, seconds=30.0, min_age_days=0, uv=Path("/bin/true"),
-    runtime_dir=Path("GUEST_RUNTIME"), build_dir=root / "view",
+    max_bytes=1 << 20, seconds=30.0, min_age_days=0, build_dir=root / "view"
 )
+python = PythonSettings(index="", uv=Path("/bin/true"), runtime_dir=Path("GUEST_RUNTIME"))
 for name in ("view", "area"):
     (root / name).mkdir(parents=True)
 os.chown(root / "area", uid, uid)
 program = f"import os; open('{AREA}/x', 'w'); print(os.getuid(), os.getpid())"
 job = {
     "limits": process_limits(settings)._asdict(),
-    "view": view_of(settings, root / "area", uid, has_network=False)._asdict(),
+    "view": view_of(settings, root / "area", uid, tools(python), has_network=False)._asdict(),
     "argv": [PYTHON, "-I", "-S", "-c", program],
     "environment": {},
 }

@@ -25,6 +25,7 @@ from sandboxd.environments.definition import (
     default_definition,
     recipe,
 )
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.environments.progress import Progress
 from sandboxd.errors import EngineFailed, EnvironmentBuildFailed, EnvironmentUnavailable
 from tests.fakes.engine import FakeEngine
@@ -49,10 +50,9 @@ def make_builder(engine: FakeEngine, directory: Path, *definitions: Definition) 
         return STATUS
 
     known = [default_definition(SECURE_IMAGE), *BUILT_IN, *definitions]
-    settings = BuilderSettings(
-        directory=directory / "builds", registry_seconds=1.0, npm_registry="http://127.0.0.1:9"
-    )
-    return Builder(engine, known, settings, read_file=read_file)
+    settings = BuilderSettings(directory=directory / "builds", registry_seconds=1.0)
+    npm = NpmClient(directory / "npm", "http://127.0.0.1:9")
+    return Builder(engine, known, settings, npm, read_file=read_file)
 
 
 def named(name: str) -> Definition:

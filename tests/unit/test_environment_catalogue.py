@@ -24,6 +24,7 @@ from sandboxd.environments.definition import (
     recipe,
 )
 from sandboxd.environments.environment import Environment
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.environments.records import BuildRecords
 from sandboxd.errors import (
     EngineFailed,
@@ -63,9 +64,8 @@ async def running(
     async def read_file(image: ImageId, path: str) -> str:
         return "Package: bash\nStatus: install ok installed\nVersion: 5\n"
 
-    settings = BuilderSettings(
-        directory=directory / "builds", registry_seconds=1.0, npm_registry=""
-    )
+    settings = BuilderSettings(directory=directory / "builds", registry_seconds=1.0)
+    npm = NpmClient(directory / "npm", "http://127.0.0.1:9")
     environments = Environments(
         {definition.name: definition for definition in known},
         {
@@ -74,7 +74,7 @@ async def running(
             )
             for definition in known
         },
-        Builder(engine, known, settings, read_file=read_file),
+        Builder(engine, known, settings, npm, read_file=read_file),
         BuildRecords(directory / "records"),
         builds_at_once=1,
         build_seconds=10.0,

@@ -17,6 +17,7 @@ import pytest
 
 from sandboxd.environments import host_python, layers, npm_packages
 from sandboxd.environments.definition import HostPython, NpmPackages
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.environments.parts import SourceUnavailable
 
 NODE = npm_packages.node_package()
@@ -87,7 +88,7 @@ async def filled(
     target = directory / "layer"
     target.mkdir()
     found = await layers.fill(
-        NpmPackages(lock=file), target, lambda *_: None, npm_registry=registry.url
+        NpmPackages(lock=file), target, lambda *_: None, npm=NpmClient(directory, registry.url)
     )
     return [tuple(package) for package in found]
 
@@ -185,7 +186,7 @@ async def test_python_of_the_host_is_found_and_copied(
     monkeypatch.setattr(host_python, "_candidates", lambda _: [Path(sys.executable)])
     assert f" host {version}." in await layers.fingerprint(HostPython(version=version))
     found = await layers.fill(
-        HostPython(version=version), tmp_path, lambda *_: None, npm_registry=""
+        HostPython(version=version), tmp_path, lambda *_: None, npm=NpmClient(tmp_path, "")
     )
 
     (package,) = found

@@ -121,7 +121,7 @@ def unpacked(tmp_path: Path) -> Path:
 
 def copy(source: Path, *, max_bytes: int = MIB, max_files: int = 100) -> Path:
     target = source.parent / "set"
-    tree.copy(source, target, max_bytes=max_bytes, max_files=max_files)
+    tree.copy(source, target, max_bytes=max_bytes, max_files=max_files, programs="bin")
     return target
 
 

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from sandboxd.environments.environment import PackageKind
 from sandboxd.errors import InvalidRequest, PackagesNotAllowed
 from sandboxd.packages import lock as locks
+from sandboxd.packages import requests
 from sandboxd.packages.allowed import AllowedPackages, InvalidAllowList
-from sandboxd.packages.lock import Lock, LockUnusable, Wheel, parse_pylock, request_key
-from sandboxd.packages.requirements import MAX_PACKAGES, lines, parse, parse_all
+from sandboxd.packages.lock import Archive, Lock, LockUnusable, request_key
+from sandboxd.packages.package import Package
+from sandboxd.packages.pylock import parse_pylock, requirements
+from sandboxd.packages.requests import MAX_PACKAGES
+from sandboxd.packages.requirements import lines, parse
 from sandboxd.packages.target import Target, UnsuitableEnvironment
 
-TARGET = Target("3.11", "x86_64-manylinux_2_36", "/usr/local/lib/python3.11/dist-packages")
+TARGET = Target(
+    PackageKind.PYTHON, "3.11", "x86_64-manylinux_2_36", "/usr/local/lib/python3.11/dist-packages"
+)
 SHA256 = "ab" * 32
+PYTHON = PackageKind.PYTHON
+
+
+def parse_all(texts: list[str]) -> Sequence[Package]:
+    return requests.parse_all(PYTHON, texts)
 
 
 # --- grammar ---
@@ -87,42 +101,42 @@ def test_request_is_bounded() -> None:
 
 
 def test_listed_packages_are_allowed_within_the_versions_of_the_list() -> None:
-    allowed = AllowedPackages.of("listed", ["NumPy", "requests>=2"])
+    allowed = AllowedPackages.of("listed", {PYTHON: ["NumPy", "requests>=2"]})
 
-    narrowed = allowed.check(parse_all(["numpy", "requests<3"]))
+    narrowed = allowed.check(PYTHON, parse_all(["numpy", "requests<3"]))
 
     assert lines(narrowed) == "numpy\nrequests<3,>=2\n"
 
 
 def test_package_that_is_not_listed_is_named() -> None:
-    allowed = AllowedPackages.of("listed", ["numpy", "pandas"])
+    allowed = AllowedPackages.of("listed", {PYTHON: ["numpy", "pandas"]})
 
     with pytest.raises(PackagesNotAllowed, match=r"evil is not on the operator's list.*numpy") as e:
-        allowed.check(parse_all(["numpy", "evil"]))
+        allowed.check(PYTHON, parse_all(["numpy", "evil"]))
 
     assert e.value.metadata == {"package": "evil"}
 
 
 def test_extra_needs_to_be_listed() -> None:
     """An extra brings packages that the operator may not have thought of."""
-    allowed = AllowedPackages.of("listed", ["pandas[excel]", "uvicorn"])
+    allowed = AllowedPackages.of("listed", {PYTHON: ["pandas[excel]", "uvicorn"]})
 
-    assert allowed.check(parse_all(["pandas[excel]"]))
+    assert allowed.check(PYTHON, parse_all(["pandas[excel]"]))
     with pytest.raises(PackagesNotAllowed, match="without the extra standard"):
-        allowed.check(parse_all(["uvicorn[standard]"]))
+        allowed.check(PYTHON, parse_all(["uvicorn[standard]"]))
 
 
 def test_open_policy_allows_all_and_off_allows_none() -> None:
     anything = parse_all(["whatever[all]>1"])
 
-    assert AllowedPackages.of("open", []).check(anything) == anything
+    assert AllowedPackages.of("open", {PYTHON: []}).check(PYTHON, anything) == anything
     with pytest.raises(PackagesNotAllowed, match="SANDBOXD_PACKAGES_POLICY is off"):
-        AllowedPackages.of("off", ["whatever[all]"]).check(anything)
+        AllowedPackages.of("off", {PYTHON: ["whatever[all]"]}).check(PYTHON, anything)
 
 
 def test_allow_list_is_checked() -> None:
     with pytest.raises(InvalidAllowList, match="https"):
-        AllowedPackages.of("listed", ["https://example.org"])
+        AllowedPackages.of("listed", {PYTHON: ["https://example.org"]})
 
 
 # --- targets ---
@@ -130,12 +144,12 @@ def test_allow_list_is_checked() -> None:
 
 def a_target(**changes: str) -> Target:
     answer = {
-        "python": "3.11",
+        "version": "3.11",
         "machine": "x86_64",
         "glibc": "glibc 2.36",
         "directory": "/usr/local/lib/python3.11/dist-packages",
     }
-    return Target.of(**{**answer, **changes})
+    return Target.of(PYTHON, **{**answer, **changes})
 
 
 def test_target_comes_from_what_an_image_says() -> None:
@@ -147,8 +161,8 @@ def test_target_comes_from_what_an_image_says() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"python": ""},
-        {"python": "2.7"},
+        {"version": ""},
+        {"version": "2.7"},
         {"machine": "riscv"},
         {"glibc": ""},
         {"directory": ""},
@@ -183,10 +197,10 @@ def pylock(**changes: str) -> str:
 def test_lock_is_read() -> None:
     lock = parse_pylock(pylock())
 
-    (wheel,) = lock.wheels
-    assert (wheel.name, wheel.version, wheel.sha256) == ("numpy", "2.1.0", SHA256)
+    (wheel,) = lock.archives
+    assert (wheel.name, wheel.version, wheel.digest) == ("numpy", "2.1.0", f"sha256:{SHA256}")
     assert wheel.file_name == "numpy-2.1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
-    assert lock.requirements() == f"numpy==2.1.0 --hash=sha256:{SHA256}\n"
+    assert requirements(lock) == f"numpy==2.1.0 --hash=sha256:{SHA256}\n"
     assert locks.loads(locks.dumps(lock)) == lock
 
 
@@ -227,11 +241,13 @@ def test_lock_is_bounded() -> None:
 
 def test_key_says_what_is_in_a_set() -> None:
     """The address of a wheel is not part of it; every property of the target is."""
-    wheel = Wheel("numpy", "2.1.0", "https://a.example/numpy-2.1.0-py3-none-any.whl", SHA256, 0)
+    wheel = Archive(
+        "numpy", "2.1.0", "https://a.example/numpy-2.1.0-py3-none-any.whl", f"sha256:{SHA256}"
+    )
     key = Lock([wheel]).key(TARGET)
 
     assert Lock([wheel._replace(url="https://b.example/x", size_bytes=1)]).key(TARGET) == key
-    assert Lock([wheel._replace(sha256="cd" * 32)]).key(TARGET) != key
+    assert Lock([wheel._replace(digest="sha256:" + "cd" * 32)]).key(TARGET) != key
     for name in TARGET._fields:
         assert Lock([wheel]).key(TARGET._replace(**{name: "other"})) != key
 

@@ -12,6 +12,7 @@ import pytest
 
 from sandboxd.environments import builds
 from sandboxd.environments.builds import Build
+from sandboxd.environments.environment import PackageKind
 from sandboxd.environments.progress import Progress
 from sandboxd.errors import (
     EnvironmentBuildFailed,
@@ -23,17 +24,18 @@ from sandboxd.errors import (
     TooManyRequests,
 )
 from sandboxd.packages import package_sets
-from sandboxd.packages.build import Order
-from sandboxd.packages.lock import Lock, Wheel
+from sandboxd.packages.installer import Order
+from sandboxd.packages.lock import Archive, Lock
 from sandboxd.packages.package_sets import PackageSets, PackageSetSettings
-from sandboxd.packages.requirements import parse_all
+from sandboxd.packages.requests import parse_all
 from sandboxd.packages.store import PackageSet, PackageStore
 from sandboxd.packages.target import Target
 from sandboxd.packages.tree import TreeSize
 from tests.fakes.settings import of_environment
 from tests.fakes.waiting import eventually
 
-TARGET = Target("3.11", "x86_64-manylinux_2_36", "/packages")
+TARGET = Target(PackageKind.PYTHON, "3.11", "x86_64-manylinux_2_36", "/packages")
+DIGEST = "sha256:" + "ab" * 32
 SET_BYTES = 100
 DAY = 86400.0
 
@@ -67,7 +69,7 @@ class FakeBuilder:
 
     def _built(self, order: Order, make_room: Callable[[int], None]) -> tuple[Lock, PackageSet]:
         names = [package.name for package in order.packages]
-        lock = Lock([Wheel(name, self.version, "https://x", "ab" * 32, 0) for name in names])
+        lock = Lock([Archive(name, self.version, "https://x", DIGEST) for name in names])
         key = lock.key(order.target)
         if (known := self.store.get(key)) is not None:
             return lock, known
@@ -107,7 +109,7 @@ class Rig:
 
 
 def an_order(*packages: str) -> Order:
-    return Order(parse_all(packages or ["numpy"]), of_environment(), TARGET)
+    return Order(parse_all(PackageKind.PYTHON, packages or ["numpy"]), of_environment(), TARGET)
 
 
 @pytest.fixture
@@ -157,7 +159,7 @@ async def test_caller_who_does_not_wait_gets_the_progress(rig: Rig) -> None:
     assert refused.value.metadata == {"packages": "numpy", "step": "download", "fraction": "0.100"}
     assert refused.value.retry_after_seconds
     rig.builder.gate.set()
-    assert (await rig.ensure("numpy")).versions == {"numpy": "1.0"}
+    assert dict((await rig.ensure("numpy")).packages) == {"numpy": "1.0"}
     assert rig.builder.started == ["numpy"]
 
 
@@ -274,7 +276,7 @@ async def test_old_versions_are_good_enough_until_newer_ones_are_there(
     await eventually(lambda: len(rig.builder.started) == 2)
     await eventually(lambda: rig.sets.size_bytes == 2 * SET_BYTES)
 
-    assert (await rig.ensure("numpy")).versions == {"numpy": "2.0"}
+    assert dict((await rig.ensure("numpy")).packages) == {"numpy": "2.0"}
 
 
 async def test_index_that_is_down_does_not_take_sets_away(
@@ -300,7 +302,7 @@ async def test_sets_stay_within_their_limit(rig: Rig) -> None:
         await rig.ensure(f"p{number}")
         assert rig.sets.size_bytes <= 10 * SET_BYTES
 
-    names = {name for found in rig.sets.sets for name in found.versions}
+    names = {name for found in rig.sets.sets for name, _ in found.packages}
     assert names == {f"p{number}" for number in range(10, 20)}
     await eventually(lambda: len(list((rig.directory / "sets").glob("*"))) == 20)
     await eventually(lambda: not list((rig.directory / "trash").iterdir()))

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.packages.lock import Lock, Wheel
+from sandboxd.environments.environment import PackageKind
+from sandboxd.packages.lock import Archive, Lock
 from sandboxd.packages.store import PackageSet, PackageStore, superfluous
 from sandboxd.packages.target import Target
 from sandboxd.packages.tree import TreeSize
 
-TARGET = Target("3.11", "x86_64-manylinux_2_36", "/packages")
+TARGET = Target(PackageKind.PYTHON, "3.11", "x86_64-manylinux_2_36", "/packages")
 
 
 def a_lock(name: str = "numpy") -> Lock:
     url = f"https://files.example/{name}-1.0-py3-none-any.whl"
-    return Lock([Wheel(name, "1.0", url, "ab" * 32, 0)])
+    return Lock([Archive(name, "1.0", url, "sha256:" + "ab" * 32)])
 
 
 def opened(directory: Path) -> PackageStore:
@@ -45,7 +46,7 @@ def test_set_survives_the_daemon(tmp_path: Path) -> None:
     again = opened(tmp_path)
 
     assert again.get(added.key) == added
-    assert added.versions == {"numpy": "1.0"}
+    assert dict(added.packages) == {"numpy": "1.0"}
     assert (again.path(added.key) / "module.py").read_text() == "numpy"
     assert again.size_bytes == 100
 
@@ -109,7 +110,7 @@ def test_order_of_use_survives_the_daemon(tmp_path: Path) -> None:
     again.use(sets[2].key)
 
     for looked_at in (again, opened(tmp_path)):
-        names = [next(iter(found.versions)) for found in looked_at.in_order_of_use()]
+        names = [found.packages[0][0] for found in looked_at.in_order_of_use()]
         assert names == ["b", "a", "c"]
 
 

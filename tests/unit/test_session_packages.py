@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from sandboxd.environments.environment import Environment
+from sandboxd.environments.environment import Environment, PackageKind
 from sandboxd.errors import EnvironmentMismatch, InvalidRequest, PackagesNotReady
 from sandboxd.isolation.attachment import Attachment, Possibility, Way
 from sandboxd.isolation.uids import UidRange
 from sandboxd.packages.build import Builder
-from sandboxd.packages.lock import Lock, Wheel
+from sandboxd.packages.lock import Archive, Lock
 from sandboxd.packages.package_sets import PackageSets, PackageSetSettings
 from sandboxd.packages.packages import Packages
 from sandboxd.packages.store import PackageSet, PackageStore
@@ -33,7 +33,7 @@ from tests.unit.test_sessions import opened
 
 StartSessions = Callable[..., Awaitable[Sessions]]
 PLACE = "/usr/local/lib/python3.11/dist-packages"
-TARGET = Target("3.11", "x86_64-manylinux_2_36", PLACE)
+TARGET = Target(PackageKind.PYTHON, "3.11", "x86_64-manylinux_2_36", PLACE)
 NUMPY = EnvironmentConfig(("numpy",))
 
 
@@ -57,7 +57,7 @@ class ReadyPackages(Packages):
     def add(self, name: str, version: str) -> PackageSet:
         made = self.store.new_path()
         made.mkdir()
-        lock = Lock([Wheel(name, version, "https://x", "ab" * 32, 0)])
+        lock = Lock([Archive(name, version, "https://x", "sha256:" + "ab" * 32)])
         added = self.store.add(lock.key(TARGET), made, TARGET, lock, TreeSize(1, 1))
         self.of_request[name] = added
         return added

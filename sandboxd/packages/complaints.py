@@ -33,9 +33,12 @@ _UNRESOLVED = re.compile(
     r"|code E(404|TARGET|RESOLVE|NOVERSIONS|ALLOW\w+|UNSUPPORTEDPROTOCOL|BADPLATFORM"
     r"|INVALIDPACKAGENAME|INVALIDTAGNAME|NOENT)\b"
 )
-_ADDRESS = re.compile(r"\b[a-z+]+://\S+")
+_ADDRESS = re.compile(
+    r"\b[a-z+]+://\S+|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|(?<=getaddrinfo E)[A-Z_]+ \S+"
+)
 _NOISE = re.compile(
-    r"npm (warn|notice) [^\n]*|npm error( A complete log of this run[^\n]*)?|^\s*error:|[^ -~]",
+    r"npm (warn|notice) [^\n]*|npm error( (A complete log|Log files| +at |  [a-z]+:)[^\n]*)?"
+    r"|^\s*error:|[^ -~]",
     re.MULTILINE,
 )
 

@@ -11,8 +11,9 @@ import stat
 import struct
 import sys
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sandboxd.daemon import settings
 from sandboxd.daemon.packages import open_packages
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT
+from sandboxd.environments.npm_client import NpmClient
 from sandboxd.errors import (
     PackageIndexUnreachable,
     PackagesBuildFailed,
@@ -43,6 +45,7 @@ from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.workspaces.disks import Disks
 from tests.docker.daemon_process import RUNTIME
+from tests.fakes.npm_registry import NpmRegistry
 from tests.fakes.package_index import PackageIndex
 from tests.fakes.waiting import eventually
 from tests.fakes.wheels import Entry, WheelFile, a_source_archive, a_wheel
@@ -57,8 +60,16 @@ class Rig:
     """Packages of a daemon that does nothing else."""
 
     def __init__(
-        self, directory: Path, index: PackageIndex, *, has_disks: bool = True, **changes: Any
+        self,
+        directory: Path,
+        index: PackageIndex | NpmRegistry,
+        *,
+        has_disks: bool = True,
+        environment: Mapping[str, Any] | None = None,
+        npm_dir: Path | None = None,
+        **changes: Any,
     ) -> None:
+        """With what its environment has that the default one has not, and where npm is."""
         self.directory = directory
         self.index = index
         self.config = Config(
@@ -66,8 +77,8 @@ class Rig:
             run_dir=directory / "run",
             guest_runtime=RUNTIME,
             packages_policy="open",
-            packages_min_age_days=0,
             **{
+                "packages_min_age_days": 0,
                 "packages_index": index.url,
                 "packages_set_mb": SET_MB,
                 "packages_total_mb": 10 * SET_MB,
@@ -75,7 +86,9 @@ class Rig:
             },
         )
         known = settings.definitions(self.config)[DEFAULT_ENVIRONMENT]
-        self.environment = settings.environment(self.config, known)
+        usual = settings.environment(self.config, known)
+        self.environment = replace(usual, **(environment or {}))
+        self._npm = NpmClient(npm_dir or self.config.state_dir / "npm", index.url)
         # Not as other tests count: a process of this uid is one of this rig.
         self.first_uid = 10_000_000 + UIDS * secrets.randbelow(1_000_000)
         self.instance = f"test-{secrets.token_hex(4)}"
@@ -92,7 +105,7 @@ class Rig:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.engine.aclose)
             self.packages = await open_packages(
-                self.config, self.maker, self.host, settings.npm_client(self.config), stack
+                self.config, self.maker, self.host, self._npm, stack
             )
             yield self
 

@@ -46,9 +46,9 @@ def a_package(
 ) -> NpmArchive:
     """A package with a module that knows its version; what is left of the arguments is part of its
     manifest."""
-    manifest = {"name": name, "version": version, "main": "index.js", **manifest}
+    written = {"name": name, "version": version, "main": "index.js", **manifest}
     files = [
-        Member("package/package.json", json.dumps(manifest).encode()),
+        Member("package/package.json", json.dumps(written).encode()),
         Member("package/index.js", f"exports.version = {version!r};\n".encode()),
         *members,
     ]

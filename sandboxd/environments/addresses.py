@@ -10,6 +10,16 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 _PORTS = {"http": 80, "https": 443}
 
 
+def split(url: str) -> SplitResult:
+    """The parts of an address; all are empty if it is none."""
+    try:
+        address = urlsplit(url)
+        _ = address.port  # is looked at only here
+    except ValueError:
+        return SplitResult("", "", "", "", "")
+    return address
+
+
 def origin(address: SplitResult) -> tuple[str, str | None, int | None]:
     """Where an address leads to, apart from its path."""
     return address.scheme, address.hostname, address.port or _PORTS.get(address.scheme)

@@ -8,9 +8,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-from sandboxd.environments.addresses import origin, without_credentials
+from sandboxd.environments.addresses import origin, split, without_credentials
 from sandboxd.packages.lock import Archive, Lock, LockUnusable, check_count
 from sandboxd.packages.target import NpmPlatform
 
@@ -97,13 +96,13 @@ def _archive(place: str, entry: Mapping[str, Any], registry: str) -> Archive:
         raise LockUnusable("a package has a name that is not one of npm")
     if not _VERSION.fullmatch(version):
         raise LockUnusable(f"{name} has no version")
-    url = str(entry.get("resolved", ""))
-    if entry.get("link") or origin(urlsplit(url)) != origin(urlsplit(registry)):
+    address = split(str(entry.get("resolved", "")))
+    if entry.get("link") or origin(address) != origin(split(registry)):
         raise LockUnusable(f"{name} does not come from the registry")
     return Archive(
         name,
         version,
-        without_credentials(urlsplit(url)),
+        without_credentials(address),
         f"sha512:{_sha512(name, str(entry.get('integrity', '')))}",
         place=place,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from typing import Any
-from urllib.parse import urlsplit
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from sandboxd.environments.addresses import split
 from sandboxd.packages.lock import Archive, Lock, LockUnusable, check_count
 
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -51,7 +51,7 @@ def _wheel(entry: Any) -> Archive:
         f"sha256:{sha256}",
         int(listed.get("size", 0)),
     )
-    if urlsplit(wheel.url).scheme not in ("http", "https"):
+    if split(wheel.url).scheme not in ("http", "https"):
         raise LockUnusable(f"{name} does not come from the index")
     if not _SHA256.fullmatch(sha256):
         raise LockUnusable(f"the index has no SHA-256 of {name}")

@@ -208,6 +208,7 @@ def test_lock_is_read() -> None:
     "change",
     [
         {"url": "file:///etc/passwd"},
+        {"url": "https://[files.example/numpy-2.1.0-py3-none-any.whl"},
         {"url": "ftp://files.example/numpy-2.1.0-py3-none-any.whl"},
         {"url": "https://files.example/numpy-2.1.0.tar.gz"},
         {"url": "https://files.example/other-2.1.0-py3-none-any.whl"},

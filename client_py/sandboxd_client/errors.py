@@ -22,7 +22,7 @@
     │   ├── EnvironmentMismatchError    the session is open with another one
     │   ├── EnvironmentBuildFailedError
     │   ├── EnvironmentInUseError
-    │   ├── PackagesNotResolvedError    no wheels of them fit together
+    │   ├── PackagesNotResolvedError    no versions of them fit together
     │   ├── PackagesUnsafeError
     │   ├── PackagesTooLargeError
     │   └── PackagesBuildFailedError
@@ -342,7 +342,7 @@ class EnvironmentInUseError(SandboxEnvironmentError):
 
 
 class PackagesNotResolvedError(SandboxEnvironmentError):
-    """No versions of the packages fit together, or one has no wheel for the environment."""
+    """No versions of the packages fit together, or one has none for the environment."""
 
     reason = "PACKAGES_NOT_RESOLVED"
 

@@ -187,6 +187,7 @@ def facts(environment: Environment) -> Mapping[str, str]:
         "not used": "; ".join(environment.skipped_sources),
         "python": environment.python_version,
         "node": environment.node_version,
+        "packages": f"of {environment.package_kind}",
         "policy": environment.command_policy,
         "variables": ", ".join(sorted(environment.env_vars)),
         "limits": f"{table.size(limits.memory_bytes)} memory, {limits.max_processes} processes",

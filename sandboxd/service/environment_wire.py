@@ -37,6 +37,7 @@ def describe(
         active_sessions=status.session_count,
         python_version=status.definition.python,
         node_version=status.definition.node,
+        package_kind=environment.packages,
     )
     if status.progress is not None:
         message.progress.CopyFrom(progress(status.progress))

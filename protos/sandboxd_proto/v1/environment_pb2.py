@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandboxd_proto.v1 import session_pb2 as sandboxd__proto_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#sandboxd_proto/v1/environment.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsandboxd_proto/v1/session.proto\"\xfc\x04\n\x0b\x45nvironment\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12,\n\x05state\x18\x03 \x01(\x0e\x32\x1d.sandboxd.v1.EnvironmentState\x12\x14\n\x0cstate_detail\x18\x04 \x01(\t\x12\x0e\n\x06source\x18\x05 \x01(\t\x12\x17\n\x0fskipped_sources\x18\x06 \x03(\t\x12\x10\n\x08image_id\x18\x07 \x01(\t\x12\x13\n\x0bimage_bytes\x18\x08 \x01(\x04\x12.\n\nbuild_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x0e\x62uild_duration\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x06limits\x18\x0b \x01(\x0b\x32\x1a.sandboxd.v1.SessionLimits\x12\x37\n\x08\x65nv_vars\x18\x0c \x03(\x0b\x32%.sandboxd.v1.Environment.EnvVarsEntry\x12\x16\n\x0e\x63ommand_policy\x18\r \x01(\t\x12\x17\n\x0f\x61\x63tive_sessions\x18\x0e \x01(\r\x12,\n\x08progress\x18\x0f \x01(\x0b\x32\x1a.sandboxd.v1.BuildProgress\x12\x31\n\x08packages\x18\x10 \x03(\x0b\x32\x1f.sandboxd.v1.EnvironmentPackage\x12\x16\n\x0epython_version\x18\x11 \x01(\t\x12\x14\n\x0cnode_version\x18\x12 \x01(\t\x1a.\n\x0c\x45nvVarsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"A\n\x12\x45nvironmentPackage\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xc8\x01\n\rBuildProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bstep_number\x18\x02 \x01(\r\x12\x12\n\nstep_count\x18\x03 \x01(\r\x12\x10\n\x08\x66raction\x18\x04 \x01(\x01\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12*\n\x07\x65lapsed\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0fsince_last_sign\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration*\xd4\x01\n\x10\x45nvironmentState\x12!\n\x1d\x45NVIRONMENT_STATE_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45NVIRONMENT_STATE_NOT_BUILT\x10\x01\x12\x1e\n\x1a\x45NVIRONMENT_STATE_BUILDING\x10\x02\x12\x1b\n\x17\x45NVIRONMENT_STATE_READY\x10\x03\x12\x1c\n\x18\x45NVIRONMENT_STATE_FAILED\x10\x04\x12!\n\x1d\x45NVIRONMENT_STATE_UNAVAILABLE\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#sandboxd_proto/v1/environment.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsandboxd_proto/v1/session.proto\"\x92\x05\n\x0b\x45nvironment\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12,\n\x05state\x18\x03 \x01(\x0e\x32\x1d.sandboxd.v1.EnvironmentState\x12\x14\n\x0cstate_detail\x18\x04 \x01(\t\x12\x0e\n\x06source\x18\x05 \x01(\t\x12\x17\n\x0fskipped_sources\x18\x06 \x03(\t\x12\x10\n\x08image_id\x18\x07 \x01(\t\x12\x13\n\x0bimage_bytes\x18\x08 \x01(\x04\x12.\n\nbuild_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x0e\x62uild_duration\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x06limits\x18\x0b \x01(\x0b\x32\x1a.sandboxd.v1.SessionLimits\x12\x37\n\x08\x65nv_vars\x18\x0c \x03(\x0b\x32%.sandboxd.v1.Environment.EnvVarsEntry\x12\x16\n\x0e\x63ommand_policy\x18\r \x01(\t\x12\x17\n\x0f\x61\x63tive_sessions\x18\x0e \x01(\r\x12,\n\x08progress\x18\x0f \x01(\x0b\x32\x1a.sandboxd.v1.BuildProgress\x12\x31\n\x08packages\x18\x10 \x03(\x0b\x32\x1f.sandboxd.v1.EnvironmentPackage\x12\x16\n\x0epython_version\x18\x11 \x01(\t\x12\x14\n\x0cnode_version\x18\x12 \x01(\t\x12\x14\n\x0cpackage_kind\x18\x13 \x01(\t\x1a.\n\x0c\x45nvVarsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"A\n\x12\x45nvironmentPackage\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xc8\x01\n\rBuildProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bstep_number\x18\x02 \x01(\r\x12\x12\n\nstep_count\x18\x03 \x01(\r\x12\x10\n\x08\x66raction\x18\x04 \x01(\x01\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12*\n\x07\x65lapsed\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0fsince_last_sign\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration*\xd4\x01\n\x10\x45nvironmentState\x12!\n\x1d\x45NVIRONMENT_STATE_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45NVIRONMENT_STATE_NOT_BUILT\x10\x01\x12\x1e\n\x1a\x45NVIRONMENT_STATE_BUILDING\x10\x02\x12\x1b\n\x17\x45NVIRONMENT_STATE_READY\x10\x03\x12\x1c\n\x18\x45NVIRONMENT_STATE_FAILED\x10\x04\x12!\n\x1d\x45NVIRONMENT_STATE_UNAVAILABLE\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,14 +36,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ENVIRONMENT_ENVVARSENTRY']._loaded_options = None
   _globals['_ENVIRONMENT_ENVVARSENTRY']._serialized_options = b'8\001'
-  _globals['_ENVIRONMENTSTATE']._serialized_start=1060
-  _globals['_ENVIRONMENTSTATE']._serialized_end=1272
+  _globals['_ENVIRONMENTSTATE']._serialized_start=1082
+  _globals['_ENVIRONMENTSTATE']._serialized_end=1294
   _globals['_ENVIRONMENT']._serialized_start=151
-  _globals['_ENVIRONMENT']._serialized_end=787
-  _globals['_ENVIRONMENT_ENVVARSENTRY']._serialized_start=741
-  _globals['_ENVIRONMENT_ENVVARSENTRY']._serialized_end=787
-  _globals['_ENVIRONMENTPACKAGE']._serialized_start=789
-  _globals['_ENVIRONMENTPACKAGE']._serialized_end=854
-  _globals['_BUILDPROGRESS']._serialized_start=857
-  _globals['_BUILDPROGRESS']._serialized_end=1057
+  _globals['_ENVIRONMENT']._serialized_end=809
+  _globals['_ENVIRONMENT_ENVVARSENTRY']._serialized_start=763
+  _globals['_ENVIRONMENT_ENVVARSENTRY']._serialized_end=809
+  _globals['_ENVIRONMENTPACKAGE']._serialized_start=811
+  _globals['_ENVIRONMENTPACKAGE']._serialized_end=876
+  _globals['_BUILDPROGRESS']._serialized_start=879
+  _globals['_BUILDPROGRESS']._serialized_end=1079
 # @@protoc_insertion_point(module_scope)

@@ -98,6 +98,7 @@ class Environment(google.protobuf.message.Message):
     PACKAGES_FIELD_NUMBER: builtins.int
     PYTHON_VERSION_FIELD_NUMBER: builtins.int
     NODE_VERSION_FIELD_NUMBER: builtins.int
+    PACKAGE_KIND_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Output only. Names the environment in every call, for example `python3.12`."""
     description: builtins.str
@@ -122,6 +123,8 @@ class Environment(google.protobuf.message.Message):
     """Output only. Version of Python, for example `3.12`; empty if the environment has none, or is not built from a recipe of sandboxd."""
     node_version: builtins.str
     """Output only. Major version of Node.js, for example `20`; empty as for `python_version`."""
+    package_kind: builtins.str
+    """Output only. Kind of packages that its sessions can ask for: `python` or `npm`."""
     @property
     def skipped_sources(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Output only. Why earlier sources in the order of preference were not used, one sentence each."""
@@ -175,9 +178,10 @@ class Environment(google.protobuf.message.Message):
         packages: collections.abc.Iterable[global___EnvironmentPackage] | None = ...,
         python_version: builtins.str = ...,
         node_version: builtins.str = ...,
+        package_kind: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["build_duration", b"build_duration", "build_time", b"build_time", "limits", b"limits", "progress", b"progress"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "build_duration", b"build_duration", "build_time", b"build_time", "command_policy", b"command_policy", "description", b"description", "env_vars", b"env_vars", "image_bytes", b"image_bytes", "image_id", b"image_id", "limits", b"limits", "name", b"name", "node_version", b"node_version", "packages", b"packages", "progress", b"progress", "python_version", b"python_version", "skipped_sources", b"skipped_sources", "source", b"source", "state", b"state", "state_detail", b"state_detail"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "build_duration", b"build_duration", "build_time", b"build_time", "command_policy", b"command_policy", "description", b"description", "env_vars", b"env_vars", "image_bytes", b"image_bytes", "image_id", b"image_id", "limits", b"limits", "name", b"name", "node_version", b"node_version", "package_kind", b"package_kind", "packages", b"packages", "progress", b"progress", "python_version", b"python_version", "skipped_sources", b"skipped_sources", "source", b"source", "state", b"state", "state_detail", b"state_detail"]) -> None: ...
 
 global___Environment = Environment
 

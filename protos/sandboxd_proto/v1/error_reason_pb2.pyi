@@ -154,7 +154,7 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     PACKAGES_NOT_ALLOWED: _ErrorReason.ValueType  # 81
     """The operator does not allow a package to sessions. PERMISSION_DENIED; its name is in the metadata."""
     PACKAGES_NOT_RESOLVED: _ErrorReason.ValueType  # 82
-    """No versions of the packages fit together, or one has no wheel for the environment. FAILED_PRECONDITION."""
+    """No versions of the packages fit together, or one has none for the environment. FAILED_PRECONDITION."""
     PACKAGES_UNSAFE: _ErrorReason.ValueType  # 83
     """A package contains what no package needs, such as a path that leads out of it. FAILED_PRECONDITION; its name is in the metadata."""
     PACKAGES_TOO_LARGE: _ErrorReason.ValueType  # 84
@@ -304,7 +304,7 @@ PACKAGES_NOT_READY: ErrorReason.ValueType  # 80
 PACKAGES_NOT_ALLOWED: ErrorReason.ValueType  # 81
 """The operator does not allow a package to sessions. PERMISSION_DENIED; its name is in the metadata."""
 PACKAGES_NOT_RESOLVED: ErrorReason.ValueType  # 82
-"""No versions of the packages fit together, or one has no wheel for the environment. FAILED_PRECONDITION."""
+"""No versions of the packages fit together, or one has none for the environment. FAILED_PRECONDITION."""
 PACKAGES_UNSAFE: ErrorReason.ValueType  # 83
 """A package contains what no package needs, such as a path that leads out of it. FAILED_PRECONDITION; its name is in the metadata."""
 PACKAGES_TOO_LARGE: ErrorReason.ValueType  # 84

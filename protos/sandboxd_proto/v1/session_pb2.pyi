@@ -204,8 +204,9 @@ class EnvironmentConfig(google.protobuf.message.Message):
     ENV_VARS_FIELD_NUMBER: builtins.int
     @property
     def packages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Optional. Packages to attach, for example `pandas`, `plotly>=5` or `uvicorn[standard]`; at most 50, each of at most 200 characters. No
-        addresses, paths, options or conditions. They are built once, shared with other sessions that ask for the same, and read-only.
+        """Optional. Packages to attach: of Python, for example `pandas`, `plotly>=5` or `uvicorn[standard]`, or of npm, for example `lodash`,
+        `zod@^3` or `@types/node@20`, as Environment.package_kind says; at most 50, each of at most 200 characters. No addresses, paths,
+        options, conditions or tags. They are built once, shared with other sessions that ask for the same, and read-only.
         """
 
     @property

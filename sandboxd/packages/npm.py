@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from sandboxd.environments.addresses import credentials, without_credentials
 
 MANIFEST, LOCK, CONFIG = "package.json", "package-lock.json", "npmrc"
+PRELOADED = "preloaded.cjs"
 CACHE, TEMPORARY = "cache", "tmp"
 _DAY_SECONDS = 86400
 _FETCH_MILLISECONDS = 30_000
@@ -18,7 +19,7 @@ _FETCH_MILLISECONDS = 30_000
 class Places(NamedTuple):
     """Paths as the confined worker sees them."""
 
-    command: Sequence[str]
+    command: tuple[str, str]
     """Node.js and npm."""
     area: str
     """The directory that it may write to."""
@@ -31,8 +32,10 @@ def resolve(places: Places, *, min_age_days: float) -> Sequence[str]:
     if min_age_days:
         day = time.gmtime(time.time() - min_age_days * _DAY_SECONDS)
         newest = ("--before", time.strftime("%Y-%m-%dT00:00:00Z", day))
+    node, script = places.command
     return (
-        *(*places.command, "install", "--package-lock-only", "--ignore-scripts", *newest),
+        *(node, "--require", f"{places.area}/{PRELOADED}", script),
+        *("install", "--package-lock-only", "--ignore-scripts", *newest),
         *("--allow-git", "none", "--allow-remote", "none"),
         *("--allow-file", "none", "--allow-directory", "none"),
         *("--omit", "dev", "--no-audit", "--no-fund", "--no-update-notifier", "--no-progress"),
@@ -43,6 +46,15 @@ def resolve(places: Places, *, min_age_days: float) -> Sequence[str]:
         *("--prefix", places.area, "--cache", f"{places.area}/{CACHE}"),
         *("--userconfig", f"{places.area}/{CONFIG}", "--globalconfig", f"{places.area}/none"),
         *("--logs-max", "0", "--no-color", "--loglevel", "error"),
+    )
+
+
+def preloaded(node_version: str) -> str:
+    """What Node.js runs before npm: it prefers packages that say that they run with this version,
+    not with its own, which it takes from nowhere else. Later than npm checks that version."""
+    version = f"v{node_version}.0"
+    return (
+        f"setImmediate(() => Object.defineProperty(process, 'version', {{value: '{version}'}}))\n"
     )
 
 

@@ -38,6 +38,7 @@ class NpmInstaller:
     async def resolve(self) -> Lock:
         self._area.write(npm.MANIFEST, npm_requests.manifest(self._order.packages))
         self._area.write(npm.CONFIG, npm.config(self.index))
+        self._area.write(npm.PRELOADED, npm.preloaded(self._order.target.version))
         await self._area.run_program(
             npm.resolve(self._places, min_age_days=self._area.min_age_days),
             npm.environment(self._places, inherited()),

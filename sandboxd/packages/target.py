@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sandboxd.environments.environment import PackageKind
 
 _PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
-_NODE = re.compile(r"(\d{1,3})\.\d{1,4}\.\d{1,4}", re.ASCII)
+_NODE = re.compile(r"(\d{1,3}\.\d{1,4})\.\d{1,4}", re.ASCII)
 _DIRECTORY = re.compile(r"(/[A-Za-z0-9._-]+)+", re.ASCII)
 _GLIBC = re.compile(r"(?:glibc )?2\.(\d{1,3})", re.ASCII)
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64"}
@@ -40,7 +40,7 @@ class Target(NamedTuple):
 
     kind: PackageKind
     version: str
-    """Version of Python, as in `3.11`, or of Node.js, as in `20`."""
+    """Version of Python, as in `3.11`, or of Node.js, as in `20.20`."""
     platform: str
     """Platform of wheels, as uv names it, or an NpmPlatform."""
     directory: str

@@ -87,7 +87,7 @@ async def test_set_has_the_packages_and_what_they_depend_on(
         assert (path / place / "index.js").read_text() == f"exports.version = '{version}';\n"
     for file in path.rglob("*"):
         assert (file.lstat().st_uid, file.lstat().st_mode & 0o7222) == (0, 0)
-    assert built.target == (PackageKind.NPM, "20", "linux-x64-glibc", "/node_modules")
+    assert built.target == (PackageKind.NPM, "20.20", "linux-x64-glibc", "/node_modules")
     assert await rig.left_behind() == []
 
 
@@ -112,6 +112,17 @@ async def test_young_versions_are_not_used(
     registry.published["good", "1.1.0"] = datetime.now(UTC).isoformat()
     async with Rig(tmp_path, registry, packages_min_age_days=3, **node).running() as rig:
         assert (await rig.ensure("good")).packages == [("good", "1.0.0")]
+
+
+async def test_versions_for_the_node_of_the_environment_are_preferred(
+    rig: Rig, registry: NpmRegistry
+) -> None:
+    """Not those for the one that npm runs with; who asks for one gets it."""
+    registry.add(a_package("good", "1.0.0", engines={"node": ">=18"}))
+    registry.add(a_package("good", "2.0.0", engines={"node": ">=22"}))
+
+    assert (await rig.ensure("good")).packages == [("good", "1.0.0")]
+    assert (await rig.ensure("good@2")).packages == [("good", "2.0.0")]
 
 
 async def test_private_registry_is_asked_with_its_credentials(tmp_path: Path, node: Start) -> None:

@@ -117,6 +117,7 @@ def test_sparse_file_is_refused(unpacking: Unpacking) -> None:
         packed([Member("package/x", b"x" * 5000)])[:-300],
         gzip.compress(b"")[:5],
     ],
+    ids=["nothing", "text", "compressed text", "half an archive", "half a header"],
 )
 def test_what_is_no_archive_is_refused(unpacking: Unpacking, data: bytes) -> None:
     with pytest.raises(ArchiveUnsafe):

@@ -269,7 +269,8 @@ class Config(BaseModel):
     ones, in the background."""
     packages_min_age_days: float = _own(3.0, "PACKAGES_MIN_AGE_DAYS", ge=0)
     """Days that a release must have been on the index before it is used: most malicious releases
-    are found by then. 0 also works with an index that does not report upload times."""
+    are found by then. 0 also works with an index that does not report upload times; a registry of
+    npm without them is not checked."""
     packages_build_seconds: float = _own(300.0, "PACKAGES_BUILD_SECONDS", ge=10)
     """Time limit for resolving, downloading and installing packages."""
     packages_user_builds_per_hour: int = _own(10, "PACKAGES_USER_BUILDS_PER_HOUR", ge=1)

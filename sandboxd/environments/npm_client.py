@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -48,10 +48,14 @@ class NpmProgram(NamedTuple):
 
     directory: Path
 
-    def command(self, directory: str = "") -> tuple[str, str]:
-        """Node.js and npm, as the beginning of a command line; with the directory's place there."""
+    def command(self, *options: str, directory: str = "") -> Sequence[str]:
+        """Node.js, with options of its own, and npm, as the beginning of a command line; with the
+        directory's place there.
+
+        It never makes memory executable, which the systemd unit forbids.
+        """
         place = directory or str(self.directory)
-        return f"{place}/{_NODE}", f"{place}/{_NPM}/bin/npm-cli.js"
+        return f"{place}/{_NODE}", "--jitless", *options, f"{place}/{_NPM}/bin/npm-cli.js"
 
 
 class NpmClient:

@@ -19,7 +19,7 @@ _FETCH_MILLISECONDS = 30_000
 class Places(NamedTuple):
     """Paths as the confined worker sees them."""
 
-    command: tuple[str, str]
+    command: Sequence[str]
     """Node.js and npm."""
     area: str
     """The directory that it may write to."""
@@ -32,10 +32,8 @@ def resolve(places: Places, *, min_age_days: float) -> Sequence[str]:
     if min_age_days:
         day = time.gmtime(time.time() - min_age_days * _DAY_SECONDS)
         newest = ("--before", time.strftime("%Y-%m-%dT00:00:00Z", day))
-    node, script = places.command
     return (
-        *(node, "--require", f"{places.area}/{PRELOADED}", script),
-        *("install", "--package-lock-only", "--ignore-scripts", *newest),
+        *(*places.command, "install", "--package-lock-only", "--ignore-scripts", *newest),
         *("--allow-git", "none", "--allow-remote", "none"),
         *("--allow-file", "none", "--allow-directory", "none"),
         *("--omit", "dev", "--no-audit", "--no-fund", "--no-update-notifier", "--no-progress"),
@@ -50,12 +48,13 @@ def resolve(places: Places, *, min_age_days: float) -> Sequence[str]:
 
 
 def preloaded(node_version: str) -> str:
-    """What Node.js runs before npm: it prefers packages that say that they run with this version,
-    not with its own, which it takes from nowhere else. Later than npm checks that version."""
-    version = f"v{node_version}.0"
-    return (
-        f"setImmediate(() => Object.defineProperty(process, 'version', {{value: '{version}'}}))\n"
-    )
+    """A script that runs before npm, which then prefers packages for this version of Node.js.
+
+    It would take its own, and has no option for another. The change comes after npm has checked
+    that it can run with the version that it really has.
+    """
+    change = f"Object.defineProperty(process, 'version', {{value: 'v{node_version}.0'}})"
+    return f"setImmediate(() => {change});\n"
 
 
 def config(registry: str) -> str:

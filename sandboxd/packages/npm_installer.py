@@ -31,8 +31,11 @@ class NpmInstaller:
         self._client = client
         self._order = order
         self._area = area
-        place = _CLIENT if area.is_confined else ""
-        self._places = npm.Places(command=client.command(place), area=area.seen_as)
+        command = client.command(
+            *("--require", f"{area.seen_as}/{npm.PRELOADED}"),
+            directory=_CLIENT if area.is_confined else "",
+        )
+        self._places = npm.Places(command=command, area=area.seen_as)
         self._with_scripts = 0
 
     async def resolve(self) -> Lock:

@@ -101,7 +101,7 @@ class Opening:
     ) -> None:
         """Check what can be checked without a sandbox, then wait for what is not built yet."""
         environment = self._pools.get(_environment(before, wanted)).environment
-        config = _config(before, wanted, environment)
+        config = self._config(before, wanted, environment)
         self._check_policy(environment, _policy(before, wanted), {**config.env_vars, **wanted.env})
         await self._preparation.prepare(
             environment,
@@ -178,7 +178,7 @@ class Opening:
     ) -> SessionRecord:
         now = time.time()
         environment = self._pools.get(_environment(before, wanted)).environment
-        config = _config(before, wanted, environment)
+        config = self._config(before, wanted, environment)
         return SessionRecord(
             session_id=before.session_id if before else f"ses_{secrets.token_hex(12)}",
             user_id=key[0],
@@ -197,6 +197,19 @@ class Opening:
             env_vars=config.env_vars,
             command_policy=_policy(before, wanted),
         )
+
+    def _config(
+        self, before: SessionRecord | None, wanted: OpenRequest, environment: Environment
+    ) -> EnvironmentConfig:
+        """What a session adds to its environment: as requested, otherwise as it did before, unless
+        it was in one with packages of another kind."""
+        if wanted.environment_config is not None:
+            return _normal(wanted.environment_config, environment)
+        if before is None:
+            return EnvironmentConfig()
+        earlier = self._pools.environment(before.environment) or environment
+        is_same_kind = earlier.packages == environment.packages
+        return EnvironmentConfig(before.packages if is_same_kind else (), before.env_vars)
 
     def _check_room_of(self, user_id: str) -> None:
         """Refuse another session, counting those that are being opened, this one among them."""
@@ -220,15 +233,6 @@ async def result_of(task: asyncio.Task[T]) -> T:
         if task.cancelled():  # by the shutdown, not by our caller
             raise Draining from None
         raise
-
-
-def _config(
-    before: SessionRecord | None, wanted: OpenRequest, environment: Environment
-) -> EnvironmentConfig:
-    """What a session adds to its environment: as requested, otherwise as it did before."""
-    if wanted.environment_config is not None:
-        return _normal(wanted.environment_config, environment)
-    return EnvironmentConfig(before.packages, before.env_vars) if before else EnvironmentConfig()
 
 
 def _normal(config: EnvironmentConfig, environment: Environment) -> EnvironmentConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import tarfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ import pytest_asyncio
 from sandboxd.config import Config
 from sandboxd.daemon.building import LocalBuilds
 from sandboxd.environments.environment import PackageKind
+from sandboxd.environments.npm_client import NpmClient
+from sandboxd.environments.parts import output_of
 from sandboxd.errors import (
     InvalidRequest,
     PackageIndexUnreachable,
@@ -185,6 +188,39 @@ async def test_environment_without_node_cannot_have_them(
     async with Rig(tmp_path, registry, environment=wrong, npm_dir=node["npm_dir"]).running() as rig:
         with pytest.raises(InvalidRequest, match=r"cannot have packages: it has no Node\.js"):
             await rig.ensure("good")
+
+
+WITHOUT_NEW_CODE = """
+import ctypes, os, platform, struct, sys
+mmap, mprotect = {"x86_64": (9, 10), "aarch64": (222, 226)}[platform.machine()]
+load, equal, any_of, mask, give = 0x20, 0x15, 0x45, 0x54, 0x06
+allow, refuse = 0x7FFF0000, 0x00050001
+program = b"".join(struct.pack("<HBBI", *one) for one in [
+    (load, 0, 0, 0), (equal, 1, 0, mmap), (equal, 3, 5, mprotect),
+    (load, 0, 0, 32), (mask, 0, 0, 6), (equal, 3, 2, 6),
+    (load, 0, 0, 32), (any_of, 1, 0, 4),
+    (give, 0, 0, allow), (give, 0, 0, refuse),
+])
+kept = ctypes.create_string_buffer(program)
+filters = struct.pack("@HP", len(program) // 8, ctypes.addressof(kept))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, filters, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Runs a program that cannot make memory executable, as MemoryDenyWriteExecute of systemd does."""
+
+
+async def test_client_runs_under_the_systemd_unit(node: Start) -> None:
+    """Node.js usually compiles code as it runs, which the unit forbids; npm runs without."""
+    client = await NpmClient(node["npm_dir"], "").get()
+    confined = (sys.executable, "-I", "-S", "-c", WITHOUT_NEW_CODE)
+
+    code, output = await output_of(*confined, *client.command(), "--version")
+    assert (code, output.split(".")[0]) == (0, "11")
+    program, _, script = client.command()
+    code, _ = await output_of(*confined, program, script, "--version")
+    assert code != 0, "the filter is not in force"
 
 
 # --- hostile packages ---

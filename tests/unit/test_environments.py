@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from pydantic import ValidationError
 
 from sandboxd.config import Config
+from sandboxd.daemon import settings
 from sandboxd.engine.contract import ContainerSpec, ImageId
-from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment, PackageKind
 from sandboxd.errors import EnvironmentNotFound, FileTooLarge, ImageNotFound
 from sandboxd.files import FilePath, UploadSpec
 from sandboxd.isolation.uids import UidRange
@@ -248,3 +250,29 @@ async def test_session_of_an_environment_that_is_gone_is_remembered_but_not_open
 
     with pytest.raises(EnvironmentNotFound, match="no environment 'removed'"):
         await opened(sessions, "gone")
+
+
+def test_settings_decide_which_packages_an_environment_has() -> None:
+    """A built-in one keeps its kind when something else of it is changed."""
+    tables = {
+        "web": {"image": "web:1", "packages": "npm"},
+        "plain": {"image": "plain:1"},
+        "node20": {"min_warm": 1},
+        "data": {"packages": "npm"},
+    }
+    config = Config.model_validate({"environments": tables})
+    definitions = settings.definitions(config)
+
+    kinds = {
+        name: settings.environment(config, definitions[name]).packages
+        for name in (*tables, "default")
+    }
+    assert kinds == {
+        "web": PackageKind.NPM,
+        "plain": PackageKind.PYTHON,
+        "node20": PackageKind.NPM,
+        "data": PackageKind.NPM,
+        "default": PackageKind.PYTHON,
+    }
+    with pytest.raises(ValidationError):
+        Config.model_validate({"environments": {"web": {"packages": "cargo"}}})

@@ -59,9 +59,9 @@ async def test_client_is_had_once(tmp_path: Path, wheels: Wheels) -> None:
     assert wheels.unpacked == 1
     assert names(tmp_path) == [first.directory.name]
     assert names(first.directory) == ["bin", "lib"]
-    node, npm = map(Path, first.command())
+    node, _, npm = map(Path, first.command())
     assert (node.stat().st_mode & 0o777, npm.stat().st_mode & 0o777) == (0o755, 0o644)
-    assert first.command("/npm")[0] == "/npm/bin/node"
+    assert first.command(directory="/npm")[0] == "/npm/bin/node"
 
 
 async def test_new_lock_replaces_the_client(tmp_path: Path, wheels: Wheels) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from sandboxd.engine.contract import ImageId
 from sandboxd.environments.environment import Environment, PackageKind
 from sandboxd.errors import EnvironmentMismatch, InvalidRequest, PackagesNotReady
 from sandboxd.isolation.attachment import Attachment, Possibility, Way
@@ -19,16 +20,20 @@ from sandboxd.packages.packages import Packages
 from sandboxd.packages.store import PackageSet, PackageStore
 from sandboxd.packages.target import Target
 from sandboxd.packages.tree import TreeSize
-from sandboxd.registry.contract import SessionState
+from sandboxd.pool.pools import Pools
+from sandboxd.registry.contract import SessionRegistry, SessionState
 from sandboxd.sandboxes.host import Host
+from sandboxd.sandboxes.kept_files import KeptFilesStore
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.sessions.opening import EnvironmentConfig
 from sandboxd.sessions.preparation import Preparation
 from sandboxd.sessions.session import Outcome, Session
 from sandboxd.sessions.sessions import Sessions
+from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests, FakeProcess
+from tests.fakes.settings import NEVER
 from tests.unit.test_sessions import opened
 
 StartSessions = Callable[..., Awaitable[Sessions]]
@@ -208,3 +213,64 @@ async def test_daemon_without_packages_says_so(start_sessions: StartSessions) ->
 
     with pytest.raises(InvalidRequest, match="cannot add packages"):
         await opened(sessions, environment_config=NUMPY)
+
+
+# --- kinds of packages ---
+
+NODE_IMAGE = "node:latest"
+
+
+@pytest.fixture
+async def two_kinds(
+    maker: SandboxMaker,
+    engine: FakeEngine,
+    environment: Environment,
+    packages: ReadyPackages,
+    kept_files: KeptFilesStore,
+    registry: SessionRegistry,
+    short_dir: Path,
+) -> AsyncIterator[Sessions]:
+    """Sessions in the default environment, and in `node` with packages of npm."""
+    engine.images[NODE_IMAGE] = ImageId("sha256:" + "7" * 64)
+    node = settings_for_tests.of_environment("node", image=NODE_IMAGE, packages=PackageKind.NPM)
+    settings = settings_for_tests.of_pool()
+    asked = settings_for_tests.of_sessions()
+    shared = settings_for_tests.of_execs(short_dir)
+    preparation = Preparation()
+    preparation.packages = packages
+    async with (
+        Pools(maker, [environment, node], settings, sweep_seconds=NEVER) as pools,
+        Sessions(pools, kept_files, registry, asked, shared, preparation=preparation) as sessions,
+    ):
+        yield sessions
+
+
+async def test_environment_decides_what_a_request_means(
+    two_kinds: Sessions, packages: ReadyPackages
+) -> None:
+    """What is no package of one kind may be one of the other, and the same request in another form
+    is the same."""
+    packages.add("zod@^3", "3.0.0")
+    config = EnvironmentConfig(("zod@ ^3",))
+    session, _ = await opened(two_kinds, environment="node", environment_config=config)
+
+    assert session.record.packages == ("zod@^3",)
+    assert (await opened(two_kinds, environment_config=config))[0] is session
+    with pytest.raises(InvalidRequest, match="uvicorn"):  # the examples are of Python
+        await opened(two_kinds, "other", environment_config=config)
+
+
+async def test_packages_of_another_kind_are_not_taken_along(
+    two_kinds: Sessions, packages: ReadyPackages
+) -> None:
+    """An ended session comes back in another environment without them, in the same with them."""
+    packages.add("numpy", "1.0")
+    for environment, expected in (("default", ("numpy",)), ("node", ())):
+        session, _ = await opened(two_kinds, environment, environment_config=NUMPY)
+        assert session.sandbox is not None
+        session.sandbox.cut_off("test")
+
+        again, outcome = await opened(two_kinds, environment, environment=environment)
+
+        assert outcome == Outcome.RECREATED
+        assert again.record.packages == expected

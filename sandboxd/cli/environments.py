@@ -109,7 +109,7 @@ async def _build(target: Target, name: str, *, rebuild: bool) -> Environment:
 @target_options
 @json_option
 def packages(name: str, packages: Sequence[str], target: Target, as_json: bool) -> None:
-    """Build a set of packages for an environment, such as `pandas` or `plotly>=5`.
+    """Build a set of packages for an environment, such as `pandas`, `plotly>=5` or `zod@^3`.
 
     Sessions that ask for the same packages need not wait for them then. The daemon goes on if this
     command is interrupted; run it again to follow the build.

@@ -6,6 +6,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -22,8 +23,9 @@ pytestmark = [
     pytest.mark.alone,  # it measures, and a build keeps the machine busy
 ]
 
-BUILT = ("python3.11", "node20")
-"""What is built here; the others take longer, or need a Python of the host."""
+BUILT = ("python3.11", "node20", "data", "python3.13")
+PYTHON_312 = "python3.12"
+"""Can be built only where a registry answers, or the host has one."""
 OPENS = 15
 BUILD_SECONDS = 600.0
 
@@ -110,21 +112,41 @@ async def test_environments_are_built_with_progress(api: Api) -> None:
         assert environment.image_bytes > 1 << 20
         fractions = [event.progress.fraction for event in progress]
         assert fractions == sorted(fractions)
+        kinds = {(package.kind, package.name): package.version for package in environment.packages}
+        assert ("debian", "git") in kinds
+        if name == "node20":
+            assert kinds["program", "node"].startswith("20.")
+            assert ("node", "typescript") in kinds
         print(
             f"environment built: {name} in {seconds:.1f} s from {environment.source}, "
             f"{environment.image_bytes >> 20} MiB, {len(environment.packages)} packages, "
             f"{len(progress)} reports"
         )
-    kinds = {(package.kind, package.name): package.version for package in environment.packages}
-    assert kinds["program", "node"].startswith("20.")
-    assert ("node", "typescript") in kinds
-    assert ("debian", "git") in kinds
+
+
+async def test_python_without_a_package_is_built_or_says_what_would_help(api: Api) -> None:
+    """No Debian suite has Python 3.12: it comes from a registry or from this host."""
+    with suppress(grpc.aio.AioRpcError):
+        await build(api, PYTHON_312)
+    found = (
+        await api.environments.GetEnvironment(pb.GetEnvironmentRequest(name=PYTHON_312))
+    ).environment
+    if found.state == environment_pb2.ENVIRONMENT_STATE_UNAVAILABLE:
+        assert "Python 3.12" in found.state_detail
+        return
+    assert found.state == environment_pb2.ENVIRONMENT_STATE_READY, found
+    opened = await open_session(api, PYTHON_312, PYTHON_312)
+    version = await output(api, opened.session.session_id, "python3 --version")
+    assert version.startswith("Python 3.12.")
+    await close(api, opened.session.session_id)
 
 
 async def test_commands_find_the_tools_of_their_environment(api: Api) -> None:
     """With the strict policy, under which Node.js runs where it is the point."""
     for name, line, expected in (
         ("python3.11", "python3 --version", "Python 3.11."),
+        ("python3.13", "python3 --version", "Python 3.13."),
+        ("data", "python3 -c 'import pandas, sklearn, openpyxl; print(pandas.NA)'", "<NA>"),
         ("node20", "node --version", "v20."),
         ("node20", "echo 'const x: number = 42; console.log(x)' > a.ts; tsc a.ts; node a.js", "42"),
         ("node20", "python3 --version", "Python 3.11."),
@@ -137,7 +159,7 @@ async def test_commands_find_the_tools_of_their_environment(api: Api) -> None:
         opened = await open_session(api, f"tools-{name}", name)
         policies[name] = opened.session.command_policy
     assert policies == {"default": "strict", "node20": "strict-node"}
-    for name in ("python3.11", "node20", "default"):
+    for name in ("default", *BUILT):
         opened = await open_session(api, f"tools-{name}", name)
         await close(api, opened.session.session_id)
 

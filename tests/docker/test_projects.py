@@ -239,11 +239,13 @@ async def is_lost(api: Api, session_id: str) -> bool:
 
 
 async def used_ones_are_gone(api: Api, docker: aiodocker.Docker, daemon: DaemonProcess) -> None:
-    """No container is left but those of the warm pool."""
+    """No container is left but those of warm sandboxes."""
 
     async def are_gone() -> bool:
-        pool = (await api.status()).pool
-        return not pool.starting and len(await containers(docker, daemon)) == pool.warm
+        pools = (await api.status()).pools
+        is_at_rest = not any(pool.starting for pool in pools)
+        warm = sum(pool.warm for pool in pools)
+        return is_at_rest and len(await containers(docker, daemon)) == warm
 
     await eventually(are_gone, seconds=90)
 

@@ -65,6 +65,10 @@ class _Entry:
             return self._cpu_ns != before
         return False
 
+    def look_again(self) -> None:
+        """Look at it in the next round too, whether it has run or not."""
+        self._cpu_ns = -1
+
 
 class KernelMemoryWatch:
     """Looks at all sandboxes over and over, in a thread."""
@@ -91,7 +95,11 @@ class KernelMemoryWatch:
         self._watched[pid] = _Entry(sandbox, group)
 
     async def verdict(self) -> None:
-        """Return once all that sandboxes hold now was looked at, and those with too much ended."""
+        """Return once all that sandboxes hold now was looked at, and those with too much ended.
+
+        While others hold so many locks that the list of them is not read to its end, that takes
+        until they are ended.
+        """
         for _ in range(2):  # this round may have begun before
             await self._round_is_over.wait()
 
@@ -100,26 +108,40 @@ class KernelMemoryWatch:
             await asyncio.sleep(self._look_seconds)
             for pid in [pid for pid, entry in self._watched.items() if entry.sandbox.is_lost]:
                 del self._watched[pid]
-            if active := {pid: entry for pid, entry in self._watched.items() if entry.has_run()}:
-                await self._look(active)
+            active = {pid: entry for pid, entry in self._watched.items() if entry.has_run()}
+            if active and not await self._look(active):
+                for entry in active.values():
+                    entry.look_again()
+                continue
             over, self._round_is_over = self._round_is_over, asyncio.Event()
             over.set()
 
-    async def _look(self, active: Mapping[int, _Entry]) -> None:
+    async def _look(self, active: Mapping[int, _Entry]) -> bool:
+        """End those that hold too much; False if not all that they hold was seen."""
         try:
-            found = await asyncio.to_thread(find_excess, tuple(active), self._proc)
+            excess = await asyncio.to_thread(find_excess, tuple(active), self._proc)
         except Exception:
             # A line that is not understood must not end the watch.
             log.exception("kernel_memory.not_seen")
-            return
-        for pid, why in found.items():
+            return True
+        for pid, why in excess.found.items():
             log.warning("kernel_memory.excess", pid=pid, why=why)
             active[pid].sandbox.cut_off(why)
+        return excess.is_all
 
 
-def find_excess(pids: Sequence[int], proc: Path = _PROC) -> Mapping[int, str]:
-    """The sandboxes, by first process, that hold too much, and what it is."""
-    found = dict(_too_many_locks(pids, proc))
+class Excess(NamedTuple):
+    found: Mapping[int, str]
+    """What is too much, by the first process of its sandbox."""
+    is_all: bool
+    """Whether everything was looked at."""
+
+
+def find_excess(pids: Sequence[int], proc: Path = _PROC) -> Excess:
+    """Which sandboxes, given by first process, hold too much."""
+    with (proc / "locks").open() as lines:
+        locks = read_locks(lines)
+    found = dict(_too_many_locks(locks, pids, proc))
     for pid in pids:
         unread = unread_bytes(pid, proc)
         if unread > MAX_UNREAD_BYTES:
@@ -127,7 +149,7 @@ def find_excess(pids: Sequence[int], proc: Path = _PROC) -> Mapping[int, str]:
                 f"its commands left {unread >> 20} MB unread in sockets, beyond the "
                 f"{MAX_UNREAD_BYTES >> 20} MB that the host lends for that"
             )
-    return found
+    return Excess(found, locks.is_whole)
 
 
 # --- record locks ---
@@ -159,9 +181,7 @@ def _owner(line: str) -> int:
     return int(owner) if kind == "POSIX" else 0
 
 
-def _too_many_locks(pids: Sequence[int], proc: Path) -> Iterator[tuple[int, str]]:
-    with (proc / "locks").open() as lines:
-        locks = read_locks(lines)
+def _too_many_locks(locks: Locks, pids: Sequence[int], proc: Path) -> Iterator[tuple[int, str]]:
     most = MAX_LOCKS if locks.is_whole else CROWDED_LOCKS
     if sum(locks.by_pid.values()) <= most:
         return

@@ -49,7 +49,7 @@ async def test_a_session_is_opened_on_a_project(sandboxd: CommandLine) -> None:
     shown = await sandboxd("session", "show", "ada/42")
 
     assert opened["project_id"] == "book"
-    assert "project    book" in shown.stdout
+    assert "project     book" in shown.stdout
 
 
 async def test_failures_have_their_codes(sandboxd: CommandLine, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from sandboxd_proto.v1 import project_service_pb2, session_service_pb2
+from sandboxd_proto.v1 import environment_service_pb2, project_service_pb2, session_service_pb2
 from tests.docker.commands import close_session, run
 from tests.docker.daemon_process import Api, DaemonProcess, served
 from tests.docker.small_disk import small_disk
@@ -27,10 +27,9 @@ from tests.service.client import refused
 from tests.service.file_client import FileClient
 from tests.service.project_client import ProjectClient
 
-IN_ENVIRONMENT: dict[str, str] = {}
-"""How a session is opened in the environment that runs the scripts of projects: the default one."""
-PYTHON = "python3"
-"""Its interpreter."""
+ENVIRONMENT = "python3.11"
+"""Where the scripts of projects run."""
+BUILD_SECONDS = 600.0
 FILES, FILE_BYTES, PROJECTS = 1000, 100_000, 10
 CRASHES = 5
 REPLACE = project_service_pb2.ON_CONFLICT_REPLACE
@@ -240,11 +239,13 @@ async def is_lost(api: Api, session_id: str) -> bool:
 
 
 async def used_ones_are_gone(api: Api, docker: aiodocker.Docker, daemon: DaemonProcess) -> None:
-    """No container is left but those of the warm pool."""
+    """No container is left but those of warm sandboxes."""
 
     async def are_gone() -> bool:
-        pool = (await api.status()).pool
-        return not pool.starting and len(await containers(docker, daemon)) == pool.warm
+        pools = (await api.status()).pools
+        is_at_rest = not any(pool.starting for pool in pools)
+        warm = sum(pool.warm for pool in pools)
+        return is_at_rest and len(await containers(docker, daemon)) == warm
 
     await eventually(are_gone, seconds=90)
 
@@ -272,6 +273,8 @@ async def test_a_deleted_project_leaves_its_sessions_without_files() -> None:
         assert await listed(api, session_id) == ["new.txt"]
 
 
+@pytest.mark.alone  # it may have to build the environment
+@pytest.mark.timeout(900)
 async def test_the_workflow_of_a_project() -> None:
     """Make a project, upload a script, open a session on it, run it, see its output; a reset keeps
     it, and a close removes the sandbox."""
@@ -281,9 +284,12 @@ async def test_the_workflow_of_a_project() -> None:
         assert await project.create()
         stored = await project.upload("test.py", script)
         assert (stored.file.mime_type, stored.file.name) == ("text/x-python", "test.py")
-        opened = await open_session(api, project_id="demo", **IN_ENVIRONMENT)
+        build = environment_service_pb2.BuildEnvironmentRequest(name=ENVIRONMENT)
+        async for _ in api.environments.BuildEnvironment(build, timeout=BUILD_SECONDS):
+            pass
+        opened = await open_session(api, project_id="demo", environment=ENVIRONMENT)
         session_id = opened.session.session_id
-        line = f"{PYTHON} /workspace/project_files/test.py"
+        line = "python /workspace/project_files/test.py"
         said = await output(api, session_id, line)
         assert said == "Hello from /workspace/project_files/test.py\n"
         assert await output(api, session_id, "ls outputs") == "made\n"

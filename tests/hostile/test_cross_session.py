@@ -38,7 +38,7 @@ SECRET = f"marker-{secrets.token_hex(8)}"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def daemon() -> AsyncIterator[DaemonProcess]:
     """With so few uids that each is soon given to another sandbox."""
-    few = {"POOL_SIZE": "2", "MAX_POOL_SIZE": "6", "SANDBOXD_UID_COUNT": "7"}
+    few = {"POOL_SIZE": "2", "MAX_POOL_SIZE": "6", "SANDBOXD_UID_COUNT": "8"}
     async with running_daemon(**few, MAX_WORKSPACE_SIZE_MB="32", HOSTILE_MARKER=SECRET) as daemon:
         yield daemon
 

@@ -51,9 +51,7 @@ def _exec(request: Any) -> None:
 def _open(request: Any) -> None:
     session_wire.name("user_id", request.user_id)
     session_wire.name("thread_id", request.thread_id)
-    session_wire.metadata(request.metadata)
-    session_wire.session_env(request.env)
-    session_wire.idle_seconds(request)
+    session_wire.open_request(request)
 
 
 def _list_sessions(request: Any) -> None:

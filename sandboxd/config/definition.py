@@ -43,7 +43,7 @@ NPM_PACKAGES = (
     *("date-fns", "dayjs", "decimal.js", "esbuild", "express", "fast-xml-parser", "fastify"),
     *("handlebars", "js-yaml", "jsdom", "lodash", "lodash-es", "luxon", "marked", "mathjs"),
     *("mustache", "nanoid", "p-limit", "papaparse", "prettier", "ramda", "rxjs", "semver", "tsx"),
-    *("typescript", "uuid", "vitest", "ws", "xlsx", "yaml", "zod"),
+    *("typescript", "uuid", "vitest", "ws", "yaml", "zod"),
 )
 """The same for packages of npm."""
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

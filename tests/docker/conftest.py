@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import aiodocker
 import pytest
 import pytest_asyncio
 
+from sandboxd.config import Config
+from sandboxd.daemon.building import LocalBuilds
+from sandboxd.environments.environment import PackageKind
 from sandboxd_proto.v1 import session_service_pb2
 from tests.docker.daemon_process import Api, DaemonProcess, running_daemon
+
+BUILD_SECONDS = 500.0
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -36,6 +44,19 @@ async def session_id(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[
     await api.sessions.CloseSession(
         session_service_pb2.CloseSessionRequest(session_id=opened.session.session_id)
     )
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mapping[str, Any]]:
+    """For tests with packages of npm: the environment node20, built, and one client for all."""
+    directory = tmp_path_factory.mktemp("node")
+    async with LocalBuilds(Config(state_dir=directory)) as builds:
+        build = builds.start("node20", rebuild=False)
+        assert await build.wait(BUILD_SECONDS)
+        built = await build.result()
+    environment = {"name": "node20", "image": built.image_id, "packages": PackageKind.NPM}
+    yield {"environment": environment, "npm_dir": directory / "npm"}
+    await asyncio.to_thread(shutil.rmtree, directory)
 
 
 @pytest.fixture

@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from sandboxd.config import Config
-from sandboxd.daemon.building import LocalBuilds
 from sandboxd.environments.environment import PackageKind
 from sandboxd.environments.npm_client import NpmClient
 from sandboxd.environments.parts import output_of
@@ -33,20 +30,8 @@ from tests.fakes.npm_registry import NpmRegistry
 
 pytestmark = pytest.mark.timeout(600)
 
-BUILD_SECONDS = 500.0
 Start = Mapping[str, Any]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def node(tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """What a rig needs for packages of npm: the image of node20, and one client for all."""
-    directory = tmp_path_factory.mktemp("node")
-    async with LocalBuilds(Config(state_dir=directory)) as builds:
-        build = builds.start("node20", rebuild=False)
-        assert await build.wait(BUILD_SECONDS)
-        built = await build.result()
-    environment = {"name": "node20", "image": built.image_id, "packages": PackageKind.NPM}
-    return {"environment": environment, "npm_dir": directory / "npm"}
+"""What a rig needs for packages of npm."""
 
 
 @pytest.fixture
@@ -136,9 +121,9 @@ async def test_private_registry_is_asked_with_its_credentials(tmp_path: Path, no
             assert (await rig.ensure("good")).packages == [("good", "1.0.0")]
             with pytest.raises(SandboxdError) as missing:
                 await rig.ensure("missing")
-        private._credentials = "reader:other-word"
+        private.credentials = "reader:other-word"
         async with Rig(tmp_path / "changed", private, **node).running() as rig:
-            private._credentials = "reader:pass-word"
+            private.credentials = "reader:pass-word"
             with pytest.raises(SandboxdError) as refusal:
                 await rig.ensure("good")
     for error in (missing.value, refusal.value):

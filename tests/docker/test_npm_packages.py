@@ -15,12 +15,11 @@ from tests.cli.command_line import CommandLine
 from tests.docker.commands import close_session, duration, run
 from tests.docker.daemon_process import Api, DaemonProcess, running_daemon
 from tests.docker.test_lifecycle import reason
-from tests.docker.test_npm_builds import Start, node
+from tests.docker.test_npm_builds import Start
 from tests.docker.test_packages import leftovers, sets
 from tests.fakes.npm_archives import Member, a_package
 from tests.fakes.npm_registry import NpmRegistry
 
-__all__ = ["node"]
 pytestmark = pytest.mark.timeout(600)
 
 WAIT_SECONDS = 200.0

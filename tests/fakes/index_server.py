@@ -25,7 +25,7 @@ class IndexServer:
 
     def __init__(self, credentials: str = "") -> None:
         """With `USER:PASSWORD`, or nothing."""
-        self._credentials = credentials
+        self.credentials = credentials
         self.endless: set[str] = set()
         self.announced: dict[str, int] = {}
         self.requests: Counter[str] = Counter()
@@ -39,12 +39,12 @@ class IndexServer:
     @property
     def root(self) -> str:
         """Its address with its credentials."""
-        before = f"{self._credentials}@" if self._credentials else ""
+        before = f"{self.credentials}@" if self.credentials else ""
         return f"http://{before}127.0.0.1:{self._server.server_port}"
 
     def is_known(self, authorization: str) -> bool:
-        pair = base64.b64encode(self._credentials.encode()).decode()
-        return not self._credentials or authorization == f"Basic {pair}"
+        pair = base64.b64encode(self.credentials.encode()).decode()
+        return not self.credentials or authorization == f"Basic {pair}"
 
     @contextmanager
     def serving(self) -> Iterator[Self]:

@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import aiodocker
@@ -336,7 +337,8 @@ async def test_recreated_session_has_its_packages(
     opened = await open_with(api, "first")
     session_id = opened.session.session_id
     for container in await containers(docker, daemon):
-        await docker.containers.container(container).kill()
+        with suppress(aiodocker.DockerError):  # one that is being started or removed
+            await docker.containers.container(container).kill()
 
     async def is_lost() -> bool:
         return (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_LOST

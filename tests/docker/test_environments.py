@@ -78,14 +78,14 @@ async def output(api: Api, session_id: str, line: str) -> str:
     return answer.stdout.data.decode().strip()
 
 
-async def warm(api: Api, name: str) -> int:
-    pools = (await api.status()).pools
-    return next((pool.warm for pool in pools if pool.environment == name), 0)
-
-
 async def until_warm(api: Api, name: str) -> None:
+    """And until nothing is being started, which would take the processor from what is measured."""
     async with asyncio.timeout(60):
-        while await warm(api, name) == 0:
+        while True:
+            pools = (await api.status()).pools
+            is_warm = any(pool.environment == name and pool.warm for pool in pools)
+            if is_warm and not any(pool.starting for pool in pools):
+                return
             await asyncio.sleep(0.02)
 
 

@@ -35,7 +35,8 @@ REGISTRY_VARIABLES = ("NPM_CONFIG_REGISTRY", "npm_config_registry")
 GLOBAL_CONFIG = "/etc/npmrc"
 """Configuration of npm for the whole host, unless the daemon's environment names another file."""
 INSTALL_SECONDS = 600.0
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 300.0
+"""A busy host may take long to start npm; builds have a limit of their own."""
 LEFT_SECONDS = 3600.0
 """Age from which an unfinished client belongs to nobody any more."""
 _NODE, _NPM = "bin/node", "lib/node_modules/npm"

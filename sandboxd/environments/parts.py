@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable
-from contextlib import suppress
+import subprocess
+from collections.abc import Callable, Sequence
+from subprocess import DEVNULL, PIPE
 from typing import NamedTuple, TypeAlias
+
+from sandboxd.tasks import outlast
 
 Report: TypeAlias = Callable[[float, str], None]
 """Is called with the part that is done, and with what is done now."""
@@ -26,14 +28,18 @@ class Package(NamedTuple):
 
 async def output_of(*command: str) -> tuple[int, str]:
     """Exit code and output of a program, which a cancel ends."""
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
-    )
+    process = _start(command)
+    reading = asyncio.ensure_future(asyncio.to_thread(process.communicate))
     try:
-        output, errors = await process.communicate()
+        output, errors = await asyncio.shield(reading)
     except asyncio.CancelledError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        process.kill()
+        await outlast(reading)
         raise
-    return process.returncode or 0, (output + errors).decode(errors="replace")
+    return process.returncode, (output + errors).decode(errors="replace")
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    # Not by the event loop: uvloop forks in a way that runs gRPC's handlers in the child, which
+    # crash there now and then.
+    return subprocess.Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)

@@ -107,9 +107,10 @@ class Workers:
 
     @property
     def is_one_wanted(self) -> bool:
-        """Whether a worker should be prepared: not while others work, who need the processor."""
+        """Whether a worker should be prepared: not while others work, who need the processor, nor
+        while the next job has to wait."""
         is_idle = self._waiting is None and not self._numbers and not self._jobs
-        return is_idle and time.monotonic() < self._bunch_ends_at
+        return is_idle and self.budget.free_at <= time.monotonic() < self._bunch_ends_at
 
     @property
     def give_up_at(self) -> float:

@@ -16,6 +16,7 @@ from sandboxd_proto.v1 import files_pb2
 from tests.docker.commands import run
 from tests.docker.daemon_process import Api
 from tests.docker.test_file_worker import REPLACER, SWAPS, swapping
+from tests.docker.test_lifecycle import eventually
 from tests.service.client import refused
 from tests.service.file_client import FileClient
 
@@ -198,8 +199,16 @@ async def test_workers_are_closed_to_each_other(files: FileClient, sh: Any) -> N
     )
     await call.read()
     line = "for p in /proc/[0-9]*; do read c <$p/comm && echo $c ${p#/proc/}; done 2>/dev/null"
-    pids = [pid for comm, pid in map(str.split, (await sh(line)).splitlines()) if "python" in comm]
-    worker = next(pid for pid in pids if pid != "1")
+
+    async def workers() -> list[str]:
+        found = map(str.split, (await sh(line)).splitlines())
+        return [pid for comm, pid in found if "python" in comm and pid != "1"]
+
+    async def is_alone() -> bool:
+        return len(await workers()) == 1
+
+    await eventually(is_alone)  # one that waits for work may be there for a while
+    (worker,) = await workers()
     for name in ("environ", "maps", "mem", "fd/0"):
         with refused(*NOT_PERMITTED):
             await files.download(f"/proc/{worker}/{name}")

@@ -10,6 +10,7 @@ import secrets
 import stat
 import struct
 import sys
+import time
 import zipfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -54,6 +55,7 @@ UIDS = 64
 SET_MB = 32
 """Size of a set here; the usual one would make tests slow."""
 TOO_SLOW_SECONDS = 10.0
+LEAVE_SECONDS = 30.0
 
 
 class Rig:
@@ -119,7 +121,17 @@ class Rig:
         return self.config.state_dir / "packages"
 
     async def left_behind(self) -> list[str]:
-        """What a build has left on the host, apart from sets."""
+        """What a build has left on the host, apart from sets.
+
+        A disk that is unmounted stays for as long as another process is about to leave the mounts
+        of the host, so it is looked at until it is gone.
+        """
+        give_up_at = time.monotonic() + LEAVE_SECONDS
+        while (found := await self._left_now()) and time.monotonic() < give_up_at:
+            await asyncio.sleep(0.05)
+        return found
+
+    async def _left_now(self) -> list[str]:
         names = ("new", "trash", "areas", "view", "disks")
         found = [
             str(path)

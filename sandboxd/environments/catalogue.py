@@ -216,7 +216,7 @@ class Environments:
             await self._remove_superseded(before, by=built)
 
     async def _remove_superseded(self, built: BuiltImage, *, by: BuiltImage) -> None:
-        """Remove what nobody needs any more. What sandboxes still use goes after the next build."""
+        """Remove a replaced image. One that sandboxes still use is removed after the next build."""
         try:
             if built.tag != by.tag:
                 await self._builder.remove(built)

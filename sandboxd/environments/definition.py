@@ -91,8 +91,8 @@ class Definition:
 
     @property
     def made_from(self) -> str:
-        """What tells it from another definition of the same name. A recipe of ours may change with
-        a release without that."""
+        """Distinguishes it from another definition of the same name. A built-in recipe may change
+        with a release and keep this value."""
         if self.dockerfile is None:
             return f"image {self.image}"
         is_recipe = self.dockerfile.parent == RECIPES

@@ -17,7 +17,9 @@ from pathlib import Path
 from benchmarks import daemon as daemons
 from benchmarks import memory, peer
 from benchmarks.client import CommandFailed
+from benchmarks.code import code
 from benchmarks.daemon import Daemon, DaemonFailed
+from benchmarks.doors import doors
 from benchmarks.engine import Engine, EngineError
 from benchmarks.facts import facts
 from benchmarks.files import large_files, small_calls, trees
@@ -25,7 +27,9 @@ from benchmarks.latency import DOCKER_EXEC, EXEC_UNIX, HOST, RUN_UNIX, latency
 from benchmarks.peer import Peer
 from benchmarks.rate import rate
 from benchmarks.sdk import sdk
+from benchmarks.session_snapshots import session_snapshots
 from benchmarks.sessions import burst, opening
+from benchmarks.snapshots import snapshots
 from benchmarks.table import Group, Row, render
 from benchmarks.throughput import throughput
 
@@ -46,7 +50,10 @@ class Scale:
     small_rounds: int
     one_by_one: int
     """Number of small files that are also transferred one by one."""
+    snapshot_rounds: int
     burst: int
+    turns: int
+    """Snapshots of one workspace."""
 
 
 FULL = Scale(
@@ -60,7 +67,9 @@ FULL = Scale(
     large_rounds=7,
     small_rounds=60,
     one_by_one=900,
+    snapshot_rounds=20,
     burst=50,
+    turns=200,
 )
 QUICK = Scale(
     latency_rounds=50,
@@ -73,7 +82,9 @@ QUICK = Scale(
     large_rounds=3,
     small_rounds=20,
     one_by_one=60,
+    snapshot_rounds=4,
     burst=10,
+    turns=30,
 )
 
 
@@ -147,11 +158,27 @@ async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
     opens, milliseconds = await opening(warm, bench.cold, bench.engine, rounds=scale.open_rounds)
     report.add(opens)
     report.ratios["warm_open_p50_ms"] = milliseconds
+    report.say("doors")
+    report.add(*await doors(warm, size=scale.stream_bytes, rounds=scale.stream_rounds))
     report.say("the SDK")
     figures, ratios = await sdk(warm, rounds=scale.latency_rounds, seconds=scale.latency_seconds)
     report.add(figures)
     report.ratios.update(ratios)
+    report.say("snapshots")
+    report.add(*await snapshots(turns=scale.turns, others_every=scale.turns // 10))
+    figures, milliseconds = await session_snapshots(warm, rounds=scale.snapshot_rounds)
+    report.add(figures)
+    report.ratios["rewind_p50_ms"] = milliseconds
     await _measure_many_sessions(bench, scale, report)
+
+
+async def _measure_code(bench: Bench, scale: Scale, report: Report) -> None:
+    report.say("code, and ipykernel to compare with; its installation and a build may take minutes")
+    group, ratios = await code(
+        bench.warm, rounds=scale.latency_rounds, seconds=scale.latency_seconds
+    )
+    report.add(group)
+    report.ratios.update(ratios)
 
 
 async def _measure_files(bench: Bench, scale: Scale, report: Report) -> None:
@@ -200,11 +227,22 @@ def _last_lines(ratios: dict[str, float]) -> str:
         f"list p50 {ratios['list_p50_ms']:.1f} ms, "
         f"one-by-one/tar ratio {ratios['one_by_one_of_tar']:.0f}\n"
         f"warm OpenSession p50 {ratios['warm_open_p50_ms']:.2f} ms, "
-        f"stream/bare ratio {ratios['stream_of_bare']:.2f}\n"
+        f"stream/bare ratio {ratios['stream_of_bare']:.2f}, "
+        f"rewind p50 {ratios['rewind_p50_ms']:.1f} ms\n"
         f"SDK: worst ratio to its goals {ratios['sdk_local_worst_of_goal']:.2f} local, "
         f"{ratios['sdk_remote_worst_of_goal']:.2f} remote\n"
         f"in a row: {_of_commands(ratios, '_in_a_row')}\n"
         f"{_of_commands(ratios)}"
+    )
+
+
+def _of_code(ratios: Mapping[str, float]) -> str:
+    return (
+        "code: fresh context/host python ratio "
+        f"{ratios['fresh_context_of_host_python']:.2f}, "
+        f"used context/run ratio {ratios['used_context_of_run']:.2f}, "
+        f"ipykernel start/fresh context ratio {ratios['ipykernel_start_of_fresh_context']:.0f}, "
+        f"ipykernel/used context ratio {ratios['ipykernel_run_of_used_context']:.1f}"
     )
 
 
@@ -228,7 +266,11 @@ async def _run(arguments: argparse.Namespace) -> None:
         environment = facts(engine)
         print("  ".join(f"{name} {value}" for name, value in environment.items()), end="\n\n")
         async with _set_up(engine, scale) as bench:
-            await _measure(bench, scale, report)
+            if not arguments.code:
+                await _measure(bench, scale, report)
+            if arguments.code or not arguments.quick:
+                await bench.warm.wait_until_warm()
+                await _measure_code(bench, scale, report)
             report.say("stopping the daemons")
         report.say("done; no container is left")
     finally:
@@ -242,12 +284,16 @@ async def _run(arguments: argparse.Namespace) -> None:
             "ratios": report.ratios,
         }
         arguments.json.write_text(json.dumps(data, indent=2) + "\n")
-    print(_last_lines(report.ratios))
+    if arguments.code or not arguments.quick:
+        print(_of_code(report.ratios))
+    if not arguments.code:
+        print(_last_lines(report.ratios))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute, fewer samples")
+    parser.add_argument("--code", action="store_true", help="only runs of code")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     arguments = parser.parse_args()
     try:

@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -38,6 +38,8 @@ class Daemon:
         self, process: asyncio.subprocess.Process, directory: Path, port: int, client: Client
     ) -> None:
         self.client = client
+        self.site_port = port + 1
+        """A port of this host that its sandboxes may be allowed to reach."""
         self.pid = process.pid
         self.unix_target = _unix_target(directory)
         self.tcp_target = f"127.0.0.1:{port}"
@@ -64,12 +66,15 @@ class Daemon:
 
 
 @asynccontextmanager
-async def running(*, pool_size: int, max_pool_size: int, engine: Engine) -> AsyncIterator[Daemon]:
+async def running(
+    *, pool_size: int, max_pool_size: int, engine: Engine, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Daemon]:
     """A daemon for the block; no container of it may be left afterwards."""
     with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
         directory = Path(name)
         port = _free_port()
         environment = _environment(directory, port, pool_size, max_pool_size)
+        environment.update(settings or {})
         with (directory / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "sandboxd", "serve"),
@@ -102,6 +107,8 @@ def _environment(directory: Path, port: int, pool_size: int, max_pool_size: int)
         "SANDBOXD_GUEST_RUNTIME": str(runtime),
         "SANDBOXD_HOST": "127.0.0.1",
         "SANDBOXD_PORT": str(port),
+        "SANDBOXD_EGRESS_PRIVATE": f"127.0.0.1:{port + 1}",
+        "SANDBOXD_EGRESS_MB": "100000",
         "SANDBOXD_POOL_SIZE": str(pool_size),
         "SANDBOXD_MIN_POOL_SIZE": "0",
         "SANDBOXD_MAX_POOL_SIZE": str(max_pool_size),

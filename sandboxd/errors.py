@@ -10,19 +10,31 @@
     ├── NotFound
     │   ├── SessionNotFound
     │   ├── ExecNotFound
+    │   ├── ContextNotFound
     │   ├── ImageNotFound
     │   ├── EnvironmentNotFound
     │   ├── FileNotFound
-    │   └── ProjectNotFound
+    │   ├── SnapshotNotFound
+    │   ├── ProjectNotFound
+    │   └── DataSourceNotFound
     ├── AlreadyExists
     │   ├── ExecConflict
+    │   ├── SessionExists
+    │   ├── ContextConflict
     │   └── FileExists
     ├── WrongState                  something else has to happen first
     │   ├── SessionExpired
     │   ├── SessionClosed
     │   ├── SessionRecreated
+    │   ├── SessionParked
+    │   ├── SnapshotsOff
+    │   ├── ConsoleOff
+    │   ├── SnapshotDamaged
+    │   ├── SnapshotInUse
+    │   ├── WorkspaceUnreadable
     │   ├── ExecEnded
     │   ├── CommandNotStartable
+    │   ├── CodeUnavailable
     │   ├── NotAFile
     │   ├── NotADirectory
     │   ├── DirectoryNotEmpty
@@ -41,36 +53,57 @@
     │   ├── PackagesUnsafe
     │   ├── PackagesTooLarge
     │   ├── PackagesBuildFailed
-    │   └── EnvironmentInUse
+    │   ├── EnvironmentInUse
+    │   ├── QueryFailed
+    │   ├── QueryTimedOut
+    │   ├── QueryLimitReached
+    │   ├── DoorsOff
+    │   ├── PortNotListening
+    │   └── PreviewsUnavailable
     ├── NotPermitted                a rule of the operator forbids it
     │   ├── CallNotPermitted
     │   ├── CommandNotAllowed
+    │   ├── CodeNotAllowed
     │   ├── FileTypeNotAllowed
-    │   └── PackagesNotAllowed
+    │   ├── PackagesNotAllowed
+    │   ├── StatementNotAllowed
+    │   └── EgressNotAllowed
     ├── Exhausted                   try again after `retry_after_seconds`
     │   ├── PoolExhausted
     │   ├── ExecLimitReached
+    │   ├── ContextLimitReached
     │   ├── SessionLimitReached
+    │   ├── SnapshotLimitReached
     │   ├── DiskSpaceLow
     │   ├── OpenFilesExhausted
     │   ├── TooManyRequests
     │   ├── FileBusy
+    │   ├── PortLimitReached
     │   ├── EnvironmentBuildsBusy
-    │   └── PackageCacheFull
+    │   ├── PackageCacheFull
+    │   └── QueriesBusy
     ├── Unavailable                 nothing is wrong with the request
     │   ├── EngineUnreachable
     │   ├── EngineFailed
     │   ├── StateNotSaved
     │   ├── SessionReturning
+    │   ├── SnapshotStoreFailed
+    │   ├── WorkspaceBusy
+    │   ├── ContextBusy
     │   ├── EnvironmentNotReady
     │   ├── PackagesNotReady
     │   ├── PackageIndexUnreachable
+    │   ├── DataSourceUnavailable
+    │   ├── OwnedElsewhere
+    │   ├── OwnershipNotKnown
     │   └── Draining
     └── Lost                        what was in progress is gone
         ├── SandboxLost             the sandbox died or misbehaved and was destroyed
         ├── ChecksumMismatch
+        ├── ContextLost             the process of a context ended, with its variables
         ├── FileChanged
         ├── FileWorkInterrupted
+        ├── QueryOutcomeUnknown     a change of a database may have been made or not
         └── UploadStalled
 
 Categories decide the gRPC status (service/transport/status.py), leaves carry the reason, which is
@@ -169,6 +202,17 @@ class ExecNotFound(NotFound):
         )
 
 
+class ContextNotFound(NotFound):
+    reason = "CONTEXT_NOT_FOUND"
+
+    def __init__(self, context: str) -> None:
+        super().__init__(
+            f"The session has no context {quoted(context)}. List its contexts, or run code in this "
+            "one to create it.",
+            context=context,
+        )
+
+
 class ImageNotFound(NotFound):
     reason = "IMAGE_NOT_FOUND"
 
@@ -213,6 +257,23 @@ class ProjectNotFound(NotFound):
         )
 
 
+class DataSourceNotFound(NotFound):
+    """There is no data source of this name that the caller may use."""
+
+    reason = "DATA_SOURCE_NOT_FOUND"
+
+
+class SnapshotNotFound(NotFound):
+    """The session has no such snapshot, or it was deleted."""
+
+    reason = "SNAPSHOT_NOT_FOUND"
+
+    def __init__(self, snapshot: str) -> None:
+        super().__init__(
+            f"There is no snapshot {snapshot}; list the snapshots that the session has."
+        )
+
+
 class AlreadyExists(SandboxdError):
     """Category: the name is taken."""
 
@@ -225,6 +286,28 @@ class ExecConflict(AlreadyExists):
             f"Command {quoted(exec_id)} already exists with another text or other settings; use a "
             "new id for a new command.",
             execId=exec_id,
+        )
+
+
+class SessionExists(AlreadyExists):
+    """The thread has a session that is open or parked."""
+
+    reason = "SESSION_EXISTS"
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(
+            f"Thread {quoted(thread_id)} has a session; fork into another thread, or close it."
+        )
+
+
+class ContextConflict(AlreadyExists):
+    reason = "CONTEXT_CONFLICT"
+
+    def __init__(self, context: str, differs: str) -> None:
+        super().__init__(
+            f"Context {quoted(context)} already exists with another {differs}; delete it first, or "
+            "use another name.",
+            context=context,
         )
 
 
@@ -276,6 +359,74 @@ class SessionRecreated(WrongState):
         )
 
 
+class SessionParked(WrongState):
+    """The session gave up its sandbox, and its files are in a snapshot."""
+
+    reason = "SESSION_PARKED"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"Session {session_id} is parked; open it again, and it has its files.",
+            session=session_id,
+        )
+
+
+class SnapshotsOff(WrongState):
+    """This daemon takes no snapshots."""
+
+    reason = "SNAPSHOTS_OFF"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"This daemon takes no snapshots: {why}.")
+
+
+class ConsoleOff(WrongState):
+    """This daemon serves no web console."""
+
+    reason = "CONSOLE_OFF"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This daemon serves no web console: SANDBOXD_CONSOLE_PORT is 0, or another program has "
+            "its port; set it to a free port and restart the daemon."
+        )
+
+
+class SnapshotDamaged(WrongState):
+    """Something that a snapshot needs is missing or damaged."""
+
+    reason = "SNAPSHOT_DAMAGED"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"The snapshot cannot be used: {problem}. Use another one; `sandboxd snapshot verify` "
+            "names everything that is damaged."
+        )
+        self.problem = problem
+
+
+class SnapshotInUse(WrongState):
+    """A parked session has its files in this snapshot."""
+
+    reason = "SNAPSHOT_IN_USE"
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"Snapshot {number} holds the files of the parked session; open the session first."
+        )
+
+
+class WorkspaceUnreadable(WrongState):
+    """The filesystem of a workspace is damaged or is not one that we make."""
+
+    reason = "WORKSPACE_UNREADABLE"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"No snapshot of the workspace can be taken: {problem}. Download its files instead."
+        )
+
+
 class ExecEnded(WrongState):
     """The exec cannot be acted on: it has ended, or has not begun."""
 
@@ -299,6 +450,15 @@ class CommandNotStartable(WrongState):
             retry_after_seconds=retry_after_seconds,
             kind=kind,
         )
+
+
+class CodeUnavailable(WrongState):
+    """The sandbox cannot run code in this language."""
+
+    reason = "CODE_UNAVAILABLE"
+
+    def __init__(self, language: str, why: str) -> None:
+        super().__init__(f"This sandbox cannot run {language} code: {why}", language=language)
 
 
 class NotAFile(WrongState):
@@ -517,6 +677,59 @@ class PackagesBuildFailed(WrongState):
         super().__init__(f"The packages could not be installed: {why}")
 
 
+class QueryFailed(WrongState):
+    """The database refused the statement; the metadata has its SQLSTATE."""
+
+    reason = "QUERY_FAILED"
+
+
+class QueryTimedOut(WrongState):
+    """The query took too long and was ended, in the database too."""
+
+    reason = "QUERY_TIMED_OUT"
+
+
+class QueryLimitReached(WrongState):
+    """The statement would change too many rows; nothing was changed."""
+
+    reason = "QUERY_LIMIT_REACHED"
+
+
+class DoorsOff(WrongState):
+    """The daemon cannot make sockets in sandboxes."""
+
+    reason = "DOORS_OFF"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"This daemon cannot open doors in sandboxes ({why}); `sandboxd doctor` reports what "
+            "it lacks.",
+            why=why,
+        )
+
+
+class PortNotListening(WrongState):
+    """No program in the sandbox accepts connections there."""
+
+    reason = "PORT_NOT_LISTENING"
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            f"No program in the sandbox accepts connections on port {port} of its loopback; start "
+            "one there.",
+            port=str(port),
+        )
+
+
+class PreviewsUnavailable(WrongState):
+    """The listener of previews cannot be opened."""
+
+    reason = "PREVIEWS_UNAVAILABLE"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"Previews are not available: {why}.")
+
+
 class NotPermitted(SandboxdError):
     """Category: a rule of the operator forbids it."""
 
@@ -542,6 +755,21 @@ class CommandNotAllowed(NotPermitted):
         )
 
 
+class CodeNotAllowed(NotPermitted):
+    """The code policy refused the code; nothing has run."""
+
+    reason = "CODE_NOT_ALLOWED"
+
+    def __init__(self, policy: str, *, rule: str, line: int, name: str, why: str) -> None:
+        super().__init__(
+            f"The policy `{policy}` refuses line {line} (rule {rule}): {why}",
+            policy=policy,
+            rule=rule,
+            line=str(line),
+            name=name,
+        )
+
+
 class FileTypeNotAllowed(NotPermitted):
     """The operator does not allow files of this type in projects; nothing was stored."""
 
@@ -555,10 +783,30 @@ class FileTypeNotAllowed(NotPermitted):
         )
 
 
+class EgressNotAllowed(NotPermitted):
+    """The caller may not give a session this way out."""
+
+    reason = "EGRESS_NOT_ALLOWED"
+
+    def __init__(self, rule: str, *, allowed: Iterable[str]) -> None:
+        may = ", ".join(allowed) or "nothing"
+        super().__init__(
+            f"The rule {quoted(rule)} is beyond what this token may ask for ({may}); ask the "
+            "operator to add it to SANDBOXD_EGRESS_ALLOW, or to `egress=` of the token.",
+            rule=rule,
+        )
+
+
 class PackagesNotAllowed(NotPermitted):
     """The operator does not allow a package to sessions."""
 
     reason = "PACKAGES_NOT_ALLOWED"
+
+
+class StatementNotAllowed(NotPermitted):
+    """The data source does not run this statement; the metadata has the rule."""
+
+    reason = "STATEMENT_NOT_ALLOWED"
 
 
 class Exhausted(SandboxdError):
@@ -573,6 +821,33 @@ class ExecLimitReached(Exhausted):
     reason = "EXEC_LIMIT_REACHED"
 
 
+class PortLimitReached(Exhausted):
+    """A session has too many connections to its ports, or too many previews."""
+
+    reason = "PORT_LIMIT_REACHED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This session has as many connections to its ports, or as many previews, as it may "
+            "have; close some, and try again.",
+            retry_after_seconds=1.0,
+        )
+
+
+class ContextLimitReached(Exhausted):
+    """The session has as many contexts as allowed."""
+
+    reason = "CONTEXT_LIMIT_REACHED"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The session has {limit} contexts, the most that are allowed; delete one that is no "
+            "longer needed.",
+            retry_after_seconds=10.0,
+            limit=str(limit),
+        )
+
+
 class SessionLimitReached(Exhausted):
     """The user has as many sessions as allowed."""
 
@@ -583,6 +858,19 @@ class SessionLimitReached(Exhausted):
             f"This user has {limit} sessions, the most that are allowed; close one that is no "
             "longer needed, or try again when one has expired.",
             retry_after_seconds=10.0,
+            limit=str(limit),
+        )
+
+
+class SnapshotLimitReached(Exhausted):
+    """The session has as many snapshots as it may have."""
+
+    reason = "SNAPSHOT_LIMIT_REACHED"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The session has {limit} snapshots that only callers may delete, and cannot have "
+            "more; delete some.",
             limit=str(limit),
         )
 
@@ -627,6 +915,12 @@ class OpenFilesExhausted(Exhausted):
 
 class TooManyRequests(Exhausted):
     reason = "TOO_MANY_REQUESTS"
+
+
+class QueriesBusy(Exhausted):
+    """Too many queries wait for a connection to the data source."""
+
+    reason = "QUERIES_BUSY"
 
 
 class FileBusy(Exhausted):
@@ -704,6 +998,46 @@ class SessionReturning(Unavailable):
         )
 
 
+class SnapshotStoreFailed(Unavailable):
+    """The store of snapshots does not answer, or failed."""
+
+    reason = "SNAPSHOT_STORE_FAILED"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"The store of snapshots failed: {problem}. Try again in a few seconds.",
+            retry_after_seconds=5.0,
+        )
+
+
+class WorkspaceBusy(Unavailable):
+    """Commands changed the workspace all the time."""
+
+    reason = "WORKSPACE_BUSY"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Commands changed files all the time, so there is no moment to take; try again when "
+            "they pause.",
+            retry_after_seconds=1.0,
+        )
+
+
+class ContextBusy(Unavailable):
+    """A run is under way in the context."""
+
+    reason = "CONTEXT_BUSY"
+
+    def __init__(self, context: str, exec_id: str) -> None:
+        super().__init__(
+            f"Context {quoted(context)} is busy with the run {quoted(exec_id)}; wait for its end, "
+            "or interrupt the context.",
+            retry_after_seconds=1.0,
+            context=context,
+            execId=exec_id,
+        )
+
+
 class EnvironmentNotReady(Unavailable):
     """The environment or its packages are still being built."""
 
@@ -753,6 +1087,41 @@ class PackageIndexUnreachable(Unavailable):
         )
 
 
+class DataSourceUnavailable(Unavailable):
+    """The database of a data source cannot be reached, or its login must not be used."""
+
+    reason = "DATA_SOURCE_UNAVAILABLE"
+
+
+class OwnedElsewhere(Unavailable):
+    """Another worker of the cluster has the session. Nothing was done."""
+
+    reason = "OWNED_ELSEWHERE"
+
+    def __init__(self, worker: str, address: str, epoch: int) -> None:
+        super().__init__(
+            f"Worker {quoted(worker)} has this session; send the call to {address}, or to any "
+            "worker without the `sandboxd-accept-redirect` metadata.",
+            retry_after_seconds=0.0,
+            worker=worker,
+            address=address,
+            epoch=str(epoch),
+        )
+
+
+class OwnershipNotKnown(Unavailable):
+    """The cluster cannot say at the moment which worker has a session. Nothing was done."""
+
+    reason = "OWNERSHIP_UNKNOWN"
+
+    def __init__(self, why: str, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"It is not known at the moment which worker has this session ({why}); try again in a "
+            "few seconds.",
+            retry_after_seconds=retry_after_seconds,
+        )
+
+
 class Draining(Unavailable):
     """The daemon is shutting down."""
 
@@ -779,6 +1148,20 @@ class SandboxLost(Lost):
             why=why,
         )
         self.why = why
+
+
+class ContextLost(Lost):
+    """The context is on another generation than the caller expects."""
+
+    reason = "CONTEXT_LOST"
+
+    def __init__(self, context: str, *, expected: int, current: int) -> None:
+        super().__init__(
+            f"Context {quoted(context)} is on generation {current}, not {expected}: its process "
+            "ended, and its variables are lost. Run the code that they need again.",
+            context=context,
+            generation=str(current),
+        )
 
 
 class ChecksumMismatch(Lost):
@@ -815,6 +1198,12 @@ class FileWorkInterrupted(Lost):
             "A command of this session killed or stopped the worker that served this call; try "
             "again."
         )
+
+
+class QueryOutcomeUnknown(Lost):
+    """The connection broke while a change was made."""
+
+    reason = "QUERY_OUTCOME_UNKNOWN"
 
 
 class UploadStalled(Lost):

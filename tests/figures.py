@@ -6,7 +6,14 @@ import re
 
 import pytest
 
-MEASURING = ("tests/docker/", "tests/e2e/", "tests/fuzz/", "tests/sdk/", "tests/soak/")
+MEASURING = (
+    "tests/cluster/",
+    "tests/docker/",
+    "tests/e2e/",
+    "tests/fuzz/",
+    "tests/sdk/",
+    "tests/soak/",
+)
 _FIGURE = re.compile(r"[a-z0-9 `()]+: .*")
 _figures: list[str] = []
 

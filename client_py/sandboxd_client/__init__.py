@@ -28,13 +28,60 @@ Example:
 """
 
 from sandboxd_client.client import AsyncSandboxClient
+from sandboxd_client.code import AsyncCode
+from sandboxd_client.code_handle import AsyncCodeHandle
+from sandboxd_client.code_help import (
+    CodeCheck,
+    CodeExample,
+    CodeFunction,
+    CodeHelp,
+    CodeLimits,
+    CodeViolation,
+)
+from sandboxd_client.code_results import (
+    CodeException,
+    CodeFrame,
+    CodeLog,
+    CodeNote,
+    CodeRun,
+    ContextInfo,
+    Conversion,
+    Display,
+)
+from sandboxd_client.code_stream import AsyncCodeStream
 from sandboxd_client.command_handle import AsyncCommandHandle
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
+from sandboxd_client.data import AsyncData, AsyncSandboxData
+from sandboxd_client.data_results import (
+    ColumnInfo,
+    DataSourceInfo,
+    QueryInfo,
+    QueryRows,
+    TableInfo,
+)
+from sandboxd_client.debug_results import (
+    Breakpoint,
+    DebugStep,
+    DebugValue,
+    Variable,
+    Variables,
+)
+from sandboxd_client.debugger import AsyncDebugger
+from sandboxd_client.door_results import EgressDenial, EgressInfo, PortInfo, PreviewInfo
+from sandboxd_client.egress import AsyncEgress
 from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothing else
 from sandboxd_client.errors import __all__ as _errors
+from sandboxd_client.execution import (
+    Execution,
+    ExecutionError,
+    ExecutionLogs,
+    ExecutionResult,
+    OutputMessage,
+)
 from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
 from sandboxd_client.files import AsyncFiles
+from sandboxd_client.ports import AsyncPortForward, AsyncPorts
 from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandInfo,
@@ -63,20 +110,40 @@ from sandboxd_client.results import (
 )
 from sandboxd_client.sandbox import AsyncSandbox
 from sandboxd_client.settings import Timeouts
+from sandboxd_client.snapshot_results import (
+    SnapshotChange,
+    SnapshotCheck,
+    SnapshotDiff,
+    SnapshotInfo,
+)
+from sandboxd_client.snapshots import AsyncSnapshots
+from sandboxd_client.step_stream import AsyncStepStream
 from sandboxd_client.sync import (
+    Code,
+    CodeHandle,
+    CodeStream,
     CommandHandle,
     Commands,
     CommandStream,
+    Data,
+    Debugger,
+    Egress,
     Files,
     FileStream,
     FileWatch,
+    PortForward,
+    Ports,
     Projects,
     Pty,
     Sandbox,
     SandboxClient,
+    SandboxData,
     Shell,
+    Snapshots,
+    StepStream,
 )
 from sandboxd_client.terminals import AsyncPty, AsyncShell
+from sandboxd_client.turns import turn
 
 
 def __getattr__(name: str) -> str:
@@ -89,23 +156,65 @@ def __getattr__(name: str) -> str:
 
 
 __all__ = [
+    "AsyncCode",
+    "AsyncCodeHandle",
+    "AsyncCodeStream",
     "AsyncCommandHandle",
     "AsyncCommandStream",
     "AsyncCommands",
+    "AsyncData",
+    "AsyncDebugger",
+    "AsyncEgress",
     "AsyncFileStream",
     "AsyncFileWatch",
     "AsyncFiles",
+    "AsyncPortForward",
+    "AsyncPorts",
     "AsyncProjects",
     "AsyncPty",
     "AsyncSandbox",
     "AsyncSandboxClient",
+    "AsyncSandboxData",
     "AsyncShell",
+    "AsyncSnapshots",
+    "AsyncStepStream",
+    "Breakpoint",
+    "Code",
+    "CodeCheck",
+    "CodeExample",
+    "CodeException",
+    "CodeFrame",
+    "CodeFunction",
+    "CodeHandle",
+    "CodeHelp",
+    "CodeLimits",
+    "CodeLog",
+    "CodeNote",
+    "CodeRun",
+    "CodeStream",
+    "CodeViolation",
+    "ColumnInfo",
     "CommandHandle",
     "CommandInfo",
     "CommandResult",
     "CommandStream",
     "Commands",
+    "ContextInfo",
+    "Conversion",
+    "Data",
+    "DataSourceInfo",
+    "DebugStep",
+    "DebugValue",
+    "Debugger",
+    "Display",
     "DownloadedFile",
+    "Egress",
+    "EgressDenial",
+    "EgressInfo",
+    "Execution",
+    "ExecutionError",
+    "ExecutionLogs",
+    "ExecutionResult",
     "FileEvent",
     "FileInfo",
     "FileListing",
@@ -119,21 +228,39 @@ __all__ = [
     "OutputChunk",
     "OutputGap",
     "OutputMatch",
+    "OutputMessage",
     "OutputPreview",
     "OutputSlice",
+    "PortForward",
+    "PortInfo",
+    "Ports",
+    "PreviewInfo",
     "ProjectFileInfo",
     "ProjectInfo",
     "ProjectUsage",
     "Projects",
     "Pty",
+    "QueryInfo",
+    "QueryRows",
     "Sandbox",
     "SandboxClient",
+    "SandboxData",
     "SessionInfo",
     "Shell",
+    "SnapshotChange",
+    "SnapshotCheck",
+    "SnapshotDiff",
+    "SnapshotInfo",
+    "Snapshots",
+    "StepStream",
+    "TableInfo",
     "TextPage",
     "Timeouts",
     "TransferReport",
     "UploadResult",
     "Usage",
+    "Variable",
+    "Variables",
+    "turn",
     *_errors,
 ]

@@ -1,19 +1,26 @@
-"""Metadata of a call: the number of the attempt, and the trace it belongs to."""
+"""Metadata of a call: the number of the attempt, the turn and the trace it belongs to."""
 
 from __future__ import annotations
 
 import sys
+from contextvars import ContextVar
 from typing import TypeAlias
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 RETRY = "sandboxd-retry"
+TURN = "sandboxd-turn-id"
+
+current_turn: ContextVar[str] = ContextVar("sandboxd-turn", default="")
+"""Turn that calls of this task or thread belong to; empty if they belong to none."""
 
 
 def metadata_of(earlier_tries: int) -> Metadata:
     """Metadata of a call with this many earlier attempts; the daemon counts retries."""
-    trace = _trace_context()
-    return ((RETRY, str(earlier_tries)), *trace) if earlier_tries else trace
+    metadata = _trace_context()
+    if turn_id := current_turn.get():
+        metadata = ((TURN, turn_id), *metadata)
+    return ((RETRY, str(earlier_tries)), *metadata) if earlier_tries else metadata
 
 
 def _trace_context() -> Metadata:

@@ -12,13 +12,17 @@ from typing import TypeAlias, TypeVar
 from sandboxd_client import methods
 from sandboxd_client.arguments import checked, either
 from sandboxd_client.cancellation import run_to_end
+from sandboxd_client.code import quick_execute
+from sandboxd_client.code_results import CodeRun, LanguageName
 from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
+from sandboxd_client.data import AsyncData
 from sandboxd_client.errors import (
     NoSessionError,
     SandboxLostError,
     SessionExpiredError,
     SessionNotFoundError,
+    SessionParkedError,
     SessionRecreatedError,
 )
 from sandboxd_client.projects import AsyncProjects
@@ -40,7 +44,8 @@ from sandboxd_client.session import (
     open_session,
 )
 from sandboxd_client.settings import Mode, Timeouts, resolve
-from sandboxd_proto.v1 import admin_service_pb2
+from sandboxd_client.snapshot_results import AutoSnapshotName
+from sandboxd_proto.v1 import admin_service_pb2, cluster_service_pb2, session_service_pb2
 
 Thread: TypeAlias = tuple[str, str]
 """A user and a conversation."""
@@ -51,6 +56,7 @@ _REOPENED = (
     SandboxLostError,
     SessionRecreatedError,
     SessionNotFoundError,
+    SessionParkedError,
 )
 _numbers = itertools.count()
 _selected: ContextVar[Mapping[int, Thread]] = ContextVar("selected", default={})  # noqa: B039
@@ -96,6 +102,8 @@ class AsyncSandboxClient:
         self._connection: Connection | None = None
         self._number = next(_numbers)
         self._threads: dict[Thread, tuple[SessionInfo, float | None]] = {}
+        self._contexts: dict[Thread, set[tuple[int, str]]] = {}
+        """Contexts that this client has run code in, by the incarnation of their session."""
 
     def __repr__(self) -> str:
         where = self._settings.target or "a daemon in this process"
@@ -151,6 +159,11 @@ class AsyncSandboxClient:
         """Projects: files that users keep beyond sessions."""
         return AsyncProjects(self._connected)
 
+    @property
+    def data(self) -> AsyncData:
+        """Data sources: databases that users may query."""
+        return AsyncData(self._connected)
+
     async def __aenter__(self) -> AsyncSandboxClient:
         return self
 
@@ -187,7 +200,11 @@ class AsyncSandboxClient:
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
         command_policy: str = "",
+        egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
+        auto_snapshot: AutoSnapshotName | None = None,
+        park_after: float | None = None,
+        data_sources: Sequence[str] = (),
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
@@ -214,7 +231,11 @@ class AsyncSandboxClient:
             packages=packages,
             env_vars=env_vars,
             command_policy=command_policy,
+            egress=egress,
             build_wait=build_wait,
+            auto_snapshot=auto_snapshot,
+            park_after=park_after,
+            data_sources=data_sources,
         )
         self._threads[user_id, thread_id] = info, seconds
         self._select((user_id, thread_id))
@@ -238,6 +259,62 @@ class AsyncSandboxClient:
         )
         result.session = reopened
         return result
+
+    async def execute_code(
+        self,
+        code: str,
+        timeout: float | None = None,
+        auto_retry: bool = True,
+        *,
+        context: str = "main",
+        language: LanguageName | None = None,
+    ) -> CodeRun:
+        """Run code in a context of the session, which keeps its variables, and wait for its end.
+
+        If the session ended before the code could start, it is opened again and the code runs
+        there, once, unless this client has already run code in the context: its variables are
+        gone, so this is then an error. Without `auto_retry` it always is.
+
+        Example:
+            await client.execute_code("x = 20")
+            print((await client.execute_code("x * 2 + 2"))["result"])
+        """
+        thread, info = self._session()
+        used = self._contexts.setdefault(thread, set())
+        run, reopened = await self._in_session(
+            lambda sandbox: sandbox.code.run(
+                code, timeout=timeout, context=context, language=language
+            ),
+            auto_retry=auto_retry and (info.incarnation, context) not in used,
+        )
+        run.session = reopened
+        used.add((self._session()[1].incarnation, context))
+        return run
+
+    async def quick_execute(
+        self,
+        code: str,
+        *,
+        user_id: str = "sandbox",
+        environment: str = "",
+        packages: Sequence[str] | None = None,
+        language: LanguageName | None = None,
+        timeout: float | None = None,
+    ) -> CodeRun:
+        """Run code in a session for this call only: it is closed afterwards, whatever happens.
+
+        Example:
+            print((await client.quick_execute("sum(range(10))"))["result"])
+        """
+        return await quick_execute(
+            await self._connected(),
+            code,
+            user_id=user_id,
+            environment=environment,
+            packages=packages,
+            language=language,
+            timeout=timeout,
+        )
 
     async def upload_file(
         self, file_path: str | os.PathLike[str], remote_name: SandboxPath | None = None
@@ -350,6 +427,27 @@ class AsyncSandboxClient:
         connection = await self._connected()
         return await connection.call(methods.GET_STATUS, admin_service_pb2.GetStatusRequest())
 
+    async def workers(self) -> Sequence[cluster_service_pb2.Worker]:
+        """The daemons that share sessions with this one, itself included.
+
+        Example:
+            for worker in await client.workers():
+                print(worker.id, worker.address, worker.used, worker.capacity)
+        """
+        connection = await self._connected()
+        request = cluster_service_pb2.ListWorkersRequest()
+        return (await connection.call(methods.LIST_WORKERS, request)).workers
+
+    async def console_link(self) -> str:
+        """A link that logs a browser into the web console as this caller, once, for a minute.
+
+        Example:
+            print(await client.console_link())
+        """
+        connection = await self._connected()
+        request = session_service_pb2.CreateConsoleLinkRequest()
+        return (await connection.call(methods.CREATE_CONSOLE_LINK, request)).url
+
     async def aclose(self) -> None:
         """Free the connection. Sessions stay open until they expire.
 
@@ -386,6 +484,7 @@ class AsyncSandboxClient:
 
     async def _close(self, thread: Thread) -> None:
         info, _ = self._threads.pop(thread)
+        self._contexts.pop(thread, None)
         await close_session(await self._connected(), info.session_id)
 
     async def _in_session(

@@ -13,7 +13,7 @@ from sandboxd_client.arguments import checked
 from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.errors import CallTimeoutError, ExecEndedError
-from sandboxd_client.exec_stream import ExecStream
+from sandboxd_client.exec_stream import ExecStream, Restart
 from sandboxd_client.results import (
     CommandInfo,
     CommandResult,
@@ -54,7 +54,7 @@ class AsyncCommandHandle:
         *,
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
-        queued: pb.ExecRequest | None = None,
+        restart: Restart | None = None,
         is_ours: bool = False,
         max_output_bytes: int = MAX_BYTES,
     ) -> None:
@@ -67,7 +67,7 @@ class AsyncCommandHandle:
             "stdout": on_stdout,
             "stderr": on_stderr,
         }
-        self._queued = queued
+        self._restart = restart
         self._stdin_offset = 0 if is_ours else None
         self._stdin_lock = asyncio.Lock()
         self._has_input = started.has_stdin or started.has_terminal
@@ -115,7 +115,7 @@ class AsyncCommandHandle:
             timeout=self._seconds + self._hold.connection.timeouts.transfer,
             stdout_offset=stdout_offset,
             stderr_offset=stderr_offset,
-            queued=self._queued,
+            restart=self._restart,
         )
         is_whole = not stdout_offset and not stderr_offset
         on_end = self._ended if is_whole else None

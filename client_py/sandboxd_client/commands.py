@@ -290,12 +290,13 @@ async def start_exec(
         raise
     started = starting.result()
     is_queued = started.exec.state == exec_pb2.EXEC_STATE_QUEUED
+    again = partial(hold.connection.call, methods.START_EXEC, request, earlier_tries=1)
     return AsyncCommandHandle(
         hold,
         started.exec,
         on_stdout=on_stdout,
         on_stderr=on_stderr,
-        queued=request if is_queued else None,
+        restart=again if is_queued else None,
         is_ours=not started.already_started,
         max_output_bytes=max_output_bytes,
     )

@@ -24,6 +24,8 @@ from sandboxd_client.errors import (
     ClientClosedError,
     ConnectionLostError,
     DrainingError,
+    OwnedElsewhereError,
+    OwnershipUnknownError,
     SandboxError,
     SessionReturningError,
     TooManyRequestsError,
@@ -31,6 +33,7 @@ from sandboxd_client.errors import (
 from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.settings import Settings, Timeouts
 from sandboxd_client.transport import Transport
+from sandboxd_client.workers import ClusterTransport, session_of
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -134,7 +137,7 @@ class Connection:
         while True:
             try:
                 self._check_open()
-                await self._transport.ready(self.timeouts.reconnect)
+                await self._transport.ready(self.timeouts.reconnect, session_of(request))
                 metadata = metadata_of(tries)
                 tries += 1
                 return await self._transport.call(
@@ -151,6 +154,8 @@ class Connection:
         """Whether to try again; `is_repeatable`: doing it twice has the same effect as once."""
         if isinstance(error, TooManyRequestsError | SessionReturningError):
             return True
+        if isinstance(error, OwnedElsewhereError | OwnershipUnknownError):
+            return True  # nothing was done, and a worker will know soon
         if not self._transport.can_come_back:
             return False
         if isinstance(error, DrainingError):
@@ -167,9 +172,33 @@ class Connection:
     ) -> AsyncGenerator[Response, None]:
         """One request, many responses, once. Closing it cancels the call."""
         self._check_open()
-        await self._transport.ready(self._patience(timeout))
+        await self._transport.ready(self._patience(timeout), session_of(request))
         metadata = metadata_of(self._earlier_tries + earlier_tries)
         responses = self._transport.stream(method, request, timeout=timeout, metadata=metadata)
+        try:
+            async for response in responses:
+                yield response
+        finally:
+            await responses.aclose()
+
+    async def converse(
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float | None = None,
+        session_id: str = "",
+    ) -> AsyncGenerator[Response, None]:
+        """Many requests, many responses, once. Closing it cancels the call.
+
+        `session_id`: what it is about, so that it goes straight to a worker that is known.
+        """
+        self._check_open()
+        await self._transport.ready(self._patience(timeout), session_id)
+        metadata = metadata_of(self._earlier_tries)
+        responses = self._transport.converse(
+            method, requests, timeout=timeout, metadata=metadata, session_id=session_id
+        )
         try:
             async for response in responses:
                 yield response
@@ -183,13 +212,16 @@ class Connection:
         *,
         timeout: float | None = None,
         earlier_tries: int = 0,
+        session_id: str = "",
     ) -> Response:
-        """Many requests, one response, once."""
+        """Many requests, one response, once; `session_id` as in `converse`."""
         seconds = self.timeouts.transfer if timeout is None else timeout
         self._check_open()
-        await self._transport.ready(self._patience(seconds))
+        await self._transport.ready(self._patience(seconds), session_id)
         metadata = metadata_of(self._earlier_tries + earlier_tries)
-        return await self._transport.send(method, requests, timeout=seconds, metadata=metadata)
+        return await self._transport.send(
+            method, requests, timeout=seconds, metadata=metadata, session_id=session_id
+        )
 
     def _patience(self, timeout: float | None) -> float:
         """How long to wait for a daemon that stopped answering."""
@@ -296,4 +328,4 @@ def _transport(settings: Settings) -> Transport:
         return LocalTransport(lambda: daemon_in_process(dict(settings.local)))
     from sandboxd_client.remote import RemoteTransport
 
-    return RemoteTransport(settings)
+    return ClusterTransport(settings, RemoteTransport)

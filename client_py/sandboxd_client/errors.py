@@ -15,6 +15,8 @@
     │   ├── SessionExpiredError
     │   ├── SessionClosedError
     │   ├── SessionRecreatedError       the session is on another sandbox than expected
+    │   ├── SessionParkedError          it has its files again when it is opened
+    │   ├── SessionExistsError          a fork needs a thread without one
     │   └── SandboxLostError
     ├── SandboxEnvironmentError
     │   ├── EnvironmentNotFoundError
@@ -32,6 +34,15 @@
     │   ├── ExecConflictError
     │   ├── ExecEndedError
     │   └── CommandFailedError          only with `check=True`
+    ├── CodeError
+    │   ├── ContextNotFoundError
+    │   ├── ContextConflictError        the context exists with other settings
+    │   ├── ContextLostError            its process ended, with its variables
+    │   ├── ContextBusyError            a run is under way
+    │   ├── CodeNotAllowedError         also a PermissionError: the code policy refuses the code
+    │   ├── CodeUnavailableError        the sandbox cannot run this language
+    │   ├── DebuggerError               the debugger cannot do this now
+    │   └── CodeFailedError             only with `check=True`
     ├── FileError
     │   ├── MissingFileError            also a FileNotFoundError
     │   ├── FileExistsInSandboxError    also a FileExistsError
@@ -48,28 +59,55 @@
     │   ├── TextNotFoundError
     │   ├── FileWorkInterruptedError
     │   └── UploadStalledError
+    ├── SnapshotError
+    │   ├── SnapshotNotFoundError
+    │   ├── SnapshotDamagedError
+    │   ├── SnapshotsOffError           this daemon takes none
+    │   ├── SnapshotInUseError
+    │   └── WorkspaceUnreadableError
+    ├── DoorError
+    │   ├── DoorsOffError               this daemon cannot open doors in sandboxes
+    │   ├── EgressNotAllowedError       also a PermissionError
+    │   ├── PortNotListeningError       no program accepts connections there
+    │   └── PreviewsUnavailableError
     ├── ProjectError
     │   ├── ProjectNotFoundError
     │   ├── ProjectFullError
     │   ├── ProjectMismatchError        the session is on another project, or on none
     │   └── FileTypeNotAllowedError     also a PermissionError
+    ├── DataError
+    │   ├── DataSourceNotFoundError
+    │   ├── StatementNotAllowedError    the data source does not run it
+    │   ├── QueryFailedError            the database refused it
+    │   ├── QueryTimedOutError
+    │   ├── QueryLimitReachedError      it would change too many rows
+    │   └── QueryOutcomeUnknownError    a change may have been made or not
     ├── ExhaustedError                  a limit is reached; try again after `retry_after_seconds`
     │   ├── PoolExhaustedError
     │   ├── ExecLimitReachedError
+    │   ├── ContextLimitReachedError
     │   ├── TooManyRequestsError
     │   ├── DiskSpaceLowError
     │   ├── SessionLimitReachedError
+    │   ├── SnapshotLimitReachedError
     │   ├── OpenFilesExhaustedError
     │   ├── FileBusyError
+    │   ├── PortLimitReachedError
     │   ├── EnvironmentBuildsBusyError
-    │   └── PackageCacheFullError
+    │   ├── PackageCacheFullError
+    │   └── QueriesBusyError
     ├── UnavailableError                nothing is wrong with the request
     │   ├── EngineUnreachableError
     │   ├── EngineFailedError
+    │   ├── DataSourceUnavailableError
     │   ├── DrainingError
     │   ├── ImageNotFoundError
     │   ├── StateNotSavedError
+    │   ├── OwnedElsewhereError
+    │   ├── OwnershipUnknownError
     │   ├── SessionReturningError
+    │   ├── SnapshotStoreFailedError
+    │   ├── WorkspaceBusyError          commands changed it all the time
     │   ├── EnvironmentNotReadyError    it is being built
     │   ├── PackagesNotReadyError       they are being built
     │   ├── PackageIndexUnreachableError
@@ -81,6 +119,7 @@
     │   ├── NotPermittedError
     │   └── PackagesNotAllowedError
     ├── NotSupportedError               this daemon does not support the call
+    ├── ConsoleOffError                 this daemon serves no web console
     └── InternalError                   a bug in sandboxd
 
 A class with a `reason` stands for one value of ErrorReason in error_reason.proto. A command that
@@ -93,6 +132,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 if TYPE_CHECKING:
+    from sandboxd_client.code_results import CodeRun
     from sandboxd_client.results import CommandResult
 
 
@@ -101,13 +141,30 @@ __all__ = [
     "CallTimeoutError",
     "ChecksumMismatchError",
     "ClientClosedError",
+    "CodeError",
+    "CodeFailedError",
+    "CodeNotAllowedError",
+    "CodeUnavailableError",
     "CommandError",
     "CommandFailedError",
     "CommandNotStartableError",
     "ConnectionLostError",
+    "ConsoleOffError",
+    "ContextBusyError",
+    "ContextConflictError",
+    "ContextLimitReachedError",
+    "ContextLostError",
+    "ContextNotFoundError",
+    "DataError",
+    "DataSourceNotFoundError",
+    "DataSourceUnavailableError",
+    "DebuggerError",
     "DirectoryNotEmptyError",
     "DiskSpaceLowError",
+    "DoorError",
+    "DoorsOffError",
     "DrainingError",
+    "EgressNotAllowedError",
     "EngineFailedError",
     "EngineUnreachableError",
     "EnvironmentBuildFailedError",
@@ -144,6 +201,8 @@ __all__ = [
     "NotSupportedError",
     "OpenFilesExhaustedError",
     "OutsideWorkspaceError",
+    "OwnedElsewhereError",
+    "OwnershipUnknownError",
     "PackageCacheFullError",
     "PackageIndexUnreachableError",
     "PackagesBuildFailedError",
@@ -154,29 +213,49 @@ __all__ = [
     "PackagesUnsafeError",
     "PolicyError",
     "PoolExhaustedError",
+    "PortLimitReachedError",
+    "PortNotListeningError",
+    "PreviewsUnavailableError",
     "ProjectError",
     "ProjectFullError",
     "ProjectMismatchError",
     "ProjectNotFoundError",
     "ProtectedPathError",
+    "QueriesBusyError",
+    "QueryFailedError",
+    "QueryLimitReachedError",
+    "QueryOutcomeUnknownError",
+    "QueryTimedOutError",
     "RequestTooLargeError",
     "SandboxEnvironmentError",
     "SandboxError",
     "SandboxLostError",
     "SessionClosedError",
     "SessionError",
+    "SessionExistsError",
     "SessionExpiredError",
     "SessionLimitReachedError",
     "SessionNotFoundError",
+    "SessionParkedError",
     "SessionRecreatedError",
     "SessionReturningError",
+    "SnapshotDamagedError",
+    "SnapshotError",
+    "SnapshotInUseError",
+    "SnapshotLimitReachedError",
+    "SnapshotNotFoundError",
+    "SnapshotStoreFailedError",
+    "SnapshotsOffError",
     "StateNotSavedError",
+    "StatementNotAllowedError",
     "TextNotFoundError",
     "TooManyRequestsError",
     "UnauthenticatedError",
     "UnavailableError",
     "UploadStalledError",
+    "WorkspaceBusyError",
     "WorkspaceFullError",
+    "WorkspaceUnreadableError",
 ]
 
 
@@ -301,6 +380,18 @@ class SessionRecreatedError(SessionError):
     reason = "SESSION_RECREATED"
 
 
+class SessionParkedError(SessionError):
+    """The session is parked; open it again, and it has its files."""
+
+    reason = "SESSION_PARKED"
+
+
+class SessionExistsError(SessionError):
+    """The thread has an open or parked session, so nothing can be forked into it."""
+
+    reason = "SESSION_EXISTS"
+
+
 class SandboxLostError(SessionError):
     """The sandbox died or misbehaved and was destroyed; open the session again."""
 
@@ -418,6 +509,58 @@ class CommandFailedError(CommandError):
         self.result = result
 
 
+class CodeError(SandboxError):
+    """Category: errors about code, contexts and the debugger."""
+
+
+class ContextNotFoundError(CodeError):
+    """The session has no context of this name."""
+
+    reason = "CONTEXT_NOT_FOUND"
+
+
+class ContextConflictError(CodeError):
+    """The session has a context of this name with other settings; delete it first."""
+
+    reason = "CONTEXT_CONFLICT"
+
+
+class ContextLostError(CodeError):
+    """The context is on another generation than expected: its variables are lost."""
+
+    reason = "CONTEXT_LOST"
+
+
+class ContextBusyError(CodeError):
+    """A run is under way in the context; wait for its end, or interrupt it."""
+
+    reason = "CONTEXT_BUSY"
+
+
+class CodeNotAllowedError(CodeError, PermissionError):
+    """The code policy refuses the code; the message names line and rule. Nothing has run."""
+
+    reason = "CODE_NOT_ALLOWED"
+
+
+class CodeUnavailableError(CodeError):
+    """The sandbox cannot run code in this language; the message says why."""
+
+    reason = "CODE_UNAVAILABLE"
+
+
+class DebuggerError(CodeError):
+    """The debugger cannot carry out a command; the message says why."""
+
+
+class CodeFailedError(CodeError):
+    """A run with `check=True` did not end as `ok`; see `run`."""
+
+    def __init__(self, message: str, run: CodeRun) -> None:
+        super().__init__(message)
+        self.run = run
+
+
 class FileError(SandboxError):
     """Category: errors about files of the workspace."""
 
@@ -514,6 +657,68 @@ class UploadStalledError(FileError):
     reason = "UPLOAD_STALLED"
 
 
+class SnapshotError(SandboxError):
+    """Category: errors about snapshots."""
+
+
+class SnapshotNotFoundError(SnapshotError):
+    """The session has no such snapshot, or it was deleted."""
+
+    reason = "SNAPSHOT_NOT_FOUND"
+
+
+class SnapshotDamagedError(SnapshotError):
+    """Something that the snapshot needs is missing or damaged."""
+
+    reason = "SNAPSHOT_DAMAGED"
+
+
+class SnapshotsOffError(SnapshotError):
+    """This daemon takes no snapshots."""
+
+    reason = "SNAPSHOTS_OFF"
+
+
+class SnapshotInUseError(SnapshotError):
+    """A parked session has its files in this snapshot."""
+
+    reason = "SNAPSHOT_IN_USE"
+
+
+class WorkspaceUnreadableError(SnapshotError):
+    """The filesystem of the workspace is damaged or is not one that the daemon makes."""
+
+    reason = "WORKSPACE_UNREADABLE"
+
+
+class DoorError(SandboxError):
+    """Category: what a sandbox reaches, or how it is reached."""
+
+
+class DoorsOffError(DoorError):
+    """This daemon cannot open doors in sandboxes; the message says why."""
+
+    reason = "DOORS_OFF"
+
+
+class EgressNotAllowedError(DoorError, PermissionError):
+    """The token does not allow to let a sandbox reach this host."""
+
+    reason = "EGRESS_NOT_ALLOWED"
+
+
+class PortNotListeningError(DoorError):
+    """No program in the sandbox accepts connections on this port."""
+
+    reason = "PORT_NOT_LISTENING"
+
+
+class PreviewsUnavailableError(DoorError):
+    """The listener of previews cannot be opened."""
+
+    reason = "PREVIEWS_UNAVAILABLE"
+
+
 class ProjectError(SandboxError):
     """Category: errors about projects and their files."""
 
@@ -542,6 +747,46 @@ class FileTypeNotAllowedError(ProjectError, PermissionError):
     reason = "FILE_TYPE_NOT_ALLOWED"
 
 
+class DataError(SandboxError):
+    """A query of a data source did not end well."""
+
+
+class DataSourceNotFoundError(DataError):
+    """There is no data source of this name that the user, or the session, may use."""
+
+    reason = "DATA_SOURCE_NOT_FOUND"
+
+
+class StatementNotAllowedError(DataError):
+    """The data source does not run this statement; the message says which rule it breaks."""
+
+    reason = "STATEMENT_NOT_ALLOWED"
+
+
+class QueryFailedError(DataError):
+    """The database refused the statement; `metadata["sqlstate"]` has its code."""
+
+    reason = "QUERY_FAILED"
+
+
+class QueryTimedOutError(DataError):
+    """The query took too long and was ended, in the database too."""
+
+    reason = "QUERY_TIMED_OUT"
+
+
+class QueryLimitReachedError(DataError):
+    """The statement would change more rows than the data source allows; nothing was changed."""
+
+    reason = "QUERY_LIMIT_REACHED"
+
+
+class QueryOutcomeUnknownError(DataError):
+    """The connection broke while a change was made: it may have been made or not."""
+
+    reason = "QUERY_OUTCOME_UNKNOWN"
+
+
 class ExhaustedError(SandboxError):
     """Category: a limit is reached; try again later."""
 
@@ -552,10 +797,28 @@ class PoolExhaustedError(ExhaustedError):
     reason = "POOL_EXHAUSTED"
 
 
+class PortLimitReachedError(ExhaustedError):
+    """The session has too many connections to its ports, or too many previews."""
+
+    reason = "PORT_LIMIT_REACHED"
+
+
+class SnapshotLimitReachedError(ExhaustedError):
+    """The session has as many snapshots as it may have; delete some."""
+
+    reason = "SNAPSHOT_LIMIT_REACHED"
+
+
 class ExecLimitReachedError(ExhaustedError):
     """Too many commands run at the same time."""
 
     reason = "EXEC_LIMIT_REACHED"
+
+
+class ContextLimitReachedError(ExhaustedError):
+    """The session has the maximum number of contexts; delete one."""
+
+    reason = "CONTEXT_LIMIT_REACHED"
 
 
 class TooManyRequestsError(ExhaustedError):
@@ -600,6 +863,12 @@ class PackageCacheFullError(ExhaustedError):
     reason = "PACKAGE_CACHE_FULL"
 
 
+class QueriesBusyError(ExhaustedError):
+    """Too many queries wait for a connection to the data source."""
+
+    reason = "QUERIES_BUSY"
+
+
 class UnavailableError(SandboxError):
     """Category: the daemon cannot serve this now, for any caller."""
 
@@ -614,6 +883,12 @@ class EngineFailedError(UnavailableError):
     """The container engine failed or did not answer in time."""
 
     reason = "ENGINE_FAILED"
+
+
+class DataSourceUnavailableError(UnavailableError):
+    """The database of a data source cannot be reached, or its login must not be used."""
+
+    reason = "DATA_SOURCE_UNAVAILABLE"
 
 
 class DrainingError(UnavailableError):
@@ -634,10 +909,34 @@ class StateNotSavedError(UnavailableError):
     reason = "STATE_NOT_SAVED"
 
 
+class OwnedElsewhereError(UnavailableError):
+    """Another worker of the cluster has the session; nothing was done."""
+
+    reason = "OWNED_ELSEWHERE"
+
+
+class OwnershipUnknownError(UnavailableError):
+    """The cluster cannot say at the moment which worker has the session; nothing was done."""
+
+    reason = "OWNERSHIP_UNKNOWN"
+
+
 class SessionReturningError(UnavailableError):
     """The daemon was restarted and has not reconnected to the session's sandbox yet."""
 
     reason = "SESSION_RETURNING"
+
+
+class SnapshotStoreFailedError(UnavailableError):
+    """The store of snapshots does not answer, or failed."""
+
+    reason = "SNAPSHOT_STORE_FAILED"
+
+
+class WorkspaceBusyError(UnavailableError):
+    """Commands changed files all the time, so that no snapshot of one moment could be taken."""
+
+    reason = "WORKSPACE_BUSY"
 
 
 class EnvironmentNotReadyError(UnavailableError):
@@ -694,6 +993,12 @@ class PackagesNotAllowedError(NotAuthorizedError):
 
 class NotSupportedError(SandboxError):
     """This daemon does not support the call; it may be older than the client."""
+
+
+class ConsoleOffError(SandboxError):
+    """This daemon serves no web console."""
+
+    reason = "CONSOLE_OFF"
 
 
 class InternalError(SandboxError):

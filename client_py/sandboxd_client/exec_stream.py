@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from typing import TypeAlias
 
 from sandboxd_client import methods
 from sandboxd_client.connection import BackOff
@@ -13,22 +14,30 @@ from sandboxd_client.errors import (
     ExecNotFoundError,
     SandboxError,
 )
-from sandboxd_client.results import StreamName
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 
-_NAMES: dict[int, StreamName] = {
+_NAMES = {
     exec_pb2.OUTPUT_STREAM_UNSPECIFIED: "stdout",
     exec_pb2.OUTPUT_STREAM_STDOUT: "stdout",
     exec_pb2.OUTPUT_STREAM_STDERR: "stderr",
+    exec_pb2.OUTPUT_STREAM_EVENTS: "events",
 }
+_STREAMS = {
+    "stdout": exec_pb2.OUTPUT_STREAM_STDOUT,
+    "stderr": exec_pb2.OUTPUT_STREAM_STDERR,
+    "events": exec_pb2.OUTPUT_STREAM_EVENTS,
+}
+
+Restart: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class ExecStream:
-    """Reads an exec from given positions. Each byte arrives once; the exit arrives once, last.
+    """Reads an exec from given positions. Each byte and each event of a run of code arrives once;
+    the exit arrives once, last.
 
-    `queued` is the request of an exec that had to wait for its shell: it does not survive a restart
-    of the daemon, and is then started again under its id.
+    `restart` starts an exec again under its id that had to wait for its shell or its context: it
+    does not survive a restart of the daemon.
     """
 
     def __init__(
@@ -39,13 +48,18 @@ class ExecStream:
         timeout: float | None,
         stdout_offset: int = 0,
         stderr_offset: int = 0,
-        queued: exec_service_pb2.ExecRequest | None = None,
+        events_offset: int = 0,
+        restart: Restart | None = None,
     ) -> None:
         self._hold = hold
         self._exec_id = exec_id
         self._timeout = timeout
-        self._offsets: dict[StreamName, int] = {"stdout": stdout_offset, "stderr": stderr_offset}
-        self._queued = queued
+        self._offsets = {
+            "stdout": stdout_offset,
+            "stderr": stderr_offset,
+            "events": events_offset,
+        }
+        self._restart = restart
 
     async def events(self) -> AsyncGenerator[exec_pb2.ExecEvent, None]:
         """Events up to and including the exit; raises if there is no exit."""
@@ -71,9 +85,9 @@ class ExecStream:
                     "The stream of the command was interrupted before its end."
                 )
             except ExecNotFoundError:
-                if self._queued is None:
+                if self._restart is None:
                     raise
-                await connection.call(methods.START_EXEC, self._queued, earlier_tries=1)
+                await self._restart()
                 continue
             except SandboxError as cut_off:
                 error = cut_off
@@ -87,20 +101,22 @@ class ExecStream:
             exec_id=self._exec_id,
             stdout_offset=self._offsets["stdout"],
             stderr_offset=self._offsets["stderr"],
+            events_offset=self._offsets["events"],
         )
 
     def _fresh(self, event: exec_pb2.ExecEvent) -> list[exec_pb2.ExecEvent]:
         """The new part of an event, preceded by a gap if bytes are missing."""
         kind = event.WhichOneof("event")
+        self._restart = None
         if kind == "started" or kind is None:
-            self._queued = None
             return []
-        self._queued = None
         if kind == "dropped":
             name = _NAMES[event.dropped.stream]
             return self._gap_up_to(name, event.dropped.offset + event.dropped.bytes)
         if kind == "exited":
             return [event]
+        if kind == "code":
+            return self._fresh_event(event)
         name = "stdout" if kind == "stdout" else "stderr"
         chunk = event.stdout if kind == "stdout" else event.stderr
         fresh = self._gap_up_to(name, chunk.offset)
@@ -112,14 +128,19 @@ class ExecStream:
             fresh.append(event)
         return fresh
 
-    def _gap_up_to(self, name: StreamName, offset: int) -> list[exec_pb2.ExecEvent]:
+    def _fresh_event(self, event: exec_pb2.ExecEvent) -> list[exec_pb2.ExecEvent]:
+        if event.code.offset < self._offsets["events"]:
+            return []
+        fresh = self._gap_up_to("events", event.code.offset)
+        self._offsets["events"] = event.code.next_offset
+        return [*fresh, event]
+
+    def _gap_up_to(self, name: str, offset: int) -> list[exec_pb2.ExecEvent]:
         missing = offset - self._offsets[name]
         if missing <= 0:
             return []
         gap = exec_pb2.OutputGap(
-            stream=exec_pb2.OUTPUT_STREAM_STDOUT
-            if name == "stdout"
-            else exec_pb2.OUTPUT_STREAM_STDERR,
+            stream=_STREAMS[name],
             offset=self._offsets[name],
             bytes=missing,
         )

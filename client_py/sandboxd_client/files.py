@@ -497,19 +497,39 @@ class AsyncFiles:
         with tempfile.TemporaryFile() as archive:
             await asyncio.to_thread(_pack, Path(local_path), archive)
             archive.seek(0)
-            header = pb.UploadTarHeader(
-                session_id=self._hold.id, incarnation=self._hold.incarnation, **where(path)
-            )
+            return await self.upload_archive(archive, path, on_progress=on_progress)
 
-            async def parts() -> AsyncIterator[pb.UploadTarRequest]:
-                yield pb.UploadTarRequest(header=header)
-                progress, position = Progress(on_progress), 0
-                async for chunk in chunks(archive):
-                    yield pb.UploadTarRequest(chunk=chunk)
-                    position += len(chunk)
-                    await progress.reached(position)
+    async def upload_archive(
+        self,
+        source: IO[bytes],
+        path: SandboxPath = "",
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Extract a tar archive, an open file, into a directory. Members that would leave the
+        directory are refused.
 
-            done = await self._hold.connection.send(methods.UPLOAD_TAR, parts())
+        It is sent once: if the connection is lost, a part of it may have arrived.
+
+        Example:
+            with open("project.tar", "rb") as archive:
+                print((await sandbox.files.upload_archive(archive, "project")).entries)
+        """
+        header = pb.UploadTarHeader(
+            session_id=self._hold.id, incarnation=self._hold.incarnation, **where(path)
+        )
+
+        async def parts() -> AsyncIterator[pb.UploadTarRequest]:
+            yield pb.UploadTarRequest(header=header)
+            progress, position = Progress(on_progress), 0
+            async for chunk in chunks(source):
+                yield pb.UploadTarRequest(chunk=chunk)
+                position += len(chunk)
+                await progress.reached(position)
+
+        done = await self._hold.connection.send(
+            methods.UPLOAD_TAR, parts(), session_id=self._hold.id
+        )
         return TransferReport(done.extracted, _refused(done.refused), done.refused_count)
 
     async def download_dir(
@@ -528,12 +548,33 @@ class AsyncFiles:
             print((await sandbox.files.download_dir("outputs", "results")).entries)
         """
         with tempfile.TemporaryFile() as archive:
-            end = await fetch_archive(self._hold, where(path), archive, Progress(on_progress))
+            report = await self.download_archive(path, archive, on_progress=on_progress)
             archive.seek(0)
             refused = await asyncio.to_thread(_unpack, archive, Path(local_path))
-        skipped = (*_refused(end.skipped), *refused)
-        count = end.skipped_count + len(refused)
-        return TransferReport(end.members - len(refused), skipped, count)
+        return TransferReport(
+            report.entries - len(refused),
+            (*report.refused, *refused),
+            report.refused_count + len(refused),
+        )
+
+    async def download_archive(
+        self,
+        path: SandboxPath,
+        target: IO[bytes],
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Write a directory with its content to an open file, as a tar archive that keeps modes,
+        times and links. What cannot be read is left out and reported.
+
+        If the connection is lost, the file is truncated and the download restarts.
+
+        Example:
+            with open("outputs.tar", "wb") as archive:
+                print((await sandbox.files.download_archive("outputs", archive)).entries)
+        """
+        end = await fetch_archive(self._hold, where(path), target, Progress(on_progress))
+        return TransferReport(end.members, _refused(end.skipped), end.skipped_count)
 
     def _header(
         self, path: SandboxPath, *, size: int, mode: int, overwrite: bool

@@ -12,7 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -80,7 +80,7 @@ class LocalTransport:
                 raise
             started.set_exception(error)
 
-    async def ready(self, timeout: float) -> None:
+    async def ready(self, timeout: float, session_id: str = "") -> None:
         pass
 
     async def call(
@@ -103,7 +103,28 @@ class LocalTransport:
         timeout: float | None,
         metadata: Metadata = (),
     ) -> AsyncGenerator[Response, None]:
-        responses = self._method(method).unary_stream(request, _Context(metadata))
+        handled = self._method(method).unary_stream(request, _Context(metadata))
+        async with aclosing(self._responses(method, handled, timeout)) as responses:
+            async for response in responses:
+                yield response
+
+    async def converse(
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
+        session_id: str = "",
+    ) -> AsyncGenerator[Response, None]:
+        handled = self._method(method).stream_stream(requests, _Context(metadata))
+        async with aclosing(self._responses(method, handled, timeout)) as responses:
+            async for response in responses:
+                yield response
+
+    async def _responses(
+        self, method: Method[Any, Response], responses: Any, timeout: float | None
+    ) -> AsyncGenerator[Response, None]:
         ends_at = None if timeout is None else asyncio.get_running_loop().time() + timeout
         try:
             while True:
@@ -126,6 +147,7 @@ class LocalTransport:
         *,
         timeout: float,
         metadata: Metadata = (),
+        session_id: str = "",
     ) -> Response:
         handler = self._method(method).stream_unary
         response: Response = await self._answer(handler, requests, metadata, timeout)

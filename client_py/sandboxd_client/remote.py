@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class RemoteTransport:
     def can_come_back(self) -> bool:
         return self._was_reached
 
-    async def ready(self, timeout: float) -> None:
+    async def ready(self, timeout: float, session_id: str = "") -> None:
         # Before the first connection, the first call reports at once if there is no daemon.
         if not self._was_reached or self._is_ready():
             return
@@ -96,6 +96,22 @@ class RemoteTransport:
                 f"The daemon at {self._settings.target} stopped answering and did not return "
                 f"within {timeout:.0f} s; check that it runs."
             ) from None
+
+    async def reaches(self, timeout: float) -> bool:
+        """Connect, if it is not; False if that fails or takes too long. Sends no call."""
+        look_again = 0.001
+        until = asyncio.get_running_loop().time() + timeout
+        while not self._is_ready():
+            self._check_open()
+            # One that was reached before is perhaps being restarted.
+            has_failed = self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+            if has_failed and not self._was_reached:
+                return False
+            if asyncio.get_running_loop().time() >= until:
+                return False
+            await asyncio.sleep(look_again)
+            look_again = min(2 * look_again, _LONGEST_LOOK)
+        return True
 
     def _is_ready(self) -> bool:
         return self._channel.get_state(True) is grpc.ChannelConnectivity.READY
@@ -127,6 +143,35 @@ class RemoteTransport:
         call = self._callable(method, "unary_stream")(
             request, timeout=timeout, metadata=self._token + metadata
         )
+        async with aclosing(self._responses(call)) as responses:
+            async for response in responses:
+                yield response
+
+    async def converse(
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
+        session_id: str = "",
+    ) -> AsyncGenerator[Response, None]:
+        self._check_open()
+        call = self._callable(method, "stream_stream")(
+            timeout=timeout, metadata=self._token + metadata
+        )
+        writing = asyncio.create_task(_write_all(call, requests), name="requests of a call")
+        try:
+            async with aclosing(self._responses(call)) as responses:
+                async for response in responses:
+                    yield response
+        finally:
+            writing.cancel()
+            # A write to a call that has ended fails; the status of the call says why it ended.
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def _responses(self, call: Any) -> AsyncGenerator[Any, None]:
+        """The responses of a call; it is cancelled when this ends."""
         try:
             while (response := await call.read()) is not aio.EOF:
                 self._was_reached = True
@@ -146,6 +191,7 @@ class RemoteTransport:
         *,
         timeout: float,
         metadata: Metadata = (),
+        session_id: str = "",
     ) -> Response:
         self._check_open()
         call = self._callable(method, "stream_unary")(

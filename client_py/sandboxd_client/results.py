@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandboxd_client.errors import CommandFailedError
-from sandboxd_proto.v1 import exec_pb2, files_pb2, project_pb2, session_pb2
+from sandboxd_proto.v1 import exec_pb2, files_pb2, project_pb2, session_pb2, snapshot_pb2
 
 if TYPE_CHECKING:
     from sandboxd_proto.v1 import exec_service_pb2
@@ -26,7 +26,7 @@ NEVER_SEEN_CODE = -1
 """Exit code of a command whose end was not observed, as with a lost sandbox."""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
-StateName: TypeAlias = Literal["active", "expired", "lost", "closed"]
+StateName: TypeAlias = Literal["active", "expired", "lost", "closed", "parked"]
 """Whether a session can be used, and if not, why."""
 SandboxPath: TypeAlias = str | bytes | os.PathLike[str]
 """A path in the sandbox: text, a path object, or the bytes of a name that is not UTF-8."""
@@ -57,7 +57,8 @@ class SessionInfo(Result):
 
     session_id: str
     status: str
-    """`created`, `attached` or `recreated` if it was just opened; otherwise its state."""
+    """`created`, `attached`, `recreated` or `unparked` if it was just opened; otherwise its
+    state."""
     user_id: str
     thread_id: str
     incarnation: int
@@ -71,7 +72,7 @@ class SessionInfo(Result):
     metadata: dict[str, str]
 
     state: str
-    """`active`, `expired`, `lost` or `closed`."""
+    """`active`, `expired`, `lost`, `closed` or `parked`."""
     last_used_at: str
     """ISO 8601 time; for an ended session, when it ended."""
     idle_timeout_seconds: float
@@ -89,6 +90,18 @@ class SessionInfo(Result):
     """Packages that it added to its environment."""
     command_policy: str
     """Name of the policy that its commands are checked with."""
+    auto_snapshot: str
+    """Which automatic snapshots it gets: `off`, `commands` or `turns`."""
+    snapshots_paused_because: str
+    """Why it gets none at the moment; empty if it does."""
+    park_after_seconds: float
+    """Idle time after which it is parked; 0 if it never is."""
+    restored_snapshot: int
+    """Number of the snapshot that its files were last restored from; 0 if they never were."""
+    forked_from: str
+    """Session that it was forked from; empty if it is no fork."""
+    data_sources: list[str]
+    """Data sources that it may query."""
 
     @classmethod
     def of(
@@ -103,12 +116,12 @@ class SessionInfo(Result):
             incarnation=session.incarnation,
             workspace_dir=session.workspace_dir,
             workspace_kept=is_kept,
-            created_at=_iso(session.create_time),
-            expires_at=_iso(session.expire_time),
+            created_at=iso(session.create_time),
+            expires_at=iso(session.expire_time),
             metadata=dict(session.metadata),
         )
         info.state = state
-        info.idle_timeout_seconds = _seconds(session.idle_timeout)
+        info.idle_timeout_seconds = seconds_of(session.idle_timeout)
         used_at = _moment(session.expire_time)
         if state == "active":
             used_at -= timedelta(seconds=info.idle_timeout_seconds)
@@ -121,6 +134,13 @@ class SessionInfo(Result):
         info.environment = session.environment
         info.packages = list(session.environment_config.packages)
         info.command_policy = session.command_policy
+        auto = snapshot_pb2.AutoSnapshot.Name(session.auto_snapshot)
+        info.auto_snapshot = auto.removeprefix("AUTO_SNAPSHOT_").lower()
+        info.snapshots_paused_because = session.snapshots_paused_because
+        info.park_after_seconds = seconds_of(session.park_after)
+        info.restored_snapshot = session.restored_snapshot
+        info.forked_from = session.forked_from
+        info.data_sources = list(session.data_sources)
         return info
 
 
@@ -186,16 +206,16 @@ class CommandResult(Result):
         stderr: exec_pb2.CapturedOutput,
     ) -> CommandResult:
         result = cls(
-            exit_code=_exit_code(status),
-            stdout=_text(stdout),
-            stderr=_text(stderr),
-            execution_time_ms=round(_seconds(status.duration) * 1000),
+            exit_code=exit_code_of(status),
+            stdout=text_of(stdout),
+            stderr=text_of(stderr),
+            execution_time_ms=round(seconds_of(status.duration) * 1000),
         )
         result.exec_id = exec_id
-        result.reason = _exit_reason(status)
+        result.reason = exit_reason(status)
         result.signal = status.signal if status.WhichOneof("outcome") == "signal" else None
         result.hint = status.hint
-        result.usage = _usage(status)
+        result.usage = usage_of(status)
         result.stdout_bytes, result.stderr_bytes = stdout.data, stderr.data
         result.stdout_omitted_bytes = stdout.omitted_bytes
         result.stderr_omitted_bytes = stderr.omitted_bytes
@@ -253,15 +273,15 @@ class CommandInfo(Result):
             exec_id=found.exec_id,
             command=found.command,
             state=exec_pb2.ExecState.Name(found.state).removeprefix("EXEC_STATE_").lower(),
-            started_at=_iso(found.start_time),
+            started_at=iso(found.start_time),
             pid=found.pid or None,
             shell=found.shell_name,
             has_terminal=found.has_terminal,
             has_stdin=found.has_stdin,
             stdout_bytes=found.stdout_bytes,
             stderr_bytes=found.stderr_bytes,
-            exit_code=_exit_code(found.exit) if has_ended else None,
-            reason=_exit_reason(found.exit) if has_ended else None,
+            exit_code=exit_code_of(found.exit) if has_ended else None,
+            reason=exit_reason(found.exit) if has_ended else None,
         )
 
 
@@ -320,7 +340,7 @@ class OutputPreview:
     @property
     def text(self) -> str:
         """Head and tail, with a line between them that says how much was left out."""
-        return f"{self.head}{_left_out(self.omitted_bytes)}{self.tail}"
+        return f"{self.head}{left_out(self.omitted_bytes)}{self.tail}"
 
     @classmethod
     def of(cls, found: exec_pb2.OutputPreview) -> OutputPreview:
@@ -383,7 +403,7 @@ class ProjectInfo(Result):
             project_id=project.project_id,
             files=project.files,
             size_bytes=project.size_bytes,
-            created_at=_iso(project.create_time),
+            created_at=iso(project.create_time),
         )
 
 
@@ -410,7 +430,7 @@ class ProjectFileInfo(Result):
             size_bytes=file.size_bytes,
             mime_type=file.mime_type,
             sha256=file.sha256.hex(),
-            created_at=_iso(file.create_time),
+            created_at=iso(file.create_time),
         )
         info.status = status
         return info
@@ -575,7 +595,7 @@ class TransferReport:
     refused_count: int
 
 
-def _exit_code(status: exec_pb2.ExitStatus) -> int:
+def exit_code_of(status: exec_pb2.ExitStatus) -> int:
     timeouts = (exec_pb2.EXIT_REASON_TIMED_OUT, exec_pb2.EXIT_REASON_NO_OUTPUT_TIMEOUT)
     if status.reason in timeouts:
         return TIMED_OUT_CODE
@@ -587,25 +607,25 @@ def _exit_code(status: exec_pb2.ExitStatus) -> int:
     return NEVER_SEEN_CODE
 
 
-def _exit_reason(status: exec_pb2.ExitStatus) -> str:
+def exit_reason(status: exec_pb2.ExitStatus) -> str:
     return exec_pb2.ExitReason.Name(status.reason).removeprefix("EXIT_REASON_").lower()
 
 
-def _usage(status: exec_pb2.ExitStatus) -> Usage | None:
+def usage_of(status: exec_pb2.ExitStatus) -> Usage | None:
     if not status.HasField("usage"):
         return None
     usage = status.usage
-    return Usage(usage.peak_memory_bytes, _seconds(usage.cpu_time), usage.peak_processes)
+    return Usage(usage.peak_memory_bytes, seconds_of(usage.cpu_time), usage.peak_processes)
 
 
-def _text(output: exec_pb2.CapturedOutput) -> str:
+def text_of(output: exec_pb2.CapturedOutput) -> str:
     if not output.omitted_bytes:
         return _decoded(output.data)
     head, tail = output.data[: output.omitted_at], output.data[output.omitted_at :]
-    return f"{_decoded(head)}{_left_out(output.omitted_bytes)}{_decoded(tail)}"
+    return f"{_decoded(head)}{left_out(output.omitted_bytes)}{_decoded(tail)}"
 
 
-def _left_out(count: int) -> str:
+def left_out(count: int) -> str:
     return f"\n[... {count} bytes left out ...]\n" if count else ""
 
 
@@ -613,11 +633,11 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _seconds(duration: Duration) -> float:
+def seconds_of(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
 
 
-def _iso(time: Timestamp) -> str:
+def iso(time: Timestamp) -> str:
     return _iso_of(_moment(time))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -9,11 +10,31 @@ from types import TracebackType
 from sandboxd_client import methods
 from sandboxd_client.arguments import InstanceOrClass, checked, either
 from sandboxd_client.cancellation import run_or_undo, run_to_end
+from sandboxd_client.code import AsyncCode
+from sandboxd_client.code_handle import DisplayCallback
+from sandboxd_client.code_results import ContextInfo, LanguageName
+from sandboxd_client.command_handle import OutputCallback
 from sandboxd_client.command_policy import CommandCheck, CommandPolicy, command_check
 from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.connection import Connection, acquire, connected, release
-from sandboxd_client.errors import InvalidRequestError, SessionNotFoundError
+from sandboxd_client.data import AsyncSandboxData
+from sandboxd_client.egress import AsyncEgress
+from sandboxd_client.errors import (
+    BY_REASON,
+    InvalidRequestError,
+    SandboxError,
+    SessionNotFoundError,
+)
+from sandboxd_client.execution import (
+    ErrorCallback,
+    Execution,
+    ExecutionResult,
+    OutputMessage,
+    OutputMessageCallback,
+    ResultCallback,
+)
 from sandboxd_client.files import AsyncFiles
+from sandboxd_client.ports import AsyncPorts
 from sandboxd_client.results import SessionInfo, StateName
 from sandboxd_client.session import (
     SessionHold,
@@ -25,8 +46,11 @@ from sandboxd_client.session import (
     update_session,
 )
 from sandboxd_client.settings import Mode, Timeouts, resolve
+from sandboxd_client.snapshot_results import AutoSnapshotName, SnapshotName, reference
+from sandboxd_client.snapshots import AsyncSnapshots
 from sandboxd_client.terminals import AsyncPty, AsyncShell
 from sandboxd_proto.v1 import session_service_pb2 as pb
+from sandboxd_proto.v1 import snapshot_service_pb2 as snapshot_pb
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
 
@@ -62,6 +86,11 @@ class AsyncSandbox:
         self._commands = AsyncCommands(hold)
         self._files = AsyncFiles(hold)
         self._pty = AsyncPty(hold)
+        self._snapshots = AsyncSnapshots(hold)
+        self._data = AsyncSandboxData(hold)
+        self._egress = AsyncEgress(hold)
+        self._ports = AsyncPorts(hold)
+        self._code = AsyncCode(hold)
 
     def __repr__(self) -> str:
         info = self._hold.info
@@ -81,7 +110,11 @@ class AsyncSandbox:
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
         command_policy: str = "",
+        egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
+        auto_snapshot: AutoSnapshotName | None = None,
+        park_after: float | None = None,
+        data_sources: Sequence[str] = (),
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -99,6 +132,12 @@ class AsyncSandbox:
         `env_vars` are added to it. What is not built yet is an EnvironmentNotReadyError or a
         PackagesNotReadyError, unless it is ready within `build_wait` seconds. `command_policy` is
         the name of the policy that the daemon checks its commands with; the token must allow it.
+        `data_sources` names databases that its code and commands may query; see `data`.
+        `egress` lists hosts that it may reach; see `AsyncEgress`.
+
+        With `auto_snapshot`, the daemon keeps the workspace after every change (`commands`) or
+        after every turn (`turns`, see `turn`), to look at and to `rewind` to. After `park_after`
+        seconds without use the session gives up its sandbox until it is opened again.
 
         The daemon is `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`),
         SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this process.
@@ -124,7 +163,11 @@ class AsyncSandbox:
                 packages=packages,
                 env_vars=env_vars,
                 command_policy=command_policy,
+                egress=egress,
                 build_wait=build_wait,
+                auto_snapshot=auto_snapshot,
+                park_after=park_after,
+                data_sources=data_sources,
                 mode=mode,
                 server_url=server_url,
                 token=token,
@@ -154,7 +197,11 @@ class AsyncSandbox:
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
         command_policy: str = "",
+        egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
+        auto_snapshot: AutoSnapshotName | None = None,
+        park_after: float | None = None,
+        data_sources: Sequence[str] = (),
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -190,7 +237,11 @@ class AsyncSandbox:
                 packages=packages,
                 env_vars=env_vars,
                 command_policy=command_policy,
+                egress=egress,
                 build_wait=build_wait,
+                auto_snapshot=auto_snapshot,
+                park_after=park_after,
+                data_sources=data_sources,
             )
         except BaseException:
             await release(connection)
@@ -306,9 +357,71 @@ class AsyncSandbox:
         return self._files
 
     @property
+    def snapshots(self) -> AsyncSnapshots:
+        """Snapshots of the workspace."""
+        return self._snapshots
+
+    @property
+    def data(self) -> AsyncSandboxData:
+        """Data sources that the sandbox was opened with."""
+        return self._data
+
+    @property
     def pty(self) -> AsyncPty:
         """Terminals of the sandbox."""
         return self._pty
+
+    @property
+    def egress(self) -> AsyncEgress:
+        """Hosts that the sandbox may reach."""
+        return self._egress
+
+    @property
+    def ports(self) -> AsyncPorts:
+        """Ports that programs in the sandbox listen on."""
+        return self._ports
+
+    @property
+    def code(self) -> AsyncCode:
+        """Code of the sandbox: contexts that keep their variables, runs and the debugger."""
+        return self._code
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        language: LanguageName | None = None,
+        context: str | ContextInfo = "main",
+        timeout: float | None = None,
+        on_stdout: OutputMessageCallback | None = None,
+        on_stderr: OutputMessageCallback | None = None,
+        on_result: ResultCallback | None = None,
+        on_error: ErrorCallback | None = None,
+    ) -> Execution:
+        """Run code and return results, logs and error, in the shape that other SDKs have.
+
+        `code.run` returns more. The parameters are those of `code.run`; `on_result` receives what
+        the code displays and the value of the last expression.
+
+        Example:
+            execution = await sandbox.run_code("x = 6\\nprint('hi')\\nx * 7")
+            print(execution.text, execution.logs.stdout, execution.error)
+        """
+        run = await self._code.run(
+            code,
+            language=language,
+            context=context,
+            timeout=timeout,
+            on_stdout=_messages(on_stdout, error=False),
+            on_stderr=_messages(on_stderr, error=True),
+            on_display=_results(on_result),
+        )
+        execution = Execution.of(run)
+        if on_error is not None and execution.error is not None:
+            answer = on_error(execution.error)
+            if inspect.isawaitable(answer):
+                await answer
+        return execution
 
     def shell(self, name: str = "main") -> AsyncShell:
         """A named shell, which keeps directory and variables from one command to the next.
@@ -393,6 +506,111 @@ class AsyncSandbox:
         self._hold.info = await update_session(self._hold, labels=labels)
         return self._hold.info
 
+    async def set_auto_snapshot(self, auto_snapshot: AutoSnapshotName) -> SessionInfo:
+        """Change which automatic snapshots the session gets.
+
+        Example:
+            await sandbox.set_auto_snapshot("commands")
+        """
+        self._hold.info = await update_session(self._hold, auto_snapshot=auto_snapshot)
+        return self._hold.info
+
+    async def rewind(
+        self,
+        turn: str | None = None,
+        *,
+        before: str | None = None,
+        snapshot: SnapshotName | None = None,
+    ) -> SessionInfo:
+        """Return to an earlier state of the workspace: the end of a turn, `before` a turn, or any
+        snapshot. Commands end; project_files/ stays. What was there is kept as a snapshot first,
+        so that a rewind can be rewound.
+
+        Example:
+            await sandbox.snapshots.create("good")
+            await sandbox.files.write("mistake.txt", "...")
+            await sandbox.rewind(snapshot="good")
+        """
+        request = snapshot_pb.RestoreSessionRequest(
+            session_id=self._hold.id,
+            incarnation=self._hold.incarnation,
+            snapshot=reference(_target(turn, before, snapshot)),
+            request_id=secrets.token_hex(16),
+        )
+        connection = self._hold.connection
+        done = await connection.call(
+            methods.RESTORE_SESSION, request, timeout=connection.timeouts.transfer
+        )
+        self._hold.info = SessionInfo.of(done.session, is_kept=False)
+        return self._hold.info
+
+    async def fork(
+        self, thread_id: str | None = None, *, snapshot: SnapshotName | None = None
+    ) -> AsyncSandbox:
+        """A new thread of the same user with the files of a snapshot, or of the present.
+
+        It is a session of its own, in the same environment, and uses the connection of this
+        sandbox.
+
+        Example:
+            await sandbox.files.write("data.txt", "1")
+            fork = await sandbox.fork()
+            await fork.files.write("data.txt", "2")
+            print(await sandbox.files.read("data.txt"))
+            await fork.kill()
+        """
+        threads = None if thread_id is None else [thread_id]
+        (info,) = await self.fork_many(1, thread_ids=threads, snapshot=snapshot)
+        return sandbox_of(self._hold.connection, info, check=self._hold.check)
+
+    async def fork_many(
+        self,
+        count: int = 2,
+        *,
+        thread_ids: Sequence[str] | None = None,
+        snapshot: SnapshotName | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Sequence[SessionInfo]:
+        """Several forks at once; `connect` returns the sandbox of each. The first that failed
+        raises its error.
+
+        Example:
+            for info in await sandbox.fork_many(2):
+                await AsyncSandbox.kill(info.session_id)
+        """
+        request = snapshot_pb.ForkSessionRequest(
+            session_id=self._hold.id,
+            snapshot=reference(snapshot) if snapshot is not None else None,
+            thread_ids=thread_ids or (),
+            count=0 if thread_ids else count,
+            metadata=metadata or {},
+            request_id=secrets.token_hex(16),
+        )
+        connection = self._hold.connection
+        done = await connection.call(
+            methods.FORK_SESSION, request, timeout=connection.timeouts.transfer
+        )
+        for fork in done.forks:
+            if fork.reason:
+                raise BY_REASON.get(fork.reason, SandboxError)(f"{fork.thread_id}: {fork.message}")
+        return [SessionInfo.of(one.session, status="created") for one in done.forks]
+
+    async def park(self) -> SessionInfo:
+        """Give up the sandbox and keep the files as a snapshot, until the session is opened again.
+
+        Example:
+            other = await AsyncSandbox.open("ada", "conversation-44")
+            print((await other.park()).state)
+            await other.aclose()
+        """
+        request = snapshot_pb.ParkSessionRequest(session_id=self._hold.id)
+        connection = self._hold.connection
+        done = await connection.call(
+            methods.PARK_SESSION, request, timeout=connection.timeouts.transfer
+        )
+        self._hold.info = SessionInfo.of(done.session)
+        return self._hold.info
+
     async def reset(self) -> SessionInfo:
         """Switch to a fresh sandbox: commands end and files are deleted, except project_files/.
 
@@ -455,6 +673,34 @@ class AsyncSandbox:
         owns_connection, self._owns_connection = self._owns_connection, False
         if owns_connection:
             await release(self._hold.connection)
+
+
+def _target(turn: str | None, before: str | None, snapshot: SnapshotName | None) -> SnapshotName:
+    """Where to return to; one of them is given."""
+    named: list[SnapshotName] = []
+    if turn is not None:
+        named.append(f"turn:{turn}")
+    if before is not None:
+        named.append(f"before:{before}")
+    if snapshot is not None:
+        named.append(snapshot)
+    if len(named) != 1:
+        raise InvalidRequestError(
+            "turn: say where to return to, with one of a turn, before=TURN or snapshot=NUMBER"
+        )
+    return named[0]
+
+
+def _messages(callback: OutputMessageCallback | None, *, error: bool) -> OutputCallback | None:
+    if callback is None:
+        return None
+    return lambda text: callback(OutputMessage.of(text, error=error))
+
+
+def _results(callback: ResultCallback | None) -> DisplayCallback | None:
+    if callback is None:
+        return None
+    return lambda display: callback(ExecutionResult.of(display, is_main=display.is_value))
 
 
 def sandbox_of(

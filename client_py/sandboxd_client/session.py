@@ -10,13 +10,15 @@ from sandboxd_client import methods
 from sandboxd_client.command_policy import CommandCheck
 from sandboxd_client.connection import Connection
 from sandboxd_client.results import SessionInfo, StateName
-from sandboxd_proto.v1 import session_pb2
+from sandboxd_client.snapshot_results import AutoSnapshotName
+from sandboxd_proto.v1 import session_pb2, snapshot_pb2
 from sandboxd_proto.v1 import session_service_pb2 as pb
 
 _OUTCOMES = {
     pb.OPEN_OUTCOME_CREATED: "created",
     pb.OPEN_OUTCOME_ATTACHED: "attached",
     pb.OPEN_OUTCOME_RECREATED: "recreated",
+    pb.OPEN_OUTCOME_UNPARKED: "unparked",
 }
 
 
@@ -56,7 +58,11 @@ async def open_session(
     packages: Sequence[str] | None = None,
     env_vars: Mapping[str, str] | None = None,
     command_policy: str = "",
+    egress: Sequence[str] | None = None,
     build_wait: float = 0.0,
+    auto_snapshot: AutoSnapshotName | None = None,
+    park_after: float | None = None,
+    data_sources: Sequence[str] = (),
 ) -> SessionInfo:
     """The session of a (user, thread), created if there is none."""
     request = pb.OpenSessionRequest(
@@ -67,14 +73,22 @@ async def open_session(
         project_id=project,
         environment=environment,
         command_policy=command_policy,
+        data_sources=data_sources,
     )
     if idle_seconds is not None:
         request.idle_timeout.CopyFrom(duration(idle_seconds))
     if packages is not None or env_vars is not None:
         request.environment_config.packages.extend(packages or ())
         request.environment_config.env_vars.update(env_vars or {})
+    if egress is not None:
+        request.egress.SetInParent()
+        request.egress.rules.extend(egress)
     if build_wait:
         request.build_wait.CopyFrom(duration(build_wait))
+    if auto_snapshot is not None:
+        request.auto_snapshot = auto_snapshot_value(auto_snapshot)
+    if park_after is not None:
+        request.park_after.CopyFrom(duration(park_after))
     timeout = connection.timeouts.open + build_wait
     opened = await connection.call(methods.OPEN_SESSION, request, timeout=timeout)
     return SessionInfo.of(
@@ -117,6 +131,8 @@ async def update_session(
     *,
     idle_seconds: float | None = None,
     labels: Mapping[str, str | None] | None = None,
+    auto_snapshot: AutoSnapshotName | None = None,
+    park_after: float | None = None,
 ) -> SessionInfo:
     """Change idle time and labels; a label whose value is None is removed."""
     labels = labels or {}
@@ -127,6 +143,10 @@ async def update_session(
     )
     if idle_seconds is not None:
         request.idle_timeout.CopyFrom(duration(idle_seconds))
+    if auto_snapshot is not None:
+        request.auto_snapshot = auto_snapshot_value(auto_snapshot)
+    if park_after is not None:
+        request.park_after.CopyFrom(duration(park_after))
     return SessionInfo.of((await hold.connection.call(methods.UPDATE_SESSION, request)).session)
 
 
@@ -134,6 +154,10 @@ async def close_session(connection: Connection, session_id: str) -> SessionInfo:
     """End a session and delete everything in it."""
     request = pb.CloseSessionRequest(session_id=session_id)
     return SessionInfo.of((await connection.call(methods.CLOSE_SESSION, request)).session)
+
+
+def auto_snapshot_value(name: AutoSnapshotName) -> snapshot_pb2.AutoSnapshot.ValueType:
+    return snapshot_pb2.AutoSnapshot.Value(f"AUTO_SNAPSHOT_{name.upper()}")
 
 
 def in_seconds(minutes: float | None) -> float | None:

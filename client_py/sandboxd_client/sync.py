@@ -12,18 +12,54 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, overload
+from typing import IO, Any, Literal, TypeAlias, overload
 
 from sandboxd_client.arguments import InstanceOrClass
 from sandboxd_client.client import AsyncSandboxClient
+from sandboxd_client.code import AsyncCode
+from sandboxd_client.code_handle import AsyncCodeHandle, DisplayCallback, LogCallback
+from sandboxd_client.code_help import CodeCheck, CodeHelp, CodeLimits
+from sandboxd_client.code_results import (
+    MAIN,
+    CodeFrame,
+    CodeRun,
+    ContextInfo,
+    LanguageName,
+)
+from sandboxd_client.code_stream import AsyncCodeStream
 from sandboxd_client.command_handle import AsyncCommandHandle
 from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.commands import AsyncCommands
+from sandboxd_client.data import AsyncData, AsyncSandboxData
+from sandboxd_client.data_results import (
+    DataSourceInfo,
+    QueryInfo,
+    QueryRows,
+    TableInfo,
+)
+from sandboxd_client.debug_results import (
+    Breakpoint,
+    CodeEvent,
+    DebugStep,
+    DebugValue,
+    ResumeName,
+    Variables,
+)
+from sandboxd_client.debugger import AsyncDebugger
+from sandboxd_client.door_results import EgressInfo, PortInfo, PreviewInfo
+from sandboxd_client.egress import AsyncEgress
+from sandboxd_client.execution import (
+    ErrorCallback,
+    Execution,
+    OutputMessageCallback,
+    ResultCallback,
+)
 from sandboxd_client.file_arguments import Content
 from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
 from sandboxd_client.files import AsyncFiles
 from sandboxd_client.portal import here, portal
+from sandboxd_client.ports import AsyncPortForward, AsyncPorts
 from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandEvent,
@@ -53,8 +89,21 @@ from sandboxd_client.results import (
 )
 from sandboxd_client.sandbox import AsyncSandbox
 from sandboxd_client.settings import Mode, Timeouts
+from sandboxd_client.snapshot_results import (
+    AutoSnapshotName,
+    ConsistencyName,
+    SnapshotCheck,
+    SnapshotDiff,
+    SnapshotInfo,
+    SnapshotName,
+)
+from sandboxd_client.snapshots import AsyncSnapshots
+from sandboxd_client.step_stream import AsyncStepStream
 from sandboxd_client.terminals import AsyncPty, AsyncShell
-from sandboxd_proto.v1 import admin_service_pb2
+from sandboxd_proto.v1 import (
+    admin_service_pb2,
+    cluster_service_pb2,
+)
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
 TextCallback: TypeAlias = Callable[[str], object]
@@ -962,6 +1011,24 @@ class Files:
         """
         return portal.call(self._inner.upload_dir(local_path, path, on_progress=here(on_progress)))
 
+    def upload_archive(
+        self,
+        source: IO[bytes],
+        path: SandboxPath = "",
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TransferReport:
+        """Extract a tar archive, an open file, into a directory. Members that would leave the
+        directory are refused.
+
+        It is sent once: if the connection is lost, a part of it may have arrived.
+
+        Example:
+            with open("project.tar", "rb") as archive:
+                print(sandbox.files.upload_archive(archive, "project").entries)
+        """
+        return portal.call(self._inner.upload_archive(source, path, on_progress=here(on_progress)))
+
     def download_dir(
         self,
         path: SandboxPath,
@@ -980,6 +1047,1165 @@ class Files:
         return portal.call(
             self._inner.download_dir(path, local_path, on_progress=here(on_progress))
         )
+
+    def download_archive(
+        self, path: SandboxPath, target: IO[bytes], *, on_progress: ProgressCallback | None = None
+    ) -> TransferReport:
+        """Write a directory with its content to an open file, as a tar archive that keeps modes,
+        times and links. What cannot be read is left out and reported.
+
+        If the connection is lost, the file is truncated and the download restarts.
+
+        Example:
+            with open("outputs.tar", "wb") as archive:
+                print(sandbox.files.download_archive("outputs", archive).entries)
+        """
+        return portal.call(
+            self._inner.download_archive(path, target, on_progress=here(on_progress))
+        )
+
+
+class Snapshots:
+    """Snapshots of a sandbox's workspace: names, content, permissions, times and links.
+
+    A snapshot is named by its number; 0 is the newest one, "-1" the one before it, and so on. A
+    label names it too, and `turn:ID` is the end of a turn, `before:ID` what was before it.
+
+    Example:
+        first = sandbox.snapshots.create("clean")
+        sandbox.commands.run("echo draft > notes.txt")
+        for change in sandbox.snapshots.diff(first).changes:
+            print(change.kind, change.path)
+        sandbox.rewind(snapshot="clean")
+    """
+
+    def __init__(self, inner: AsyncSnapshots) -> None:
+        self._inner = inner
+
+    def create(
+        self, label: str = "", *, consistency: ConsistencyName = "whole_files"
+    ) -> SnapshotInfo:
+        """Take a snapshot of the workspace as it is.
+
+        With `consistency="one_moment"`, running commands may be stopped for up to half a second.
+
+        Example:
+            print(sandbox.snapshots.create("before the cleanup").number)
+        """
+        return portal.call(self._inner.create(label, consistency=consistency))
+
+    def list(self) -> Sequence[SnapshotInfo]:
+        """Snapshots of the session, newest first.
+
+        Example:
+            for snapshot in sandbox.snapshots.list():
+                print(snapshot.number, snapshot.cause, snapshot.files)
+        """
+        return portal.call(self._inner.list())
+
+    def get(self, snapshot: SnapshotName) -> SnapshotInfo:
+        """One snapshot.
+
+        Example:
+            sandbox.snapshots.create()
+            print(sandbox.snapshots.get(0).created_at)
+        """
+        return portal.call(self._inner.get(snapshot))
+
+    def diff(
+        self,
+        before: SnapshotName,
+        after: SnapshotName | None = None,
+        *,
+        with_text: bool = False,
+        path: str = "",
+    ) -> SnapshotDiff:
+        """What differs between two snapshots, or between one and the present.
+
+        `path` is where to look: a file, or a directory and what is below it.
+
+        Example:
+            before = sandbox.snapshots.create()
+            sandbox.files.write("a.txt", "hello")
+            for change in sandbox.snapshots.diff(before, with_text=True).changes:
+                print(change.kind, change.path, change.unified_diff)
+        """
+        return portal.call(self._inner.diff(before, after, with_text=with_text, path=path))
+
+    def read(self, snapshot: SnapshotName, path: str | bytes) -> bytes:
+        """The content of a file of a snapshot.
+
+        Example:
+            sandbox.files.write("a.txt", "old")
+            old = sandbox.snapshots.create()
+            sandbox.files.write("a.txt", "new")
+            print(sandbox.snapshots.read(old, "a.txt"))
+        """
+        return portal.call(self._inner.read(snapshot, path))
+
+    def delete(self, number: int) -> bool:
+        """Delete a snapshot; returns False if it was deleted before. Others stay complete.
+
+        Example:
+            old = sandbox.snapshots.create()
+            sandbox.snapshots.delete(old.number)
+        """
+        return portal.call(self._inner.delete(number))
+
+    def export_to(
+        self,
+        snapshot: SnapshotName,
+        local_path: str | os.PathLike[str],
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> str:
+        """Write the files of a snapshot to a tar archive on this machine; returns its path.
+
+        Example:
+            sandbox.snapshots.create()
+            print(sandbox.snapshots.export_to(0, "workspace.tar"))
+        """
+        return portal.call(
+            self._inner.export_to(snapshot, local_path, on_progress=here(on_progress))
+        )
+
+    def import_from(
+        self,
+        local_path: str | os.PathLike[str],
+        label: str = "",
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> SnapshotInfo:
+        """Make a snapshot of a tar archive on this machine; the workspace does not change.
+
+        Example:
+            sandbox.snapshots.create()
+            sandbox.snapshots.export_to(0, "workspace.tar")
+            print(sandbox.snapshots.import_from("workspace.tar").number)
+        """
+        return portal.call(
+            self._inner.import_from(local_path, label, on_progress=here(on_progress))
+        )
+
+    def verify(self) -> SnapshotCheck:
+        """Check that everything that the session's snapshots need is there; for admins.
+
+        Example:
+            print(sandbox.snapshots.verify().problem_count)
+        """
+        return portal.call(self._inner.verify())
+
+
+class Data:
+    """Data sources: databases that the operator has configured. Statements only read, except on
+    tables that a source names; the credentials stay in the daemon.
+
+    Example:
+        for source in client.data.sources("ada"):
+            print(source.name, source.description)
+        rows = client.data.query("ada", "shop", "SELECT * FROM orders LIMIT 5")
+        print(len(rows), rows.truncated)
+    """
+
+    def __init__(self, inner: AsyncData) -> None:
+        self._inner = inner
+
+    def sources(self, user_id: str) -> Sequence[DataSourceInfo]:
+        """The data sources that a user may query, sorted by name.
+
+        Example:
+            print([source.name for source in client.data.sources("ada")])
+        """
+        return portal.call(self._inner.sources(user_id))
+
+    def query(
+        self,
+        user_id: str,
+        source: str,
+        sql: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        max_rows: int | None = None,
+        timeout: float | None = None,
+    ) -> QueryRows:
+        """Run one statement with parameters as `:name`, and return its rows.
+
+        Example:
+            rows = client.data.query("ada", "shop", "SELECT name FROM orders")
+            print(rows[0]["name"])
+        """
+        return portal.call(
+            self._inner.query(user_id, source, sql, params, max_rows=max_rows, timeout=timeout)
+        )
+
+    def tables(self, user_id: str, source: str) -> Sequence[TableInfo]:
+        """The tables of a source that can be read, without their columns.
+
+        Example:
+            print([table.name for table in client.data.tables("ada", "shop")])
+        """
+        return portal.call(self._inner.tables(user_id, source))
+
+    def schema(self, user_id: str, source: str, table: str = "") -> Sequence[TableInfo]:
+        """Tables with their columns: one, or all of them.
+
+        Example:
+            (orders,) = client.data.schema("ada", "shop", "orders")
+            print([column.name for column in orders.columns])
+        """
+        return portal.call(self._inner.schema(user_id, source, table))
+
+    def queries(self, user_id: str, limit: int = 100) -> Sequence[QueryInfo]:
+        """The latest queries of a user, newest first, since the daemon started.
+
+        Example:
+            for query in client.data.queries("ada"):
+                print(query.started_at, query.source, query.outcome)
+        """
+        return portal.call(self._inner.queries(user_id, limit))
+
+
+class SandboxData:
+    """Data sources of a sandbox that was opened with `data_sources`. Code in it has the same as
+    `db_query`, and shells as `sandboxd-sql`.
+
+    Example:
+        rows = sandbox.data.query("SELECT count(*) AS n FROM orders")
+        print(rows[0]["n"])
+    """
+
+    def __init__(self, inner: AsyncSandboxData) -> None:
+        self._inner = inner
+
+    def query(
+        self,
+        sql: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        source: str = "",
+        max_rows: int | None = None,
+        timeout: float | None = None,
+    ) -> QueryRows:
+        """Run one statement with parameters as `:name`; `source` is needed if there are several.
+
+        Example:
+            rows = sandbox.data.query("SELECT * FROM orders WHERE id = :id", {"id": 1})
+            print(rows.columns, rows[0])
+        """
+        return portal.call(
+            self._inner.query(sql, params, source=source, max_rows=max_rows, timeout=timeout)
+        )
+
+    def tables(self, source: str = "") -> Sequence[TableInfo]:
+        """The tables that can be read, without their columns.
+
+        Example:
+            print([table.name for table in sandbox.data.tables()])
+        """
+        return portal.call(self._inner.tables(source))
+
+    def schema(self, table: str = "", source: str = "") -> Sequence[TableInfo]:
+        """Tables with their columns: one, or all of them.
+
+        Example:
+            (orders,) = sandbox.data.schema("orders")
+            print([column.type for column in orders.columns])
+        """
+        return portal.call(self._inner.schema(table, source))
+
+
+class Egress:
+    """Hosts that the sandbox may reach, through a proxy that its commands find in HTTP_PROXY and
+    HTTPS_PROXY. Without rules it reaches nothing.
+
+    Rules are `example.com`, `*.example.com:8443`, `GET+HEAD example.com:80`, or `NAME.door` for an
+    upstream that the operator has named.
+
+    Example:
+        sandbox.egress.set(["example.com"])
+        print(sandbox.egress.get().rules)
+    """
+
+    def __init__(self, inner: AsyncEgress) -> None:
+        self._inner = inner
+
+    def get(self) -> EgressInfo:
+        """The rules, figures, and the last requests that were refused.
+
+        Example:
+            for denial in sandbox.egress.get().recent_denials:
+                print(denial.host, denial.message)
+        """
+        return portal.call(self._inner.get())
+
+    def set(self, rules: Sequence[str] | None) -> EgressInfo:
+        """Replace the rules; an empty list closes the door, None means those of the environment.
+
+        Connections that are no longer allowed end. EgressNotAllowedError if the token does not
+        allow a rule.
+
+        Example:
+            sandbox.egress.set(["*.example.com", "GET example.org:80"])
+            sandbox.egress.set([])
+        """
+        return portal.call(self._inner.set(rules))
+
+
+class PortForward:
+    """A port of this host that leads to a port of the sandbox, until it is closed.
+
+    Example:
+        with sandbox.ports.forward(8080) as forward:
+            print(forward.local_port, forward.port)
+    """
+
+    def __init__(self, inner: AsyncPortForward) -> None:
+        self._inner = inner
+
+    def __enter__(self) -> PortForward:
+        portal.call(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        portal.call(self._inner.__aexit__(kind, error, traceback))
+
+    @property
+    def port(self) -> int:
+        """Port in the sandbox."""
+        return self._inner.port
+
+    @property
+    def local_port(self) -> int:
+        """Port on 127.0.0.1 of this host."""
+        return self._inner.local_port
+
+    @property
+    def last_error(self) -> str:
+        """Why the last connection that failed did; empty if none did."""
+        return self._inner.last_error
+
+    def close(self) -> None:
+        """Stop listening, and end all connections.
+
+        Example:
+            forward = sandbox.ports.forward(8080)
+            forward.close()
+        """
+        portal.call(self._inner.aclose())
+
+
+class Ports:
+    """Ports that programs in the sandbox listen on. Bytes that move count as use of the session.
+
+    Example:
+        server = sandbox.commands.run("python3 -m http.server 8080", background=True)
+        with sandbox.ports.forward(8080) as forward:
+            print(f"http://127.0.0.1:{forward.local_port}/")
+    """
+
+    def __init__(self, inner: AsyncPorts) -> None:
+        self._inner = inner
+
+    def list(self) -> Sequence[PortInfo]:
+        """Ports that programs listen on, sorted.
+
+        Example:
+            for port in sandbox.ports.list():
+                print(port.port, port.address)
+        """
+        return portal.call(self._inner.list())
+
+    def forward(self, port: int, *, local_port: int = 0) -> PortForward:
+        """Listen on a port of this host, and pass connections on to a port of the sandbox.
+
+        A `local_port` of 0 lets the system choose. OSError if it is in use.
+
+        Example:
+            with sandbox.ports.forward(8080) as forward:
+                print(forward.local_port)
+        """
+        return PortForward(portal.call(self._inner.forward(port, local_port=local_port)))
+
+    def preview(self, port: int, *, ttl: float | None = None) -> PreviewInfo:
+        """URLs for a browser on the daemon's host, valid for `ttl` seconds (1 hour by default).
+
+        Example:
+            preview = sandbox.ports.preview(8080, ttl=600)
+            print(preview.path_url, preview.expires_at)
+        """
+        return portal.call(self._inner.preview(port, ttl=ttl))
+
+    def url(self, port: int, *, ttl: float | None = None) -> str:
+        """The URL of a new preview, with an origin of its own.
+
+        Example:
+            print(sandbox.ports.url(8080))
+        """
+        return portal.call(self._inner.url(port, ttl=ttl))
+
+    def delete_previews(self, port: int = 0) -> int:
+        """Delete the URLs of a port, or of all ports; returns how many.
+
+        Example:
+            sandbox.ports.delete_previews(8080)
+        """
+        return portal.call(self._inner.delete_previews(port))
+
+
+class CodeStream:
+    """The output and the events of a run as they come; see `stream` of a run's handle.
+
+    Example:
+        with sandbox.code.stream("print('hello'); 6 * 7") as events:
+            for event in events:
+                print(event)
+        print(events.result.result)
+    """
+
+    def __init__(self, inner: AsyncCodeStream) -> None:
+        self._inner = inner
+
+    @property
+    def exec_id(self) -> str:
+        """Id of the run in its session."""
+        return self._inner.exec_id
+
+    @property
+    def result(self) -> CodeRun | None:
+        """How the run ended; None before its end."""
+        return self._inner.result
+
+    def __enter__(self) -> CodeStream:
+        portal.call(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        portal.call(self._inner.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> CodeStream:
+        return self
+
+    def __next__(self) -> CodeEvent:
+        try:
+            return portal.call(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """End the call. The run continues.
+
+        Example:
+            events = sandbox.code.stream("print('hello')")
+            print(next(events))
+            events.close()
+        """
+        portal.call(self._inner.aclose())
+
+
+class StepStream:
+    """Every line that a run executes; see `step_through` of a sandbox's code.
+
+    Example:
+        with sandbox.code.step_through("x = 1\\nx += 1") as steps:
+            for step in steps:
+                print(step.line, step.source, step.changed)
+    """
+
+    def __init__(self, inner: AsyncStepStream) -> None:
+        self._inner = inner
+
+    @property
+    def exec_id(self) -> str:
+        """Id of the run in its session."""
+        return self._inner.exec_id
+
+    @property
+    def result(self) -> CodeRun | None:
+        """How the run ended; None before its end."""
+        return self._inner.result
+
+    def __enter__(self) -> StepStream:
+        portal.call(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        portal.call(self._inner.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> StepStream:
+        return self
+
+    def __next__(self) -> DebugStep:
+        try:
+            return portal.call(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """End the call. A run that has not ended is interrupted.
+
+        Example:
+            steps = sandbox.code.step_through("x = 1\\ny = 2")
+            print(next(steps).source)
+            steps.close()
+        """
+        portal.call(self._inner.aclose())
+
+
+class CodeHandle:
+    """A started run of code. It continues whether or not a client is attached.
+
+    Example:
+        started = sandbox.code.start("import time\\ntime.sleep(0.1)\\n6 * 7")
+        print(started.wait().result)
+    """
+
+    def __init__(self, inner: AsyncCodeHandle) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
+
+    @property
+    def exec_id(self) -> str:
+        """Id of the run in its session."""
+        return self._inner.exec_id
+
+    @property
+    def context(self) -> str:
+        """Name of the context that it runs in."""
+        return self._inner.context
+
+    @property
+    def result(self) -> CodeRun | None:
+        """How the run ended; None until a stream or `wait` of this handle has seen its end."""
+        return self._inner.result
+
+    def stream(
+        self, *, stdout_offset: int = 0, stderr_offset: int = 0, events_offset: int = 0
+    ) -> CodeStream:
+        """Output and events as they come, from the beginning or from the given positions.
+
+        Leaving the block ends the call, not the run. The iteration survives a lost connection or a
+        restart of the daemon. After the last event, `result` is set.
+
+        Example:
+            started = sandbox.code.start("print(1)\\nprint(2)")
+            with started.stream() as events:
+                for event in events:
+                    print(event)
+            print(events.result.status)
+        """
+        return CodeStream(
+            self._inner.stream(
+                stdout_offset=stdout_offset,
+                stderr_offset=stderr_offset,
+                events_offset=events_offset,
+            )
+        )
+
+    def wait(self, timeout: float | None = None, *, check: bool = False) -> CodeRun:
+        """Wait for the end; CallTimeoutError after `timeout` seconds.
+
+        Example:
+            started = sandbox.code.start("1 / 0")
+            print(started.wait().error.type)
+        """
+        return portal.call(self._inner.wait(timeout, check=check))
+
+    def interrupt(self) -> bool:
+        """Interrupt the run as Ctrl-C would; False if it had already ended.
+
+        Example:
+            started = sandbox.code.start("while True: pass")
+            started.interrupt()
+            print(started.wait().status)
+        """
+        return portal.call(self._inner.interrupt())
+
+    def kill(self) -> bool:
+        """Kill the context of the run, whose variables are then lost; False if the run had ended.
+
+        Example:
+            started = sandbox.code.start("while True: pass")
+            started.kill()
+            print(started.wait().is_state_kept)
+        """
+        return portal.call(self._inner.kill())
+
+
+class Debugger:
+    """A run of code that stops, and can be examined where it stops.
+
+    Use it in a `with` block: leaving the block ends a run that has not ended. Iterating over it
+    goes from stop to stop.
+
+    Example:
+        code = "total = 0\\nfor n in (1, 2):\\n    total += n\\n"
+        with sandbox.code.debug(code) as debugger:
+            for step in debugger:
+                print(step.line, step.source, [(v.name, v.value) for v in step.changed])
+        print(debugger.result.status)
+    """
+
+    def __init__(self, inner: AsyncDebugger) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
+
+    @property
+    def exec_id(self) -> str:
+        """Id of the run in its session."""
+        return self._inner.exec_id
+
+    @property
+    def step(self) -> DebugStep | None:
+        """Where the run stopped; None while it runs and after its end."""
+        return self._inner.step
+
+    @property
+    def result(self) -> CodeRun | None:
+        """How the run ended; None before its end."""
+        return self._inner.result
+
+    @property
+    def breakpoints(self) -> tuple[Breakpoint, ...]:
+        """The breakpoints that `set_breakpoint` has set."""
+        return self._inner.breakpoints
+
+    def __enter__(self) -> Debugger:
+        portal.call(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        portal.call(self._inner.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> Debugger:
+        return self
+
+    def __next__(self) -> DebugStep:
+        try:
+            return portal.call(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def start(self) -> DebugStep | None:
+        """Start the run, or attach to it, and return where it is stopped; None if it runs.
+
+        Example:
+            debugger = sandbox.code.debug("x = 1")
+            print(debugger.start().source)
+            debugger.close()
+        """
+        return portal.call(self._inner.start())
+
+    def wait(self) -> DebugStep | None:
+        """Wait until the run is stopped, and return where; None at its end.
+
+        Example:
+            code = "a = 1\\nb = 2"
+            with sandbox.code.debug(code, breakpoints=[2], stop_at_entry=False) as debugger:
+                print(debugger.wait().line)
+        """
+        return portal.call(self._inner.wait())
+
+    def step_in(self) -> DebugStep | None:
+        """Continue to the next line, also of a called function; None at the end of the run.
+
+        Example:
+            with sandbox.code.debug("def f():\\n    return 1\\nf()") as debugger:
+                debugger.step_over()
+                print(debugger.step_in().function)
+        """
+        return portal.call(self._inner.step_in())
+
+    def step_over(self) -> DebugStep | None:
+        """Continue to the next line of this function or of its caller; None at the end of the run.
+
+        Example:
+            with sandbox.code.debug("x = 1\\nx = 2") as debugger:
+                print(debugger.step_over().changed)
+        """
+        return portal.call(self._inner.step_over())
+
+    def step_out(self) -> DebugStep | None:
+        """Continue to the return of this function; None at the end of the run.
+
+        Example:
+            code = "def f():\\n    a = 1\\n    return a\\nf()"
+            with sandbox.code.debug(code, breakpoints=[2]) as debugger:
+                debugger.continue_()
+                print(debugger.step_out().return_value)
+        """
+        return portal.call(self._inner.step_out())
+
+    def continue_(self) -> DebugStep | None:
+        """Continue to the next breakpoint; None at the end of the run.
+
+        Example:
+            with sandbox.code.debug("a = 1\\nb = 2\\nc = 3", breakpoints=[3]) as debugger:
+                print(debugger.continue_().line)
+        """
+        return portal.call(self._inner.continue_())
+
+    def pause(self) -> DebugStep | None:
+        """Stop at the next line; None if the run ends before.
+
+        Example:
+            code = "while True:\\n    pass"
+            with sandbox.code.debug(code, stop_at_entry=False) as debugger:
+                print(debugger.pause().reason)
+        """
+        return portal.call(self._inner.pause())
+
+    def set_breakpoint(
+        self, line: int = 0, *, condition: str = "", file: str = "", function: str = ""
+    ) -> Breakpoint:
+        """Stop at a line, or in a function; the answer has the line that it is on and its id.
+
+        Example:
+            with sandbox.code.debug("for n in range(9):\\n    x = n") as debugger:
+                debugger.set_breakpoint(2, condition="n == 7")
+                debugger.continue_()
+                print(debugger.evaluate("n").value)
+        """
+        return portal.call(
+            self._inner.set_breakpoint(line, condition=condition, file=file, function=function)
+        )
+
+    def clear_breakpoint(self, breakpoint_id: int) -> None:
+        """Remove a breakpoint.
+
+        Example:
+            with sandbox.code.debug("a = 1\\nb = 2") as debugger:
+                found = debugger.set_breakpoint(2)
+                debugger.clear_breakpoint(found.id)
+        """
+        portal.call(self._inner.clear_breakpoint(breakpoint_id))
+
+    def stack(self, max_frames: int = 0) -> list[CodeFrame]:
+        """The frames of the thread that stopped, innermost first.
+
+        Example:
+            with sandbox.code.debug("x = 1") as debugger:
+                print([(frame.function, frame.line) for frame in debugger.stack()])
+        """
+        return portal.call(self._inner.stack(max_frames))
+
+    def variables(
+        self, frame: int = 0, *, handle: int = 0, is_global: bool = False, offset: int = 0
+    ) -> Variables:
+        """Variables of a frame, or with `handle` the parts of a value. No code of the user runs.
+
+        Example:
+            with sandbox.code.debug("x = [1, 2]\\ny = 3", breakpoints=[2]) as debugger:
+                debugger.continue_()
+                x = debugger.variables()["x"]
+                print(x.value, [part.value for part in debugger.variables(handle=x.handle)])
+        """
+        return portal.call(
+            self._inner.variables(frame, handle=handle, is_global=is_global, offset=offset)
+        )
+
+    def evaluate(self, expression: str, *, frame: int = 0) -> DebugValue:
+        """Evaluate an expression, or execute a statement, in a frame; for half a second at most.
+
+        Example:
+            with sandbox.code.debug("x = 20\\ny = 1", breakpoints=[2]) as debugger:
+                debugger.continue_()
+                print(debugger.evaluate("x * 2 + 2").value)
+        """
+        return portal.call(self._inner.evaluate(expression, frame=frame))
+
+    def quit(self) -> CodeRun:
+        """End the run: the code is interrupted, and the context keeps its variables.
+
+        Example:
+            with sandbox.code.debug("x = 1\\nwhile True: pass") as debugger:
+                debugger.step_over()
+                print(debugger.quit().status)
+        """
+        return portal.call(self._inner.quit())
+
+    def close(self) -> None:
+        """End the call. A run that has not ended is interrupted, unless it was started to be kept.
+
+        Example:
+            debugger = sandbox.code.debug("x = 1")
+            debugger.start()
+            debugger.close()
+        """
+        portal.call(self._inner.aclose())
+
+
+class Code:
+    """Code of a sandbox: runs in contexts, which keep variables and imports, and the debugger.
+
+    Example:
+        sandbox.code.run("x = 20")
+        run = sandbox.code.run("x * 2 + 2")
+        print(run.result, run.status)
+    """
+
+    def __init__(self, inner: AsyncCode) -> None:
+        self._inner = inner
+
+    def run(
+        self,
+        code: str,
+        *,
+        context: str | ContextInfo = MAIN,
+        language: LanguageName | None = None,
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        on_display: DisplayCallback | None = None,
+        on_log: LogCallback | None = None,
+        generation: int = 0,
+        max_output_bytes: int | None = None,
+        check: bool = False,
+        exec_id: str | None = None,
+    ) -> CodeRun:
+        """Run code in a context and wait for its end; the context is created if it is missing.
+
+        An exception of the code, a time-out and a refusal by the policy are results, unless `check`
+        is set. `timeout` is how many seconds the run may take (30 by default, 0 for as long as the
+        session allows); then it is interrupted and the context keeps its variables, and only if it
+        does not stop, its context is killed: `is_state_kept` says which. The callbacks receive
+        output, displays and log lines as they come. With `generation`, the run fails with a
+        ContextLostError unless the context is still on that generation. Calls with the same
+        `exec_id` run the code once.
+
+        Example:
+            run = sandbox.code.run("import math\\nprint('hi')\\nmath.sqrt(16)")
+            print(run.stdout, run.result, run.text)
+            print(sandbox.code.run("1 / 0").error.type)
+        """
+        return portal.call(
+            self._inner.run(
+                code,
+                context=context,
+                language=language,
+                timeout=timeout,
+                on_stdout=here(on_stdout),
+                on_stderr=here(on_stderr),
+                on_display=here(on_display),
+                on_log=here(on_log),
+                generation=generation,
+                max_output_bytes=max_output_bytes,
+                check=check,
+                exec_id=exec_id,
+            )
+        )
+
+    def start(
+        self,
+        code: str,
+        *,
+        context: str | ContextInfo = MAIN,
+        language: LanguageName | None = None,
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        on_display: DisplayCallback | None = None,
+        on_log: LogCallback | None = None,
+        generation: int = 0,
+        exec_id: str | None = None,
+    ) -> CodeHandle:
+        """Start a run and return at once; it continues when this client disconnects.
+
+        The callbacks are called only while `wait` is called. The rest is as in `run`.
+
+        Example:
+            started = sandbox.code.start("import time\\ntime.sleep(0.1)\\n'done'")
+            print(started.exec_id, started.wait().result)
+        """
+        return CodeHandle(
+            portal.call(
+                self._inner.start(
+                    code,
+                    context=context,
+                    language=language,
+                    timeout=timeout,
+                    on_stdout=here(on_stdout),
+                    on_stderr=here(on_stderr),
+                    on_display=here(on_display),
+                    on_log=here(on_log),
+                    generation=generation,
+                    exec_id=exec_id,
+                )
+            )
+        )
+
+    def stream(
+        self,
+        code: str,
+        *,
+        context: str | ContextInfo = MAIN,
+        language: LanguageName | None = None,
+        timeout: float | None = None,
+        generation: int = 0,
+        exec_id: str | None = None,
+    ) -> CodeStream:
+        """Start a run and return what it writes and reports as it comes.
+
+        Example:
+            with sandbox.code.stream("print('hello')\\n{'a': 1}") as events:
+                for event in events:
+                    print(event)
+            print(events.result.result)
+        """
+        return CodeStream(
+            portal.call(
+                self._inner.stream(
+                    code,
+                    context=context,
+                    language=language,
+                    timeout=timeout,
+                    generation=generation,
+                    exec_id=exec_id,
+                )
+            )
+        )
+
+    def attach(
+        self,
+        exec_id: str,
+        *,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        on_display: DisplayCallback | None = None,
+        on_log: LogCallback | None = None,
+    ) -> CodeHandle:
+        """A run that was already started, by any client; running or recently ended.
+
+        Example:
+            started = sandbox.code.start("6 * 7")
+            again = sandbox.code.attach(started.exec_id)
+            print(again.wait().result)
+        """
+        return CodeHandle(
+            portal.call(
+                self._inner.attach(
+                    exec_id,
+                    on_stdout=here(on_stdout),
+                    on_stderr=here(on_stderr),
+                    on_display=here(on_display),
+                    on_log=here(on_log),
+                )
+            )
+        )
+
+    def debug(
+        self,
+        code: str,
+        *,
+        context: str | ContextInfo = MAIN,
+        breakpoints: Sequence[int | Breakpoint] = (),
+        stop_at_entry: bool = True,
+        stop_at_exceptions: bool = True,
+        each: ResumeName = "step_in",
+        timeout: float | None = None,
+        keep: bool = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        exec_id: str | None = None,
+    ) -> Debugger:
+        """A debugger for a run of this code; use it in a `with` block.
+
+        It stops before the first line, at `breakpoints` (numbers of lines, or Breakpoint), and at
+        an exception that nothing catches. Iterating over it goes from stop to stop; `each` says how
+        far. `timeout` (600 seconds by default) includes the time in which the code is stopped. The
+        run ends with the block, unless `keep` is set: then another call can attach to it.
+
+        Example:
+            code = "def double(n):\\n    return 2 * n\\nx = double(21)\\nprint(x)"
+            with sandbox.code.debug(code, breakpoints=[2]) as debugger:
+                debugger.continue_()
+                print(debugger.evaluate("n").value, debugger.stack())
+                debugger.continue_()
+            print(debugger.result.stdout)
+        """
+        return Debugger(
+            self._inner.debug(
+                code,
+                context=context,
+                breakpoints=breakpoints,
+                stop_at_entry=stop_at_entry,
+                stop_at_exceptions=stop_at_exceptions,
+                each=each,
+                timeout=timeout,
+                keep=keep,
+                on_stdout=here(on_stdout),
+                on_stderr=here(on_stderr),
+                exec_id=exec_id,
+            )
+        )
+
+    def attach_debugger(
+        self,
+        exec_id: str,
+        *,
+        each: ResumeName = "step_in",
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+    ) -> Debugger:
+        """A debugger for a debugged run that was left running; see `keep` of `debug`.
+
+        Example:
+            first = sandbox.code.debug("x = 1\\nx = 2", keep=True)
+            first.start()
+            first.close()
+            with sandbox.code.attach_debugger(first.exec_id) as again:
+                print(again.step.line, again.continue_())
+        """
+        return Debugger(
+            self._inner.attach_debugger(
+                exec_id, each=each, on_stdout=here(on_stdout), on_stderr=here(on_stderr)
+            )
+        )
+
+    def step_through(
+        self,
+        code: str,
+        *,
+        context: str | ContextInfo = MAIN,
+        into_functions: bool = False,
+        max_steps: int = 0,
+        timeout: float | None = None,
+        exec_id: str | None = None,
+    ) -> StepStream:
+        """Run code and return each line that it executes, with what changed and what it wrote.
+
+        Example:
+            with sandbox.code.step_through("x = 1\\nprint(x)\\nx = 2") as steps:
+                for step in steps:
+                    print(step.line, step.source, step.stdout)
+            print(steps.result.status)
+        """
+        return StepStream(
+            self._inner.step_through(
+                code,
+                context=context,
+                into_functions=into_functions,
+                max_steps=max_steps,
+                timeout=timeout,
+                exec_id=exec_id,
+            )
+        )
+
+    def create_context(
+        self,
+        name: str,
+        *,
+        language: LanguageName = "python",
+        cwd: str | os.PathLike[str] = "",
+        env: Mapping[str, str] | None = None,
+        policy: str = "",
+        limits: CodeLimits | None = None,
+    ) -> ContextInfo:
+        """Create a context, or return the one that exists with the same settings.
+
+        Example:
+            context = sandbox.code.create_context("analysis", env={"LANG": "C.UTF-8"})
+            run = sandbox.code.run("import os\\nos.environ['LANG']", context=context)
+            print(run.result, run.status)
+        """
+        return portal.call(
+            self._inner.create_context(
+                name, language=language, cwd=cwd, env=env, policy=policy, limits=limits
+            )
+        )
+
+    def contexts(self) -> Sequence[ContextInfo]:
+        """The contexts of the session, in the order of their creation.
+
+        Example:
+            sandbox.code.run("x = 1")
+            for context in sandbox.code.contexts():
+                print(context.name, context.state, context.runs)
+        """
+        return portal.call(self._inner.contexts())
+
+    def state(
+        self, context: str | ContextInfo = MAIN, *, timeout: float | None = None
+    ) -> Variables:
+        """The variables of a context, with type, size and summary. No code of the user runs.
+
+        While a run is under way this is a ContextBusyError; `timeout` seconds wait for its end.
+
+        Example:
+            sandbox.code.run("numbers = [1, 2, 3]")
+            print(sandbox.code.state()["numbers"].value)
+        """
+        return portal.call(self._inner.state(context, timeout=timeout))
+
+    def interrupt(self, context: str | ContextInfo = MAIN) -> bool:
+        """Interrupt the run of a context as Ctrl-C would; False if it is idle.
+
+        Example:
+            started = sandbox.code.start("while True: pass")
+            sandbox.code.interrupt()
+            print(started.wait().status)
+        """
+        return portal.call(self._inner.interrupt(context))
+
+    def restart(self, context: str | ContextInfo = MAIN) -> ContextInfo:
+        """End the process of a context; the next run gets a fresh one.
+
+        Example:
+            sandbox.code.run("x = 1")
+            sandbox.code.restart()
+            print(sandbox.code.run("x").error.type)
+        """
+        return portal.call(self._inner.restart(context))
+
+    def delete_context(self, context: str | ContextInfo) -> None:
+        """End the process of a context and forget the context.
+
+        Example:
+            sandbox.code.run("x = 1", context="scratch")
+            sandbox.code.delete_context("scratch")
+        """
+        portal.call(self._inner.delete_context(context))
+
+    def check(self, code: str, *, context: str | ContextInfo = MAIN) -> CodeCheck:
+        """Check code against the policy of a context without running it.
+
+        Example:
+            found = sandbox.code.check("import math")
+            print(found.allowed, [violation.message for violation in found.violations])
+        """
+        return portal.call(self._inner.check(code, context=context))
+
+    def functions(self, context: str | ContextInfo = MAIN) -> CodeHelp:
+        """Functions that code can call besides the language's own, modules, limits and examples.
+
+        Example:
+            for function in sandbox.code.functions().functions:
+                print(function.signature, function.description)
+        """
+        return portal.call(self._inner.functions(context))
 
 
 class Sandbox:
@@ -1015,7 +2241,11 @@ class Sandbox:
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
         command_policy: str = "",
+        egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
+        auto_snapshot: AutoSnapshotName | None = None,
+        park_after: float | None = None,
+        data_sources: Sequence[str] = (),
         user_id: str = "sandbox",
         mode: Mode | None = None,
         server_url: str | None = None,
@@ -1033,6 +2263,12 @@ class Sandbox:
         `env_vars` are added to it. What is not built yet is an EnvironmentNotReadyError or a
         PackagesNotReadyError, unless it is ready within `build_wait` seconds. `command_policy` is
         the name of the policy that the daemon checks its commands with; the token must allow it.
+        `data_sources` names databases that its code and commands may query; see `data`.
+        `egress` lists hosts that it may reach; see `Egress`.
+
+        With `auto_snapshot`, the daemon keeps the workspace after every change (`commands`) or
+        after every turn (`turns`, see `turn`), to look at and to `rewind` to. After `park_after`
+        seconds without use the session gives up its sandbox until it is opened again.
 
         The daemon is `server_url` (`unix:`, `http://`, `https://`, `grpc://`, `host:port`),
         SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this process.
@@ -1056,7 +2292,11 @@ class Sandbox:
                     packages=packages,
                     env_vars=env_vars,
                     command_policy=command_policy,
+                    egress=egress,
                     build_wait=build_wait,
+                    auto_snapshot=auto_snapshot,
+                    park_after=park_after,
+                    data_sources=data_sources,
                     user_id=user_id,
                     mode=mode,
                     server_url=server_url,
@@ -1084,7 +2324,11 @@ class Sandbox:
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
         command_policy: str = "",
+        egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
+        auto_snapshot: AutoSnapshotName | None = None,
+        park_after: float | None = None,
+        data_sources: Sequence[str] = (),
         mode: Mode | None = None,
         server_url: str | None = None,
         token: str | None = None,
@@ -1117,7 +2361,11 @@ class Sandbox:
                     packages=packages,
                     env_vars=env_vars,
                     command_policy=command_policy,
+                    egress=egress,
                     build_wait=build_wait,
+                    auto_snapshot=auto_snapshot,
+                    park_after=park_after,
+                    data_sources=data_sources,
                     mode=mode,
                     server_url=server_url,
                     token=token,
@@ -1240,9 +2488,68 @@ class Sandbox:
         return Files(self._inner.files)
 
     @property
+    def snapshots(self) -> Snapshots:
+        """Snapshots of the workspace."""
+        return Snapshots(self._inner.snapshots)
+
+    @property
+    def data(self) -> SandboxData:
+        """Data sources that the sandbox was opened with."""
+        return SandboxData(self._inner.data)
+
+    @property
     def pty(self) -> Pty:
         """Terminals of the sandbox."""
         return Pty(self._inner.pty)
+
+    @property
+    def egress(self) -> Egress:
+        """Hosts that the sandbox may reach."""
+        return Egress(self._inner.egress)
+
+    @property
+    def ports(self) -> Ports:
+        """Ports that programs in the sandbox listen on."""
+        return Ports(self._inner.ports)
+
+    @property
+    def code(self) -> Code:
+        """Code of the sandbox: contexts that keep their variables, runs and the debugger."""
+        return Code(self._inner.code)
+
+    def run_code(
+        self,
+        code: str,
+        *,
+        language: LanguageName | None = None,
+        context: str | ContextInfo = "main",
+        timeout: float | None = None,
+        on_stdout: OutputMessageCallback | None = None,
+        on_stderr: OutputMessageCallback | None = None,
+        on_result: ResultCallback | None = None,
+        on_error: ErrorCallback | None = None,
+    ) -> Execution:
+        """Run code and return results, logs and error, in the shape that other SDKs have.
+
+        `code.run` returns more. The parameters are those of `code.run`; `on_result` receives what
+        the code displays and the value of the last expression.
+
+        Example:
+            execution = sandbox.run_code("x = 6\\nprint('hi')\\nx * 7")
+            print(execution.text, execution.logs.stdout, execution.error)
+        """
+        return portal.call(
+            self._inner.run_code(
+                code,
+                language=language,
+                context=context,
+                timeout=timeout,
+                on_stdout=here(on_stdout),
+                on_stderr=here(on_stderr),
+                on_result=here(on_result),
+                on_error=here(on_error),
+            )
+        )
 
     def shell(self, name: str = "main") -> Shell:
         """A named shell, which keeps directory and variables from one command to the next.
@@ -1312,6 +2619,80 @@ class Sandbox:
             print(sandbox.info.metadata)
         """
         return portal.call(self._inner.update_metadata(labels))
+
+    def set_auto_snapshot(self, auto_snapshot: AutoSnapshotName) -> SessionInfo:
+        """Change which automatic snapshots the session gets.
+
+        Example:
+            sandbox.set_auto_snapshot("commands")
+        """
+        return portal.call(self._inner.set_auto_snapshot(auto_snapshot))
+
+    def rewind(
+        self,
+        turn: str | None = None,
+        *,
+        before: str | None = None,
+        snapshot: SnapshotName | None = None,
+    ) -> SessionInfo:
+        """Return to an earlier state of the workspace: the end of a turn, `before` a turn, or any
+        snapshot. Commands end; project_files/ stays. What was there is kept as a snapshot first,
+        so that a rewind can be rewound.
+
+        Example:
+            sandbox.snapshots.create("good")
+            sandbox.files.write("mistake.txt", "...")
+            sandbox.rewind(snapshot="good")
+        """
+        return portal.call(self._inner.rewind(turn, before=before, snapshot=snapshot))
+
+    def fork(
+        self, thread_id: str | None = None, *, snapshot: SnapshotName | None = None
+    ) -> Sandbox:
+        """A new thread of the same user with the files of a snapshot, or of the present.
+
+        It is a session of its own, in the same environment, and uses the connection of this
+        sandbox.
+
+        Example:
+            sandbox.files.write("data.txt", "1")
+            fork = sandbox.fork()
+            fork.files.write("data.txt", "2")
+            print(sandbox.files.read("data.txt"))
+            fork.kill()
+        """
+        return Sandbox(portal.call(self._inner.fork(thread_id, snapshot=snapshot)))
+
+    def fork_many(
+        self,
+        count: int = 2,
+        *,
+        thread_ids: Sequence[str] | None = None,
+        snapshot: SnapshotName | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Sequence[SessionInfo]:
+        """Several forks at once; `connect` returns the sandbox of each. The first that failed
+        raises its error.
+
+        Example:
+            for info in sandbox.fork_many(2):
+                Sandbox.kill(info.session_id)
+        """
+        return portal.call(
+            self._inner.fork_many(
+                count, thread_ids=thread_ids, snapshot=snapshot, metadata=metadata
+            )
+        )
+
+    def park(self) -> SessionInfo:
+        """Give up the sandbox and keep the files as a snapshot, until the session is opened again.
+
+        Example:
+            other = Sandbox.open("ada", "conversation-44")
+            print(other.park().state)
+            other.close()
+        """
+        return portal.call(self._inner.park())
 
     def reset(self) -> SessionInfo:
         """Switch to a fresh sandbox: commands end and files are deleted, except project_files/.
@@ -1605,6 +2986,11 @@ class SandboxClient:
         """Projects: files that users keep beyond sessions."""
         return Projects(self._inner.projects)
 
+    @property
+    def data(self) -> Data:
+        """Data sources: databases that users may query."""
+        return Data(self._inner.data)
+
     def __enter__(self) -> SandboxClient:
         portal.call(self._inner.__aenter__())
         return self
@@ -1632,7 +3018,11 @@ class SandboxClient:
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
         command_policy: str = "",
+        egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
+        auto_snapshot: AutoSnapshotName | None = None,
+        park_after: float | None = None,
+        data_sources: Sequence[str] = (),
     ) -> SessionInfo:
         """Open the session of a conversation, or attach to it; later calls work in it.
 
@@ -1659,7 +3049,11 @@ class SandboxClient:
                 packages=packages,
                 env_vars=env_vars,
                 command_policy=command_policy,
+                egress=egress,
                 build_wait=build_wait,
+                auto_snapshot=auto_snapshot,
+                park_after=park_after,
+                data_sources=data_sources,
             )
         )
 
@@ -1677,6 +3071,55 @@ class SandboxClient:
             print(result["stdout"], result["exit_code"], result["execution_time_ms"])
         """
         return portal.call(self._inner.execute(command, timeout, auto_retry))
+
+    def execute_code(
+        self,
+        code: str,
+        timeout: float | None = None,
+        auto_retry: bool = True,
+        *,
+        context: str = "main",
+        language: LanguageName | None = None,
+    ) -> CodeRun:
+        """Run code in a context of the session, which keeps its variables, and wait for its end.
+
+        If the session ended before the code could start, it is opened again and the code runs
+        there, once, unless this client has already run code in the context: its variables are
+        gone, so this is then an error. Without `auto_retry` it always is.
+
+        Example:
+            client.execute_code("x = 20")
+            print(client.execute_code("x * 2 + 2")["result"])
+        """
+        return portal.call(
+            self._inner.execute_code(code, timeout, auto_retry, context=context, language=language)
+        )
+
+    def quick_execute(
+        self,
+        code: str,
+        *,
+        user_id: str = "sandbox",
+        environment: str = "",
+        packages: Sequence[str] | None = None,
+        language: LanguageName | None = None,
+        timeout: float | None = None,
+    ) -> CodeRun:
+        """Run code in a session for this call only: it is closed afterwards, whatever happens.
+
+        Example:
+            print(client.quick_execute("sum(range(10))")["result"])
+        """
+        return portal.call(
+            self._inner.quick_execute(
+                code,
+                user_id=user_id,
+                environment=environment,
+                packages=packages,
+                language=language,
+                timeout=timeout,
+            )
+        )
 
     def upload_file(
         self, file_path: str | os.PathLike[str], remote_name: SandboxPath | None = None
@@ -1776,6 +3219,23 @@ class SandboxClient:
             print(status.version, status.pool.warm, status.active_sessions)
         """
         return portal.call(self._inner.server_status())
+
+    def workers(self) -> Sequence[cluster_service_pb2.Worker]:
+        """The daemons that share sessions with this one, itself included.
+
+        Example:
+            for worker in client.workers():
+                print(worker.id, worker.address, worker.used, worker.capacity)
+        """
+        return portal.call(self._inner.workers())
+
+    def console_link(self) -> str:
+        """A link that logs a browser into the web console as this caller, once, for a minute.
+
+        Example:
+            print(client.console_link())
+        """
+        return portal.call(self._inner.console_link())
 
     def close(self) -> None:
         """Free the connection. Sessions stay open until they expire.

@@ -96,6 +96,7 @@ async def send_file(
         source,
         progress,
         sha256_of=lambda written: written.sha256,
+        session_id=hold.id,
     )
 
 
@@ -107,6 +108,7 @@ async def send_content(
     progress: Progress,
     *,
     sha256_of: Callable[[Response], bytes],
+    session_id: str = "",
 ) -> Response:
     """Send a message with the header of a file, then its bytes as chunks; each attempt starts from
     the beginning. `sha256_of` finds the checksum of what was received in the answer."""
@@ -131,6 +133,7 @@ async def send_content(
                 requests,
                 timeout=tries.seconds_left,
                 earlier_tries=tries.before,
+                session_id=session_id,
             )
         if sha256_of(answer) != digest.digest():
             raise ChecksumMismatchError("The file was not received correctly; send it again.")

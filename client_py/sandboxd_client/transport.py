@@ -19,8 +19,11 @@ class Transport(Protocol):
     async def start(self) -> None:
         """Prepare for calls."""
 
-    async def ready(self, timeout: float) -> None:
-        """Wait until the daemon can be reached again, if it was reached before."""
+    async def ready(self, timeout: float, session_id: str = "") -> None:
+        """Wait until the daemon can be reached again, if it was reached before.
+
+        `session_id`: what the next call is about; empty for no session.
+        """
 
     async def call(
         self,
@@ -49,8 +52,20 @@ class Transport(Protocol):
         *,
         timeout: float,
         metadata: Metadata = (),
+        session_id: str = "",
     ) -> Response:
-        """Many requests, one response."""
+        """Many requests, one response; about this session, if any."""
+
+    def converse(
+        self,
+        method: Method[Request, Response],
+        requests: AsyncIterator[Request],
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
+        session_id: str = "",
+    ) -> AsyncGenerator[Response, None]:
+        """Many requests, many responses, side by side. Closing it cancels the call."""
 
     async def aclose(self) -> None:
         """End all calls and free everything."""

@@ -19,9 +19,20 @@ FACES = (
     "Shell",
     "Pty",
     "Files",
+    "Snapshots",
     "FileStream",
     "FileWatch",
+    "Egress",
+    "Ports",
+    "PortForward",
     "Projects",
+    "SandboxData",
+    "Data",
+    "Code",
+    "CodeHandle",
+    "CodeStream",
+    "Debugger",
+    "StepStream",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -120,7 +131,9 @@ def _prose(doc: str) -> list[str]:
 
 def _results() -> Iterator[str]:
     yield "Results that are dicts also have their keys as attributes; details are only attributes."
-    yield from _records("results")
+    code = ("code_results", "debug_results", "code_help", "execution")
+    for module in ("results", *code, "data_results", "door_results"):
+        yield from _records(module)
 
 
 def _records(module: str, *, only: set[str] | None = None) -> Iterator[str]:

@@ -1,6 +1,16 @@
 """Who calls, what they may do, and how much of it."""
 
-from sandboxd.access.caller import HOST, UNKNOWN, Caller, Scope, act_as, current_caller
+from sandboxd.access.caller import (
+    HOST,
+    UNKNOWN,
+    Caller,
+    Scope,
+    act_as,
+    current_caller,
+    is_passive,
+    only_look,
+)
+from sandboxd.access.logins import Logins
 from sandboxd.access.places import CallPlaces
 from sandboxd.access.quotas import Quotas, UserLimits
 from sandboxd.access.rate import RateLimit
@@ -12,6 +22,7 @@ __all__ = [
     "Access",
     "CallPlaces",
     "Caller",
+    "Logins",
     "Quotas",
     "RateLimit",
     "Scope",
@@ -19,4 +30,6 @@ __all__ = [
     "UserLimits",
     "act_as",
     "current_caller",
+    "is_passive",
+    "only_look",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +33,13 @@ class Caller:
     policies: Set[str] = frozenset()
     """Command policies that the caller may ask for; ANY_POLICY stands for all. An admin may ask for
     all in any case."""
+
+    egress: Sequence[str] = ()
+    """Rules of egress that the caller may ask for beyond what everyone may."""
+
+    @property
+    def is_admin(self) -> bool:
+        return self.scope is Scope.ADMIN
 
     def sees(self, user_id: str) -> bool:
         return self.user_id is None or self.user_id == user_id
@@ -65,6 +72,7 @@ UNKNOWN = Caller(name="unknown", scope=Scope.READ_ONLY, user_id="")
 
 # A context variable and not a parameter: no function in between can forget to pass it on.
 _current: ContextVar[Caller] = ContextVar("caller", default=HOST)
+_is_passive: ContextVar[bool] = ContextVar("passive", default=False)
 
 
 def current_caller() -> Caller:
@@ -75,3 +83,13 @@ def current_caller() -> Caller:
 def act_as(caller: Caller) -> None:
     """Serve the rest of this task's call as this caller."""
     _current.set(caller)
+
+
+def only_look(is_passive: bool) -> None:
+    """Whether the rest of this task's call only looks, and is no use of its session."""
+    _is_passive.set(is_passive)
+
+
+def is_passive() -> bool:
+    """Whether the call that is being served only looks."""
+    return _is_passive.get()

@@ -6,11 +6,12 @@
     ci       user:ada   sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
     ops      admin      cert:ops.example.org
     grafana  read-only  sha256:...
-    build    user:bob   sha256:...  policies=strict,open
+    build    user:bob   sha256:...  policies=strict,open egress=*.example.com,example.org:8443
 
 A scope may name one user: `user:ada`, `read-only:ada`. Special characters in the name of a user or
 of a certificate are percent-encoded: `user:ada%20lovelace`. `policies=` lists the command policies
-that the caller may ask for; `policies=*` allows all of them.
+that the caller may ask for; `policies=*` allows all of them. `egress=` lists hosts that the caller
+may let sessions reach, beyond what everyone may; `egress=*` allows all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
@@ -35,7 +36,9 @@ RESERVED_NAMES = frozenset({HOST.name, UNKNOWN.name, "daemon"})
 """Names in the audit log for callers on the socket, unknown callers, and the daemon itself."""
 NAME_RULE = "a name has 1 to 64 letters, digits or . _ @ -"
 POLICIES = "policies="
+EGRESS = "egress="
 _POLICY = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_EGRESS_RULE = re.compile(r"\*|(\*\.)?[a-z0-9._\[\]:-]{1,253}?(:[0-9]{1,5}(\+[0-9]{1,5})*)?")
 _SHA256 = re.compile("[0-9a-f]{64}")
 KeyKind = Literal["sha256", "cert"]
 
@@ -66,7 +69,8 @@ def line(caller: Caller, key: str, *, kind: KeyKind = "sha256") -> str:
     if caller.user_id is not None:
         scope += f":{_plain(caller.user_id)}"
     policies = f" {POLICIES}{','.join(sorted(caller.policies))}" if caller.policies else ""
-    return f"{caller.name} {scope} {kind}:{_plain(key)}{policies}"
+    egress = f" {EGRESS}{','.join(caller.egress)}" if caller.egress else ""
+    return f"{caller.name} {scope} {kind}:{_plain(key)}{policies}{egress}"
 
 
 class Access:
@@ -92,6 +96,21 @@ class Access:
     def find_by_token(self, token: str) -> Caller | None:
         # Looked up by its hash, so that the time it takes reveals nothing about any token.
         return self._tokens.get(hash_of(token))
+
+    def find_by_key(self, kind: str, key: str) -> Caller | None:
+        """The caller of a line with this kind of key."""
+        if kind == "cert":
+            return self.find_by_certificate(key)
+        return self._tokens.get(key)
+
+    def key_of(self, caller: Caller) -> tuple[KeyKind, str]:
+        """The kind of key and the key in the line of a caller."""
+        for key, known in self._tokens.items():
+            if known == caller:
+                return "sha256", key
+        return "cert", next(
+            (name for name, known in self._certificates.items() if known == caller), caller.name
+        )
 
     def find_by_certificate(self, name: str) -> Caller | None:
         """The caller whose certificate has this common name."""
@@ -132,15 +151,32 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _entry(words: list[str]) -> _Entry:
-    if len(words) not in (3, 4):
+    if len(words) < 3:
         raise ValueError("write a name, a scope and a key; `sandboxd token create` makes a line")
-    name, scope, key = words[:3]
-    policies = _policies(words[3]) if len(words) == 4 else frozenset()
+    name, scope, key, *options = words
+    egress = [option for option in options if option.startswith(EGRESS)]
+    others = [option for option in options if option not in egress]
+    if len(others) > 1 or len(egress) > 1:
+        raise ValueError(
+            "write a name, a scope and a key, then at most one policies= and one egress="
+        )
+    policies = _policies(others[0]) if others else frozenset()
     if name in RESERVED_NAMES:
         raise ValueError(f"{name} is reserved for the audit log; choose another name")
     if not NAME.fullmatch(name):
         raise ValueError(NAME_RULE)
-    return _Entry(_caller(name, scope, policies), *_key(key))
+    caller = _caller(name, scope, policies)
+    if egress and caller.scope is not Scope.USER:
+        raise ValueError("only a line with the scope user:ID has egress; an admin may ask for all")
+    return _Entry(replace(caller, egress=_egress(egress)), *_key(key))
+
+
+def _egress(options: list[str]) -> tuple[str, ...]:
+    """Hosts; what they mean is checked where they are used."""
+    rules = tuple(rule for option in options for rule in option.removeprefix(EGRESS).split(","))
+    if not all(map(_EGRESS_RULE.fullmatch, rules)):
+        raise ValueError(f"write hosts as {EGRESS}*.example.com,example.org:8443 or {EGRESS}*")
+    return rules
 
 
 def _policies(word: str) -> Set[str]:

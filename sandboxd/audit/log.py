@@ -92,6 +92,10 @@ class AuditLog:
         self._file.close()
 
     @property
+    def directory(self) -> Path:
+        return self._settings.directory
+
+    @property
     def head(self) -> Head:
         """Sequence and hash of the newest line."""
         return self._file.head

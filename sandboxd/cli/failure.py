@@ -11,7 +11,9 @@ import click
 
 from sandboxd_client import (
     CallTimeoutError,
+    CodeNotAllowedError,
     ConnectionLostError,
+    ContextNotFoundError,
     EnvironmentNotFoundError,
     ExecNotFoundError,
     FileTypeNotAllowedError,
@@ -22,6 +24,7 @@ from sandboxd_client import (
     ProjectNotFoundError,
     SandboxError,
     SessionError,
+    SnapshotNotFoundError,
 )
 
 FAILED = 1
@@ -68,9 +71,13 @@ def code_of(error: SandboxError) -> int:
             return NO_DAEMON
         case NotAuthorizedError() | PolicyError() | FileTypeNotAllowedError():
             return NOT_ALLOWED
+        case CodeNotAllowedError():
+            return NOT_ALLOWED
+        case ContextNotFoundError():
+            return NOT_FOUND
         case SessionError() | ExecNotFoundError() | MissingFileError():
             return NOT_FOUND
-        case ProjectNotFoundError() | EnvironmentNotFoundError():
+        case ProjectNotFoundError() | EnvironmentNotFoundError() | SnapshotNotFoundError():
             return NOT_FOUND
         case InvalidRequestError():
             return USAGE

@@ -20,6 +20,7 @@ from sandboxd.cli.target import Target, target_options
 from sandboxd.config import Config
 from sandboxd.protections.examination import NOT_YET
 from sandboxd_client import AsyncSandboxClient, CallTimeoutError, ConnectionLostError
+from sandboxd_client.errors import ConsoleOffError
 from sandboxd_client.settings import UNIX_SCHEME
 from sandboxd_proto.v1.admin_service_pb2 import PROTECTION_STATE_MISSING, GetStatusResponse
 
@@ -50,15 +51,27 @@ def selfcheck(
     config = load_or_exit(None).config
     target = daemon_of(target, socket_path, config)
 
-    async def work() -> GetStatusResponse:
+    async def work() -> tuple[GetStatusResponse, str]:
         async with target.client() as client:
             status = await _wait_until_ready(client, wait_seconds, needs_pool=not no_session)
             if not no_session:
                 await _run_session(client)
-            return status
+            return status, await _console_link(client)
 
-    show_status(call(work()))
+    status, console = call(work())
+    show_status(status)
     show_addresses(target, config)
+    if console:
+        click.echo("The web console (valid for a minute; `sandboxd console` prints another link):")
+        click.echo(f"\n{console}\n")
+
+
+async def _console_link(client: AsyncSandboxClient) -> str:
+    """Empty if the daemon serves no console."""
+    try:
+        return await client.console_link()
+    except ConsoleOffError:
+        return ""
 
 
 async def _wait_until_ready(

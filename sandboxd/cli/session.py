@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -13,9 +13,10 @@ from sandboxd.cli.target import Pairs, Target, json_option, target_options
 from sandboxd_client import SessionInfo
 from sandboxd_client.results import StateName
 from sandboxd_client.session import close_session
+from sandboxd_client.snapshot_results import AutoSnapshotName
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
-STATES = ("active", "expired", "lost", "closed")
+STATES = ("active", "expired", "lost", "closed", "parked")
 HEADER = ("SESSION", "USER", "THREAD", "STATE", "RUN", "INC", "AGE", "USED", "EXPIRES")
 
 
@@ -42,6 +43,9 @@ def command() -> None:
 )
 @click.option("--project", default="", help="Project of the USER to see in project_files/.")
 @click.option(
+    "--data-source", "data_sources", multiple=True, help="Data source to query; repeatable."
+)
+@click.option(
     "--environment",
     default="",
     metavar="NAME",
@@ -50,11 +54,29 @@ def command() -> None:
 @click.option("--package", "packages", multiple=True, help="Package to add to it; may be repeated.")
 @click.option("--policy", default="", metavar="NAME", help="Command policy of the session.")
 @click.option(
+    "--egress",
+    "egress",
+    multiple=True,
+    metavar="RULE",
+    help="Host that it may reach, such as *.example.com; may be repeated.",
+)
+@click.option(
     "--build-wait",
     type=click.FloatRange(min=0, max=3600),
     default=0.0,
     metavar="SECONDS",
     help="How long to wait for an environment or packages that are not built yet.",
+)
+@click.option(
+    "--auto-snapshot",
+    type=click.Choice(get_args(AutoSnapshotName)),
+    help="Automatic snapshots: after every change, or one per turn.",
+)
+@click.option(
+    "--park-after",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Idle time until it gives up its sandbox and keeps its files; 0 means never.",
 )
 @target_options
 @json_option
@@ -65,10 +87,14 @@ def open_(
     labels: Sequence[tuple[str, str]],
     env: Sequence[tuple[str, str]],
     project: str,
+    data_sources: Sequence[str],
     environment: str,
     packages: Sequence[str],
     policy: str,
+    egress: Sequence[str],
     build_wait: float,
+    auto_snapshot: AutoSnapshotName | None,
+    park_after: float | None,
     target: Target,
     as_json: bool,
 ) -> None:
@@ -83,10 +109,14 @@ def open_(
                 metadata=dict(labels),
                 env=dict(env),
                 project=project,
+                data_sources=data_sources,
                 environment=environment,
                 packages=packages or None,
                 command_policy=policy,
+                egress=egress or None,
                 build_wait=build_wait,
+                auto_snapshot=auto_snapshot,
+                park_after=park_after,
             )
 
     info = call(work())
@@ -100,6 +130,20 @@ def open_(
         else f", files {'kept' if info.workspace_kept else 'deleted'}"
     )
     click.echo(f"{info.status}{kept}, expires in {table.until(info.expires_at)}", err=True)
+
+
+@command.command("park")
+@click.argument("session")
+@target_options
+def park(session: str, target: Target) -> None:
+    """Give up the sandbox of a SESSION and keep its files, until it is opened again."""
+
+    async def work() -> SessionInfo:
+        async with target.sandbox(session) as sandbox:
+            return await sandbox.park()
+
+    info = call(work())
+    click.echo(f"parked, kept for {table.until(info.expires_at)}", err=True)
 
 
 @command.command("list")
@@ -257,6 +301,7 @@ def document(info: SessionInfo) -> Mapping[str, Any]:
         "running_execs": info.running_execs,
         "end_reason": info.end_reason,
         "project_id": info.project_id,
+        "data_sources": info.data_sources,
         "environment": info.environment,
         "packages": info.packages,
         "command_policy": info.command_policy,

@@ -55,6 +55,19 @@ class Target:
                 info = await get_session(connection, await self.session_id(session))
             yield sandbox_of(connection, info)
 
+    @asynccontextmanager
+    async def sandbox_or_new(self, session: str | None) -> AsyncIterator[AsyncSandbox]:
+        """The sandbox of a session, or one for this block only."""
+        if session is not None:
+            async with self.sandbox(session, opens=True) as sandbox:
+                yield sandbox
+            return
+        created = await AsyncSandbox.create(
+            mode="remote", server_url=self.url, token=self.token, timeouts=TIMEOUTS
+        )
+        async with created as sandbox:
+            yield sandbox
+
     async def session_id(self, session: str) -> str:
         """The id of a session that is named by its id or by USER/THREAD."""
         if SESSION_ID.fullmatch(session):

@@ -56,6 +56,12 @@ def check(file: Path | None) -> None:
     metavar="POLICY",
     help="Command policy that it may ask for; repeat for several, `*` for all.",
 )
+@click.option(
+    "--egress",
+    multiple=True,
+    metavar="HOST",
+    help="Host that it may let sessions reach; repeat for several, `*` for all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def create(
     user_id: str | None,
@@ -63,6 +69,7 @@ def create(
     is_read_only: bool,
     name: str | None,
     policies: tuple[str, ...],
+    egress: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Create a token and print it once, with the line for the token file that has its hash.
@@ -79,6 +86,7 @@ def create(
         scope=scope,
         user_id=user_id,
         policies=frozenset(policies),
+        egress=egress,
     )
     entry = line(caller, hashed)
     if not NAME.fullmatch(caller.name):

@@ -5,7 +5,9 @@ from sandboxd.config.definition import (
     CONFIGURED_NAME,
     CONFIGURED_NAME_RULE,
     Config,
+    DataSourceTable,
     EnvironmentTable,
+    UpstreamTable,
 )
 from sandboxd.config.loading import ConfigInvalid, Loaded, load
 
@@ -15,7 +17,9 @@ __all__ = [
     "CONFIGURED_NAME_RULE",
     "Config",
     "ConfigInvalid",
+    "DataSourceTable",
     "EnvironmentTable",
     "Loaded",
+    "UpstreamTable",
     "load",
 ]

@@ -26,8 +26,14 @@ ACCOUNT_NAME = re.compile("[a-z_][a-z0-9_-]{0,31}")
 """Names that useradd accepts."""
 CONFIGURED_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}", re.ASCII)
 """Names of environments and of command policies; they become part of names of images."""
+UPSTREAM_NAME = re.compile(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", re.ASCII)
+"""Names of upstreams; they become part of names of hosts."""
 CONFIGURED_NAME_RULE = "1 to 64 lower-case letters, digits or . _ -, a letter first"
 BUILT_IN_POLICIES = ("strict", "strict-node", "open", "custom")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
+BUILT_IN_CODE_POLICIES = ("open", "strict")
+CODE_POLICY_LISTS = ("allowed_modules", "blocked_calls")
 AGGRESSIVE_SECONDS = 30.0
 """Seconds that surplus warm sandboxes are kept with AGGRESSIVE_CLEANUP."""
 DATA_PACKAGES = (
@@ -100,8 +106,16 @@ TABLES = {
     ),
     "pool": Table("pool_size", "Warm sandboxes and the number of sandboxes."),
     "session": Table("session_timeout_minutes", "Lifetime of sessions."),
+    "snapshots": Table("snapshots", "Snapshots and parked sessions; see docs/snapshots.md."),
+    "cluster": Table("redis_host", "Several daemons that share sessions; see docs/cluster.md."),
     "packages": Table(
         "packages_policy", "Packages that sessions can ask for; see docs/packages.md."
+    ),
+    "doors": Table(
+        "egress_allow", "What sessions may reach, and who reaches them; see docs/doors.md."
+    ),
+    "upstreams": Table(
+        "upstreams", "Servers with a secret, by name; see docs/doors.md.", named="upstreams"
     ),
     "limits": Table("memory_limit_bytes", "Limits on the commands and files of one sandbox."),
     "exec": Table(
@@ -109,6 +123,15 @@ TABLES = {
     ),
     "policies": Table(
         "policies", "Further command policies, by name; see docs/policy.md.", named="policies"
+    ),
+    "data_sources": Table(
+        "data_sources",
+        "Databases that sessions can query, by name; see docs/data.md.",
+        named="data_sources",
+    ),
+    "code": Table("default_code_seconds", "Contexts that run code; see docs/code.md."),
+    "code_policies": Table(
+        "code_policies", "Further code policies, by name; see docs/code.md.", named="code_policies"
     ),
     "output": Table("spool_bytes", "Output that is kept, and transfers."),
     "access": Table("tokens_file", "Who may call, and limits for each user; see docs/access.md."),
@@ -143,6 +166,8 @@ class EnvironmentTable(BaseModel):
     """Warm sandboxes that are always kept."""
     packages: Literal["python", "npm"] | None = None
     """Which packages its sessions can ask for."""
+    egress: list[str] = Field(default_factory=list, max_length=64)
+    """Hosts that its sessions may reach unless they ask for others."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> EnvironmentTable:
@@ -151,10 +176,102 @@ class EnvironmentTable(BaseModel):
         return self
 
 
+class DataSourceTable(BaseModel):
+    """The table of one data source, [data_sources.NAME]. It names where the connection string is,
+    and does not contain it, so that the settings can be shown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: Literal["postgresql", "sqlite"]
+    description: str = Field(default="", max_length=200)
+    """What it holds; shown to users and models."""
+    path: Path | None = None
+    """SQLite: the database file."""
+    dsn_file: Path | None = None
+    """PostgreSQL: file with the connection string of a login that can only read."""
+    dsn_env: str = ""
+    """PostgreSQL: environment variable of the daemon with it, in place of the file."""
+    write_dsn_file: Path | None = None
+    """PostgreSQL: file with the connection string of a login that may change `writes`."""
+    write_dsn_env: str = ""
+    users: list[str] = Field(default=["*"], max_length=10_000)
+    """Users that may use it; `*` stands for all."""
+    schemas: list[str] = Field(default=["public"], min_length=1, max_length=100)
+    tables: list[str] = Field(default_factory=list, max_length=1000)
+    """If there are any, the only tables that can be read."""
+    functions: list[str] = Field(default_factory=list, max_length=1000)
+    """Functions that statements may call in addition."""
+    writes: list[str] = Field(default_factory=list, max_length=1000)
+    """Tables that accept INSERT, UPDATE and DELETE."""
+    log_values: bool = False
+    """Whether the audit log has the values of parameters."""
+    seconds: float = Field(default=10.0, gt=0, le=3600)
+    rows: int = Field(default=10_000, ge=1, le=10_000_000)
+    bytes: Bytes = Field(default=10_000_000, ge=1000, le=1 << 30)
+    changed_rows: int = Field(default=1_000, ge=1)
+    connections: int = Field(default=4, ge=1, le=100)
+    user_connections: int = Field(default=2, ge=1, le=100)
+    queued: int = Field(default=64, ge=1, le=10_000)
+    user_queries_per_minute: int = Field(default=6_000, ge=1, le=100_000)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> DataSourceTable:
+        if self.engine == "sqlite":
+            if self.path is None or self.dsn_file or self.dsn_env:
+                raise ValueError("an sqlite source has a `path`, and no connection string")
+        elif self.path is not None or bool(self.dsn_file) == bool(self.dsn_env):
+            raise ValueError("a postgresql source has `dsn_file` or `dsn_env`, and no `path`")
+        elif self.writes and not (self.write_dsn_file or self.write_dsn_env):
+            raise ValueError(
+                "`writes` needs a login of its own: `write_dsn_file` or `write_dsn_env`"
+            )
+        return self
+
+
+class UpstreamTable(BaseModel):
+    """The table of one upstream, [upstreams.NAME]; inside it is http://NAME.door/."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(pattern=r"^https://[^/@?#\s]+(/[^@?#\s]*)?$")
+    """Where requests go."""
+    header: str = Field(default="Authorization", pattern="^[A-Za-z0-9-]{1,64}$")
+    """Header that carries the secret."""
+    value: str = Field(default="Bearer {secret}", pattern=r"^[^\r\n]*\{secret\}[^\r\n]*$")
+    """Value of the header; `{secret}` stands for the secret."""
+    secret_file: Path | None = None
+    """File with the secret, read for each request."""
+    secret_env: str | None = Field(default=None, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
+    """Variable of the daemon with the secret."""
+    methods: list[str] = Field(default_factory=list)
+    """Methods that are passed on; none listed means all."""
+    users: list[str] = Field(default_factory=list)
+    """Users whose sessions may use it; none listed means all."""
+    requests_per_minute: int = Field(default=60, ge=1, le=60_000)
+    """Requests of one session."""
+    max_mb: int = Field(default=100, ge=1)
+    """Megabytes in both directions together, for one session."""
+    ca_file: Path | None = None
+    """CA of the server, PEM; if not set, those of the host."""
+
+    @model_validator(mode="after")
+    def _has_one_secret(self) -> UpstreamTable:
+        if (self.secret_file is None) == (self.secret_env is None):
+            raise ValueError("give `secret_file` or `secret_env`")
+        return self
+
+
 def _check_names(tables: dict[str, Any]) -> dict[str, Any]:
     for name in tables:
         if not CONFIGURED_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid name; use {CONFIGURED_NAME_RULE}")
+    return tables
+
+
+def _check_upstream_names(tables: dict[str, Any]) -> dict[str, Any]:
+    for name in tables:
+        if not UPSTREAM_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a valid name; use letters, digits and -")
     return tables
 
 
@@ -245,6 +362,67 @@ class Config(BaseModel):
     max_ended_sessions: int = _own(10_000, "MAX_ENDED_SESSIONS", ge=100)
     """Maximum number of ended sessions that are remembered; the oldest are dropped first."""
 
+    snapshots: bool = _own(True, "SNAPSHOTS")
+    """Allow snapshots, where workspaces are on disks; without them, sessions cannot be parked."""
+    snapshot_store: str = _own("", "SNAPSHOT_STORE", pattern="^(s3://[a-z0-9][a-z0-9./_-]+)?$")
+    """Where snapshots are kept: `s3://BUCKET/PREFIX` for an object service, or nothing for a
+    directory of the daemon. Credentials come from the environment (AWS_ACCESS_KEY_ID, ...)."""
+    snapshot_store_endpoint: str = _own("", "SNAPSHOT_STORE_ENDPOINT", pattern=r"^(https?://\S+)?$")
+    """Address of the object service; nothing means that of Amazon."""
+    snapshot_store_region: str = _own("", "SNAPSHOT_STORE_REGION", pattern="^[a-z0-9-]*$")
+    """Region of the object service."""
+    snapshot_key_file: Path | None = _own(None, "SNAPSHOT_KEY_FILE")
+    """File with the key that seals snapshots, 64 hexadecimal digits, for daemons that share a
+    store; by default the daemon makes one."""
+    auto_snapshot: str = _own("off", "AUTO_SNAPSHOT", pattern="^(off|commands|turns)$")
+    """Automatic snapshots of sessions that ask for nothing else. `commands`: one after every
+    command or file call that changed something; `turns`: one per turn that callers name; see
+    docs/snapshots.md."""
+    snapshot_turns: int = _own(200, "SNAPSHOT_TURNS", ge=1, le=10_000)
+    """Automatic snapshots that are kept of one session; and as many that callers asked for."""
+    snapshot_session_mb: int = _own(256, "SNAPSHOT_SESSION_MB", ge=1)
+    """Space that the snapshots of one session may take, beyond which automatic ones are deleted."""
+    snapshot_days: float = _own(7.0, "SNAPSHOT_DAYS", gt=0)
+    """Days for which automatic snapshots are kept."""
+    park_after_minutes: float = _own(0.0, "PARK_AFTER_MINUTES", ge=0)
+    """Idle time after which a session gives up its sandbox and keeps its files as a snapshot,
+    unless it asks for another; 0 means never."""
+    park_instead_of_expiry: bool = _own(False, "PARK_INSTEAD_OF_EXPIRY")
+    """Park sessions that would expire."""
+    parked_days: float = _own(7.0, "PARKED_DAYS", gt=0)
+    """Days for which a parked session keeps its files; then it expires."""
+
+    redis_host: str = _setting("", "REDIS_HOST")
+    """Redis that daemons share to know which of them has a session; nothing means that this daemon
+    is alone."""
+    redis_port: int = _setting(6379, "REDIS_PORT", ge=1, le=65535)
+    """Port of Redis."""
+    redis_sentinels: str = _own(
+        "", "REDIS_SENTINELS", pattern=r"^([^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*)?$"
+    )
+    """Sentinels that know the primary, `HOST:PORT,HOST:PORT`, in place of REDIS_HOST and
+    REDIS_PORT."""
+    redis_primary: str = _own("sandboxd", "REDIS_PRIMARY", min_length=1)
+    """What the sentinels call the primary."""
+    redis_password_file: Path | None = _own(None, "REDIS_PASSWORD_FILE")
+    """File with the password for Redis, if it asks for one."""
+    redis_tls: bool = _own(False, "REDIS_TLS")
+    """Whether Redis is reached over TLS."""
+    cluster_key_file: Path | None = _own(None, "CLUSTER_KEY_FILE")
+    """File with the secret of the cluster, at least 32 characters, the same for all its daemons.
+    With it they vouch for the callers of calls that they forward to each other."""
+    advertise: str = _own("", "ADVERTISE", pattern=r"^(\S+:[0-9]+)?$")
+    """`HOST:PORT` at which the other daemons and their clients reach this one; by default HOST and
+    PORT."""
+    cluster_ca_file: Path | None = _own(None, "CLUSTER_CA_FILE")
+    """CA of the daemons' certificates, PEM. Without it, daemons call each other in the clear."""
+    lease_seconds: float = _own(15.0, "LEASE_SECONDS", ge=1.0)
+    """How long a daemon may write without renewing its lease, the same for all. It stops serving
+    after 0.8 of it, and others take its sessions after 1.2 of it."""
+    commit_seconds: float = _own(60.0, "COMMIT_SECONDS", gt=0)
+    """How often a snapshot is taken of a session that has changed, so that another daemon can
+    continue it if this one is lost."""
+
     packages_policy: str = _own("listed", "PACKAGES_POLICY", pattern="^(off|listed|open)$")
     """Which packages sessions can ask for. `off`: none; `listed`: those of PACKAGES_ALLOW, with
     what they depend on; `open`: all that the index has."""
@@ -276,6 +454,30 @@ class Config(BaseModel):
     packages_user_builds_per_hour: int = _own(10, "PACKAGES_USER_BUILDS_PER_HOUR", ge=1)
     """Maximum number of package sets that are built for one user within an hour. Sets that exist
     do not count."""
+
+    egress_allow: list[str] = _own(list, "EGRESS_ALLOW")
+    """Hosts that callers may let sessions reach, such as `example.com`, `*.example.com:8443` or
+    `GET+HEAD example.com:80`; nothing listed means none, except for admins and tokens with
+    `egress=`."""
+    egress_private: list[str] = _own(list, "EGRESS_PRIVATE")
+    """Addresses that are not public and may be reached nevertheless, such as `10.1.0.0/16` or
+    `127.0.0.1:8443`; an address of loopback needs a port."""
+    egress_hosts: list[str] = _own(list, "EGRESS_HOSTS")
+    """Names that are not looked up, with their addresses, such as `mirror.example.com=10.1.2.3`."""
+    egress_mb: int = _own(1024, "EGRESS_MB", ge=1)
+    """Megabytes that a session may move in both directions together while it has its sandbox."""
+    egress_connections: int = _own(64, "EGRESS_CONNECTIONS", ge=1, le=1024)
+    """Connections of one session at the same time."""
+    egress_connection_seconds: float = _own(3600.0, "EGRESS_CONNECTION_SECONDS", ge=1)
+    """Longest time of one connection."""
+    preview_port: int = _own(0, "PREVIEW_PORT", ge=0, le=65535)
+    """Port of the listener for previews, on loopback; 0 lets the kernel choose. It listens from
+    the first preview on."""
+    upstreams: Annotated[dict[str, UpstreamTable], AfterValidator(_check_upstream_names)] = _own(
+        dict, "UPSTREAMS"
+    )
+    """Tables [upstreams.NAME] of servers that sessions reach as http://NAME.door/ with a secret
+    that they never see."""
 
     memory_limit_bytes: Bytes = _setting(256 << 20, "MEMORY_LIMIT", ge=32 << 20)
     """Memory for all commands of a sandbox together. The guest has a small amount in addition."""
@@ -345,6 +547,36 @@ class Config(BaseModel):
         dict, "POLICIES"
     )
     """Tables [policies.NAME] with the keys of a policy file."""
+    data_sources: Annotated[dict[str, DataSourceTable], AfterValidator(_check_names)] = _own(
+        dict, "DATA_SOURCES"
+    )
+    """Tables [data_sources.NAME] of databases that sessions can query."""
+    default_code_seconds: float = _own(30.0, "CODE_TIMEOUT_SECONDS", gt=0)
+    """Time limit of a run of code that does not set one."""
+    max_contexts: int = _own(8, "MAX_CONTEXTS", ge=1, le=16)
+    """Maximum number of contexts in one session."""
+    code_memory_bytes: Bytes = _own(256 << 20, "CODE_MEMORY", ge=32 << 20)
+    """Memory of all contexts of a session together; the memory limit of the sandbox applies too."""
+    code_cpu_percent: int = _own(50, "CODE_CPU_PERCENT", ge=5)
+    """CPU of all contexts of a session together, in percent of one processor; the quota of the
+    sandbox applies too."""
+    code_open_files: int = _own(100, "CODE_OPEN_FILES", ge=20)
+    """Files that the code of a context can have open."""
+    code_threads: int = _own(10, "CODE_THREADS", ge=0)
+    """Threads and processes that the contexts of a session can have for each of them, besides their
+    first."""
+    code_policy: str = _own("open", "CODE_POLICY", pattern=f"^{CONFIGURED_NAME.pattern}$")
+    """What code may do, unless a context asks for another policy. `open`: everything; `strict`: the
+    modules and calls of a short list; or a name from [code_policies]. It guides agents; the kernel
+    enforces what code can do."""
+    code_preload: Annotated[list[str], Field(max_length=32)] = _own(list, "CODE_PRELOAD")
+    """Modules that are imported before the first context is made, so that they cost contexts
+    nothing."""
+    code_policies: Annotated[dict[str, dict[str, Any]], AfterValidator(_check_names)] = _own(
+        dict, "CODE_POLICIES"
+    )
+    """Tables [code_policies.NAME] with the lists `allowed_modules` and `blocked_calls`; a list that
+    is missing is that of `strict`."""
     spool_bytes: Bytes = _own(64 << 20, "SPOOL_BYTES", ge=64 << 10)
     """Bytes of each output stream that are kept; of longer output, the middle is dropped."""
     session_spool_bytes: Bytes = _own(256 << 20, "SESSION_SPOOL_BYTES", ge=64 << 10)
@@ -405,6 +637,14 @@ class Config(BaseModel):
     """Age in days at which a file of the audit log is deleted."""
     metrics_port: int = _own(0, "METRICS_PORT", ge=0, le=65535)
     """HTTP port on 127.0.0.1 for /metrics (Prometheus) and /health; 0 means none."""
+    console_port: int = _own(5080, "CONSOLE_PORT", ge=0, le=65535)
+    """HTTP port of the web console; 0 means none. `sandboxd console` prints a link that logs in."""
+    console_host: str = _own("127.0.0.1", "CONSOLE_HOST")
+    """Address of the web console. On another one than loopback it is served over TLS, and needs
+    SANDBOXD_TOKENS_FILE, SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY."""
+    console_names: str = _own("", "CONSOLE_NAMES")
+    """Further names under which browsers reach the web console, separated by commas. The first is
+    the one in links."""
     traces: bool = _own(False, "TRACES")
     """Whether to send traces, to the address in the OTEL_EXPORTER_OTLP_* variables. Needs the
     extra `otel`."""
@@ -442,12 +682,54 @@ class Config(BaseModel):
                 "SANDBOXD_TOKENS_FILE or SANDBOXD_TLS_CLIENT_CA, use 127.0.0.1, or leave HOST "
                 "empty and use the unix socket"
             )
+        yield from self._console_contradictions()
         if (self.tls_cert is None) != (self.tls_key is None):
             yield "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY need each other; set both or neither"
         if self.tls_client_ca is not None and self.tls_cert is None:
             yield "SANDBOXD_TLS_CLIENT_CA needs SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY"
         if self.socket_auth == "token" and self.tokens_file is None:
             yield "SANDBOXD_SOCKET_AUTH=token needs SANDBOXD_TOKENS_FILE"
+        yield from self._cluster_contradictions()
+
+    def _cluster_contradictions(self) -> Iterator[str]:
+        if not self.is_worker:
+            return
+        if self.cluster_key_file is None:
+            yield "REDIS_HOST needs SANDBOXD_CLUSTER_KEY_FILE, the same for all daemons"
+        if self.snapshots and not (self.snapshot_store and self.snapshot_key_file):
+            yield (
+                "REDIS_HOST needs SANDBOXD_SNAPSHOT_STORE and SANDBOXD_SNAPSHOT_KEY_FILE, the same "
+                "for all daemons, so that they can continue each other's sessions; or set "
+                "SANDBOXD_SNAPSHOTS=false"
+            )
+        if not self.host and not self.advertise:
+            yield "REDIS_HOST needs HOST: the other daemons call this one over TCP"
+        if not self.advertise and not self.port:
+            yield "REDIS_HOST needs PORT or SANDBOXD_ADVERTISE: the others have to know the port"
+        if self.is_on_network and self.cluster_ca_file is None:
+            yield (
+                "REDIS_HOST with a HOST beyond loopback needs SANDBOXD_CLUSTER_CA_FILE, "
+                "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY: daemons tell each other who calls"
+            )
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it shares sessions with other daemons."""
+        return bool(self.redis_host or self.redis_sentinels)
+
+    def _console_contradictions(self) -> Iterator[str]:
+        if not self.console_is_on_network:
+            return
+        if self.tokens_file is None or self.tls_cert is None:
+            yield (
+                f"SANDBOXD_CONSOLE_HOST={self.console_host} would open the console to the network; "
+                "set SANDBOXD_TOKENS_FILE, SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY, or use 127.0.0.1"
+            )
+        if self.console_host in EVERY_ADDRESS and not self.names_of_console:
+            yield (
+                f"SANDBOXD_CONSOLE_HOST={self.console_host} is no name that a browser could use; "
+                "list the names of this host in SANDBOXD_CONSOLE_NAMES"
+            )
 
     def _contradicting_sizes(self) -> Iterator[str]:
         if not self.min_pool_size <= self.max_pool_size:
@@ -467,12 +749,31 @@ class Config(BaseModel):
             yield f"SANDBOXD_COMMAND_POLICY={self.command_policy} is not defined; {self._known}"
         if taken := self.policies.keys() & set(BUILT_IN_POLICIES):
             yield f"SANDBOXD_POLICIES must not define {', '.join(sorted(taken))} again"
+        yield from self._code_policy_contradictions()
         for name, table in self.environments.items():
             if table.command_policy and table.command_policy not in self.policy_names:
                 yield (
                     f"SANDBOXD_ENVIRONMENTS: {name} has the command policy "
                     f"{table.command_policy}, which is not defined; {self._known}"
                 )
+
+    def _code_policy_contradictions(self) -> Iterator[str]:
+        if taken := self.code_policies.keys() & set(BUILT_IN_CODE_POLICIES):
+            yield f"SANDBOXD_CODE_POLICIES must not define {', '.join(sorted(taken))} again"
+        known = [*BUILT_IN_CODE_POLICIES, *self.code_policies]
+        if self.code_policy not in known:
+            yield (
+                f"SANDBOXD_CODE_POLICY={self.code_policy} is not defined; there are "
+                f"{', '.join(known)}"
+            )
+        for name, table in self.code_policies.items():
+            for key, value in table.items():
+                is_list = isinstance(value, list) and all(isinstance(v, str) for v in value)
+                if key not in CODE_POLICY_LISTS or not is_list:
+                    yield (
+                        f"SANDBOXD_CODE_POLICIES: {name} may have only the lists of names "
+                        f"{' and '.join(CODE_POLICY_LISTS)}, not {key}"
+                    )
 
     @property
     def policy_names(self) -> Sequence[str]:
@@ -490,7 +791,16 @@ class Config(BaseModel):
 
     @property
     def is_on_network(self) -> bool:
-        return self.host not in ("", "127.0.0.1", "::1", "localhost")
+        return self.host not in ("", *LOOPBACK)
+
+    @property
+    def console_is_on_network(self) -> bool:
+        return self.console_port != 0 and self.console_host not in LOOPBACK
+
+    @property
+    def names_of_console(self) -> Sequence[str]:
+        names = (name.strip().lower() for name in self.console_names.split(","))
+        return [name for name in names if name]
 
     @property
     def asks_who_calls(self) -> bool:

@@ -18,11 +18,6 @@ FOR_OTHERS = re.compile(
     "|SANDBOXD_SERVICE_[A-Z0-9_]+|SANDBOXD_PORT_[0-9]+_[A-Z0-9_]+"
 )
 """Variables with our prefix that are not settings of the daemon."""
-WITHOUT_EFFECT = {
-    "REDIS_HOST": "a daemon serves one machine and needs no Redis",
-    "REDIS_PORT": "a daemon serves one machine and needs no Redis",
-}
-"""Variables that similar setups often set, and the reason why they do nothing here."""
 
 
 def variables_set(environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -41,9 +36,7 @@ def ignored_variables(environment: Mapping[str, str]) -> Iterator[Problem]:
     """
     for name in sorted(environment):
         word = name.removeprefix(PREFIX)
-        if word in WITHOUT_EFFECT:
-            yield Problem(Origin("environment", name), f"has no effect: {WITHOUT_EFFECT[word]}")
-        elif name.startswith(PREFIX) and not _is_known(name):
+        if name.startswith(PREFIX) and not _is_known(name):
             text = f"is not a setting and is ignored; {_advice(word)}"
             yield Problem(Origin("environment", name), text)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS, Kind, Setting
-from sandboxd.config.definition import Config, EnvironmentTable
+from sandboxd.config.definition import Config, DataSourceTable, EnvironmentTable, UpstreamTable
 from sandboxd.config.environment import FILE_VARIABLE, ignored_variables, variables_set
 from sandboxd.config.file import DEFAULT_FILE, SettingsFile
 from sandboxd.config.origins import Given, Origin, Problem, nearest
@@ -127,6 +127,14 @@ def _explained(
             yield from _contradictions(detail, given, refused)
 
 
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "data_sources": DataSourceTable,
+    "environments": EnvironmentTable,
+    "upstreams": UpstreamTable,
+}
+"""What tables of the file, by setting, consist of."""
+
+
 def _about(detail: ErrorDetails) -> Setting | None:
     """The setting that an error is about; None if it is about several."""
     if not detail["loc"]:
@@ -140,7 +148,7 @@ def _correction(setting: Setting, value: Any, detail: ErrorDetails) -> str:
     if detail["type"] == "value_error" and setting.kind is not Kind.SIZE:
         return f"{inside}: {detail['msg'].removeprefix('Value error, ')}"
     if detail["type"] == "extra_forbidden":
-        known = list(EnvironmentTable.model_fields)
+        known = list(_TABLES[setting.name].model_fields)
         near = nearest(str(detail["loc"][-1]), known)
         return f"{inside}: unknown key; " + (
             f"did you mean {near}?" if near else f"the keys are {', '.join(known)}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from sandboxd.config.catalogue import BY_VARIABLE, SETTINGS, Setting
+from sandboxd.config.catalogue import SETTINGS, Setting
 from sandboxd.config.definition import TABLES
-from sandboxd.config.environment import PREFIX, WITHOUT_EFFECT
+from sandboxd.config.environment import PREFIX
 from sandboxd.config.file import DEFAULT_FILE, VERSION, VERSION_KEY
 
 INTRODUCTION = f"""\
@@ -129,13 +129,6 @@ def _lines() -> Iterator[str]:
             if setting.table == name:
                 yield _row(setting)
         yield ""
-    yield "## Without effect\n"
-    yield "Similar setups use these names. sandboxd logs at start that it ignores them.\n"
-    yield "| environment | why |"
-    yield "|---|---|"
-    for variable, why in WITHOUT_EFFECT.items():
-        if variable not in BY_VARIABLE:
-            yield f"| `{variable}` | {why} |"
 
 
 def _row(setting: Setting) -> str:

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -20,10 +20,15 @@ from sandboxd.audit import AuditLog
 from sandboxd.config import Config
 from sandboxd.daemon import settings
 from sandboxd.daemon.adoption import Adoption
+from sandboxd.daemon.cluster import cluster_key, open_cluster, open_ownership
+from sandboxd.daemon.console import ConsoleLinks
+from sandboxd.daemon.data import DataDoors, open_broker
+from sandboxd.daemon.doors import open_doors, open_ports
 from sandboxd.daemon.instance import StartRefused, claim
 from sandboxd.daemon.packages import open_packages
 from sandboxd.daemon.preparation import BuiltPreparation
 from sandboxd.daemon.reloads import Reloads
+from sandboxd.daemon.snapshots import open_lines
 from sandboxd.engine.contract import Engine, EngineInfo
 from sandboxd.engine.docker import DockerEngine, EngineTimeouts
 from sandboxd.environments.builder import Builder
@@ -35,12 +40,13 @@ from sandboxd.errors import SandboxdError
 from sandboxd.execs.policy import CommandPolicies
 from sandboxd.execs.records import ExecRecords, Labels
 from sandboxd.execs.session_execs import SharedExecState
-from sandboxd.isolation import attachment, cgroups
+from sandboxd.isolation import attachment, cgroups, namespaces
 from sandboxd.isolation.kernel_memory import KernelMemoryWatch
 from sandboxd.isolation.uids import UidRange
 from sandboxd.observability.history import History
 from sandboxd.observability.journal import DAEMON, KeptJournal
 from sandboxd.observability.metrics import Figures, MetricsServer, PortInUse
+from sandboxd.observability.samples import Samples, sample_of
 from sandboxd.observability.statistics import Statistics
 from sandboxd.observability.strangers import StrangersLog
 from sandboxd.policy import OPEN, STRICT, STRICT_NODE, InvalidPolicy, from_table, load
@@ -57,16 +63,24 @@ from sandboxd.sandboxes.kept_files import KeptFiles, KeptFilesStore
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.cluster_service import ClusterServicer
+from sandboxd.service.code_service import CodeServicer
+from sandboxd.service.data_service import DataServicer
+from sandboxd.service.door_service import DoorServicer
 from sandboxd.service.environment_service import EnvironmentServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.port_service import PortServicer
 from sandboxd.service.project_service import ProjectServicer
 from sandboxd.service.session_service import SessionServicer
+from sandboxd.service.snapshot_service import SnapshotServicer
 from sandboxd.service.transport.keyring import Keyring, KeysUnusable
 from sandboxd.service.transport.server import ApiServer, Servicers
 from sandboxd.sessions.attachments import SessionAttachments
+from sandboxd.sessions.ownership import Ownership
 from sandboxd.sessions.session import kept_files_of
 from sandboxd.sessions.sessions import Sessions
+from sandboxd.sessions.snapshots import SessionSnapshots
 from sandboxd.spool import SpoolBudget
 from sandboxd.workspaces.disks import Disks, DisksUnusable, ProofWithoutSpace
 
@@ -98,8 +112,17 @@ class Daemon:
             f"{sum(pool.warm for pool in pools)} of {sum(pool.target for pool in pools)} "
             "sandboxes warm"
         )
+        if sessions.ownership.is_shared:
+            text += f", {_cluster_status(sessions.ownership)}"
         last_error = next((pool.last_error for pool in pools if pool.last_error), "")
         return f"{text}; the last start failed: {last_error}" if last_error else text
+
+
+def _cluster_status(ownership: Ownership) -> str:
+    if not ownership.directory.is_serving:
+        return "cut off from the cluster"
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(ownership.workers.items()))
+    return f"workers: {counts or 'not counted yet'}"
 
 
 @asynccontextmanager
@@ -121,11 +144,10 @@ async def running(
         instance = claim(config, stack)
         engine = engine or DockerEngine(url=config.docker_url, timeouts=EngineTimeouts())
         stack.push_async_callback(engine.aclose)
-        registry = await _open_registry(config.state_dir / "registry.sqlite")
-        stack.push_async_callback(registry.aclose)
+        registry = await _open_registry(config.state_dir / "registry.sqlite", stack)
         journal = _open_journal(config, registry, stack)
         await _check_runtime(config, engine)
-        disks, disks_detail = await _open_disks(config)
+        disks, disks_detail, moving_problem = await _open_disks(config)
         if disks is None:
             config = config.with_workspace_in_memory()
         host = Host(
@@ -134,6 +156,8 @@ async def running(
             disks=disks,
             kernel_memory=await _open_kernel_memory_watch(stack),
             attaching=await asyncio.to_thread(attachment.find_possibility, config.state_dir),
+            moving_problem=moving_problem,
+            doors_problem=await asyncio.to_thread(namespaces.find_network_problem),
         )
         sandbox_settings = _sandbox_settings(config, instance)
         sandboxes = maker(engine, sandbox_settings, host)
@@ -148,6 +172,8 @@ async def running(
         await stack.enter_async_context(environments)
         packages = await open_packages(config, sandboxes, host, npm, stack)
         projects = await _open_projects(config, stack)
+        data = await open_broker(config, journal, stack)
+        ownership = open_ownership(config, instance)
         shared = _shared_exec_state(config, policies, quotas)
         sessions = await stack.enter_async_context(
             Sessions(
@@ -162,6 +188,9 @@ async def running(
                     environments,
                     packages,
                     SessionAttachments(projects, workspace_dir=config.workspace_dir),
+                    open_doors(config, host, journal, stack, [DataDoors(data)]),
+                    await open_lines(config, kept_files, stack),
+                    ownership,
                 ),
             )
         )
@@ -179,11 +208,19 @@ async def running(
             examiner,
         )
         servicers = Servicers(
-            sessions=SessionServicer(sessions, config),
+            sessions=SessionServicer(
+                sessions, config, data, console := ConsoleLinks(config, keyring)
+            ),
             execs=ExecServicer(sessions, config, journal),
+            code=CodeServicer(sessions, config),
             files=FileServicer(sessions, config, journal),
             projects=ProjectServicer(projects, journal),
+            snapshots=SnapshotServicer(SessionSnapshots(sessions, journal), sessions, config),
             environments=EnvironmentServicer(environments, packages, config),
+            data=DataServicer(data, sessions),
+            doors=DoorServicer(sessions),
+            ports=PortServicer(open_ports(config, sessions, journal, stack)),
+            cluster=ClusterServicer(sessions),
             admin=AdminServicer(
                 sessions,
                 pools,
@@ -192,16 +229,26 @@ async def running(
                 image_id=lambda: sandboxes.image_id(pools.default.environment),
                 protections=protections,
                 journal=journal,
+                samples=await _take_samples(sessions, pools, journal, stack),
             ),
         )
-        server = ApiServer(config, servicers, journal=journal, keyring=keyring, quotas=quotas)
+        server = ApiServer(
+            config,
+            servicers,
+            journal=journal,
+            keyring=keyring,
+            quotas=quotas,
+            cluster=await open_cluster(
+                config, sessions, pools, records, stack, journal.statistics.routed_calls
+            ),
+            cluster_key=cluster_key(config) if ownership.is_shared else b"",
+        )
         figures = Figures(sessions, pools, journal, time.monotonic())
         metrics = await _serve_metrics(config, figures, server, stack) if listen else None
         # At the end, in reverse: callers learn that the daemon stops, then how their commands
         # ended, and only then the listeners close.
         if listen:
-            await server.start()
-            stack.push_async_callback(server.stop)
+            await _open_listeners(server, console, journal, stack)
         stack.push_async_callback(sessions.shut_down, config.drain_seconds)
         if listen:
             stack.push_async_callback(server.announce_stop)
@@ -224,6 +271,20 @@ async def running(
         )
         log.info("daemon.stopping")
     log.info("daemon.stopped")
+
+
+async def _open_listeners(
+    server: ApiServer, console: ConsoleLinks, journal: KeptJournal, stack: AsyncExitStack
+) -> None:
+    await server.start()
+    stack.push_async_callback(server.stop)
+    await console.serve(server, journal, stack)
+
+
+async def _take_samples(
+    sessions: Sessions, pools: Pools, journal: KeptJournal, stack: AsyncExitStack
+) -> Samples:
+    return await stack.enter_async_context(Samples(partial(sample_of, sessions, pools, journal)))
 
 
 def _assess_protections(
@@ -398,19 +459,34 @@ async def _check_runtime(config: Config, engine: Engine) -> None:
         )
 
 
-async def _open_disks(config: Config) -> tuple[Disks | None, str]:
-    """Disks for workspaces and how they were proved, or None and why not."""
+_NO_DISKS = "workspaces are in memory"
+
+
+class _FoundDisks(NamedTuple):
+    disks: Disks | None
+    detail: str
+    """How they were proved, or why there are none."""
+    moving_problem: str
+    """Why kept ones cannot be moved into warm sandboxes; empty if they can."""
+
+
+async def _open_disks(config: Config) -> _FoundDisks:
+    """Disks for workspaces, if this host can have them."""
     if config.workspace_backend == "memory":
-        return None, "the settings say so"
+        return _FoundDisks(None, "the settings say so", _NO_DISKS)
     disks = Disks(settings.disk_settings(config))
+    problems: list[str] = []
     try:
-        return disks, await disks.prove()
-    except ProofWithoutSpace:
-        log.error("workspaces.not_proved", why="the host's disk is full")
-        return disks, (
-            f"a disk of {config.workspace_bytes >> 20} MiB each, not proved at the last start "
-            "because the host's disk was full"
+        detail = await disks.prove(
+            lambda directory: problems.append(attachment.find_disk_problem(directory))
         )
+        return _FoundDisks(disks, detail, problems[0] or _runtime_problem(config))
+    except ProofWithoutSpace:
+        why = "the host's disk was full"
+        log.error("workspaces.not_proved", why=why)
+        size = f"{config.workspace_bytes >> 20} MiB"
+        detail = f"a disk of {size} each, not proved at the last start because {why}"
+        return _FoundDisks(disks, detail, f"it was not tried at the last start because {why}")
     except DisksUnusable as error:
         if config.workspace_backend == "disk":
             raise StartRefused(
@@ -418,7 +494,14 @@ async def _open_disks(config: Config) -> tuple[Disks | None, str]:
                 "SANDBOXD_WORKSPACE_BACKEND=memory to keep them in memory"
             ) from error
         log.warning("workspaces.in_memory", why=str(error))
-        return None, str(error)
+        return _FoundDisks(None, str(error), _NO_DISKS)
+
+
+def _runtime_problem(config: Config) -> str:
+    """A runtime with a kernel of its own does not show what the host mounts later."""
+    if config.container_runtime in (None, "runc"):
+        return ""
+    return f"it was not tried with the runtime {config.container_runtime}"
 
 
 async def _open_projects(config: Config, stack: AsyncExitStack) -> Projects:
@@ -446,9 +529,9 @@ def _reloads(keyring: Keyring) -> Reloads:
     return reloads
 
 
-async def _open_registry(path: Path) -> SqliteRegistry:
+async def _open_registry(path: Path, stack: AsyncExitStack) -> SqliteRegistry:
     try:
-        return await SqliteRegistry.open(path)
+        registry = await SqliteRegistry.open(path)
     except RegistryTooNew as error:
         raise StartRefused(
             f"the registry {path} was written by a newer release of sandboxd ({error}); start that "
@@ -459,6 +542,8 @@ async def _open_registry(path: Path) -> SqliteRegistry:
             f"the registry {path} cannot be used ({error}); if no other program has it open, move "
             "it away to restore the sessions from registry.copies"
         ) from error
+    stack.push_async_callback(registry.aclose)
+    return registry
 
 
 def _sandbox_settings(config: Config, instance: str) -> SandboxSettings:

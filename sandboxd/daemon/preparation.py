@@ -9,6 +9,9 @@ from sandboxd.environments.catalogue import Environments
 from sandboxd.environments.environment import Environment
 from sandboxd.packages.packages import Packages
 from sandboxd.sessions.attachments import SessionAttachments
+from sandboxd.sessions.doors import SessionDoors
+from sandboxd.sessions.lines import SessionLines
+from sandboxd.sessions.ownership import Ownership
 from sandboxd.sessions.preparation import Preparation
 
 
@@ -18,9 +21,17 @@ class BuiltPreparation(Preparation):
     packages: Packages
 
     def __init__(
-        self, environments: Environments, packages: Packages, attachments: SessionAttachments
+        self,
+        environments: Environments,
+        packages: Packages,
+        attachments: SessionAttachments,
+        doors: SessionDoors,
+        lines: SessionLines,
+        ownership: Ownership,
     ) -> None:
-        super().__init__(attachments)
+        super().__init__(attachments, doors)
+        self.lines = lines
+        self.ownership = ownership
         self._environments = environments
         self.packages = packages
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from sandboxd.access import UserLimits
 from sandboxd.audit import AuditSettings
 from sandboxd.audit.files import strangers_directory
+from sandboxd.code.settings import CodeSettings, Limits
 from sandboxd.config import Config, EnvironmentTable
 from sandboxd.environments.builder import BuilderSettings
 from sandboxd.environments.definition import (
@@ -28,7 +29,9 @@ from sandboxd.projects.records import ProjectLimits
 from sandboxd.protections.report import ProtectionSettings
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.sessions.lines import AutoSnapshot, SnapshotSettings
 from sandboxd.sessions.session import SessionSettings
+from sandboxd.sessions.thinning import LineLimits
 from sandboxd.spool import SpoolSettings
 from sandboxd.workspaces.disks import DiskSettings
 from sandboxd.workspaces.layout import Layout
@@ -199,6 +202,40 @@ def session_settings(config: Config) -> SessionSettings:
         outlive_the_daemon=config.keep_sessions,
         workspace_dir=config.workspace_dir,
         layout=Layout(config.workspace_layout),
+        code=code_settings(config),
+    )
+
+
+def code_settings(config: Config) -> CodeSettings:
+    return CodeSettings(
+        limits=Limits(
+            memory_bytes=config.code_memory_bytes,
+            cpu_percent=config.code_cpu_percent,
+            open_files=config.code_open_files,
+            threads=config.code_threads,
+            timeout_seconds=config.default_code_seconds,
+        ),
+        max_contexts=config.max_contexts,
+        policies={name: {"name": name, **table} for name, table in config.code_policies.items()},
+        policy=config.code_policy,
+        preload=config.code_preload,
+    )
+
+
+def snapshot_settings(config: Config) -> SnapshotSettings:
+    return SnapshotSettings(
+        directory=config.state_dir,
+        reserve_bytes=config.disk_reserve_mb << 20,
+        limits=LineLimits(
+            count=config.snapshot_turns,
+            lasting=config.snapshot_turns,
+            age_seconds=config.snapshot_days * 86400,
+            stored_bytes=config.snapshot_session_mb << 20,
+        ),
+        auto=AutoSnapshot(config.auto_snapshot),
+        park_seconds=config.park_after_minutes * 60,
+        parks_instead_of_expiry=config.park_instead_of_expiry,
+        parked_seconds=config.parked_days * 86400,
     )
 
 
@@ -211,6 +248,8 @@ def protection_settings(
         has_disks=host.disks is not None,
         disks_detail=disks_detail,
         attaching=host.attaching,
+        moving_problem=host.moving_problem,
+        doors_problem=host.doors_problem,
         workspace_bytes=config.workspace_bytes,
         workspace_files=config.max_total_files,
         reserve_bytes=config.disk_reserve_mb << 20,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, replace
+from subprocess import PIPE, STDOUT
 
 from sandboxd.engine.contract import Engine, ImageId, ImageInfo
 from sandboxd.environments.definition import RECIPES, recipe
@@ -17,6 +16,7 @@ from sandboxd.environments.engine_builds import DOCKERFILE, EngineBuilds, plain
 from sandboxd.environments.images import MADE_HERE
 from sandboxd.environments.parts import Package, SourceUnavailable
 from sandboxd.environments.progress import Progress
+from sandboxd.processes import exited, reading, start
 
 BOOTSTRAP_LABELS = {"sandboxd.stage": "bootstrap"}
 """Labels of the image in which a Debian was made, which is of no further use."""
@@ -147,19 +147,16 @@ def key_of(*parts: str) -> str:
 
 async def _lines_of(*command: str) -> AsyncGenerator[str, None]:
     """The output of a program; SourceUnavailable if it fails."""
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
-    )
-    assert process.stdout is not None
+    process = start(command, stdout=PIPE, stderr=STDOUT)
     last = ""
     try:
-        async for line in process.stdout:
-            last = plain(line.decode(errors="replace")) or last
-            yield last
-        if await process.wait() != 0:
+        async with reading(process.stdout) as output:
+            async for line in output:
+                last = plain(line.decode(errors="replace")) or last
+                yield last
+        if await exited(process) != 0:
             raise SourceUnavailable(f"mmdebstrap failed: {last[:200]}")
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        if process.poll() is None:
+            process.kill()
+        await exited(process)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from collections.abc import Callable, Sequence
-from subprocess import DEVNULL, PIPE
+from collections.abc import Callable
+from subprocess import PIPE
 from typing import NamedTuple, TypeAlias
 
+from sandboxd.processes import start
 from sandboxd.tasks import outlast
 
 Report: TypeAlias = Callable[[float, str], None]
@@ -28,7 +28,7 @@ class Package(NamedTuple):
 
 async def output_of(*command: str) -> tuple[int, str]:
     """Exit code and output of a program, which a cancel ends."""
-    process = _start(command)
+    process = start(command, stdout=PIPE, stderr=PIPE)
     reading = asyncio.ensure_future(asyncio.to_thread(process.communicate))
     try:
         output, errors = await asyncio.shield(reading)
@@ -37,9 +37,3 @@ async def output_of(*command: str) -> tuple[int, str]:
         await outlast(reading)
         raise
     return process.returncode, (output + errors).decode(errors="replace")
-
-
-def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    # Not by the event loop: uvloop forks in a way that runs gRPC's handlers in the child, which
-    # crash there now and then.
-    return subprocess.Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from signal import SIGKILL, SIGXFSZ
 from typing import NamedTuple
 
-from sandboxd.guest.frames import Remark
+from sandboxd.guest.frames import Remark, RunEnd, Stream
 from sandboxd.isolation.meter import Usage
 
 NOT_STARTED = "NOT_STARTED"
@@ -44,6 +44,19 @@ class ExitStatus(NamedTuple):
     """Resources that the host counted; absent where it could not read them."""
     stdout_dropped: int = 0
     stderr_dropped: int = 0
+    events_bytes: int = 0
+    events_dropped: int = 0
+    done: int | None = None
+    """How a run of code ended whose context lives on; see RunEnd. Absent if its process ended."""
+
+    @property
+    def counts(self) -> dict[Stream, int]:
+        """Bytes of each stream."""
+        return {
+            Stream.STDOUT: self.stdout_bytes,
+            Stream.STDERR: self.stderr_bytes,
+            Stream.EVENTS: self.events_bytes,
+        }
 
     @property
     def ending(self) -> str:
@@ -144,6 +157,10 @@ class Circumstances(NamedTuple):
     """What the guest says about the circumstances."""
     full: str = ""
     """What has no room left, by name."""
+    is_run: bool = False
+    """Whether it is a run of code."""
+    done: RunEnd | None = None
+    """How the run ended, if its context lives on."""
 
 
 def hint(reason: Reason, found: Circumstances) -> str:
@@ -159,7 +176,10 @@ def hint(reason: Reason, found: Circumstances) -> str:
 
 def _explanation(reason: Reason, found: Circumstances) -> str:
     if found.refusal is not None:
-        return f"The command was not started: {found.refusal}."
+        what = "code" if found.is_run else "command"
+        return f"The {what} was not started: {found.refusal}."
+    if found.is_run and (explained := _explanation_of_run(reason, found)):
+        return explained
     if found.signal == SIGXFSZ:
         return ""  # _file_limit explains it better
     template = HINTS[reason]
@@ -174,6 +194,42 @@ def _explanation(reason: Reason, found: Circumstances) -> str:
         lost=found.loss or "it had not begun",
         full=found.full,
     )
+
+
+RUN_ENDS: Mapping[Reason, str] = {
+    Reason.EXITED: "The process of the context ended with code {code}.",
+    Reason.SIGNALLED: "The process of the context was ended by signal {signal}, which sandboxd did "
+    "not send.",
+    Reason.TIMED_OUT: "The code ran longer than {timeout} s and did not stop when it was "
+    "interrupted, so the process of its context was killed.",
+    Reason.CANCELLED: "The code did not stop when it was interrupted, so the process of its "
+    "context was killed.",
+    Reason.OUT_OF_MEMORY: "Out of memory: the kernel killed the process of the context at its "
+    "memory limit. Use less memory, or work on the data in pieces.",
+    Reason.SWEPT: "The process of the context was ended along with a runaway command.",
+}
+"""What happened to a context, by the reason that its run ended for."""
+
+
+def _explanation_of_run(reason: Reason, found: Circumstances) -> str:
+    if found.done is not None:
+        if reason is Reason.TIMED_OUT:
+            return (
+                f"The code was interrupted after {found.timeout_seconds:g} s; its context keeps "
+                "its variables. Give it a longer timeout or less to do."
+            )
+        if reason is Reason.CANCELLED:
+            return "The code was interrupted because its caller went away."
+        return ""
+    if Remark.BROKE_CHANNEL in found.remarks:
+        what = "The code closed or used the channel of its context, so it was killed."
+    elif reason in RUN_ENDS:
+        what = RUN_ENDS[reason].format(
+            code=found.code, signal=found.signal, timeout=f"{found.timeout_seconds:g}"
+        )
+    else:
+        return ""
+    return f"{what} Its variables are lost; the next run begins in a fresh context."
 
 
 def _company(reason: Reason, remarks: Remark) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
-from signal import SIGKILL
+from signal import SIGINT, SIGKILL
 from typing import NamedTuple
 
 import structlog
@@ -31,6 +31,7 @@ from sandboxd.execs.ending import (
     reached_limit,
 )
 from sandboxd.execs.host_kill import HostKill
+from sandboxd.execs.interruption import Interruption
 from sandboxd.execs.output import (
     Chunk,
     Follower,
@@ -43,13 +44,16 @@ from sandboxd.execs.spec import ExecSpec
 from sandboxd.guest.frames import (
     MAX_INPUT,
     PIPES_COST,
+    STREAMS,
     Ack,
     Cause,
+    ContextRun,
     Ending,
     ExecState,
     Exited,
     Refused,
     Remark,
+    RunEnd,
     StartFailure,
     Stream,
     Target,
@@ -70,6 +74,10 @@ RETRY_SECONDS = 0.5
 """Delay after which a process may be free for a command that found none."""
 REATTACH_SECONDS = 30.0
 """How long a command outlives a restart of the daemon without the caller that it depends on."""
+BIRTH_SECONDS = 15.0
+"""Seconds that a context may take to come to be, before the time of its first run begins."""
+RUN_CODES = {RunEnd.OK: 0, RunEnd.RAISED: 1, RunEnd.INTERRUPTED: 128 + SIGINT, RunEnd.REFUSED: 126}
+"""Exit codes of runs whose context lives on: as a program would have ended."""
 
 
 class State(Enum):
@@ -106,6 +114,13 @@ class ExecDetails(NamedTuple):
     """Whether the caller chose the id."""
     began: float | None = None
     """Start by the monotonic clock, which all processes of one boot share."""
+    context: str = ""
+    """Context of a run of code."""
+    generation: int = 0
+    """Generation of the context, once it is known, and number of the run in it."""
+    run: int = 0
+    is_internal: bool = False
+    """Whether the daemon itself asks the context something; callers do not see it."""
 
     @classmethod
     def from_spec(cls, spec: ExecSpec) -> ExecDetails:
@@ -122,7 +137,16 @@ class ExecDetails(NamedTuple):
             started_at=time.time(),
             is_chosen=spec.is_chosen,
             began=time.monotonic(),
+            context=spec.code.context if spec.code is not None else "",
+            is_internal=spec.code is not None and spec.code.is_internal,
         )
+
+    @property
+    def queue(self) -> str:
+        """What the exec waits its turn for: a named shell or a context; empty for neither."""
+        if self.context:
+            return f"context {self.context}"
+        return f"shell {self.shell_name}" if self.shell_name else ""
 
     @property
     def elapsed_seconds(self) -> float:
@@ -169,7 +193,7 @@ class Exec:
             self.output = KeptOutput(spool, self._acknowledge)
         else:
             self.output = UnkeptOutput(self._acknowledge, max_bytes=excerpt_bytes)
-        self._counts = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        self._counts = dict.fromkeys(STREAMS, 0)
         self._announced = _NOTHING
         """Lengths that the guest had at a restart of the daemon; a caller may have read so far."""
         self._intent: Reason | None = None
@@ -188,12 +212,16 @@ class Exec:
         self._deadline: asyncio.TimerHandle | None = None
         self._silence: asyncio.TimerHandle | None = None
         self._host_kill: HostKill | None = None
+        self._interruption: Interruption | None = None
+        self._done: RunEnd | None = None
         self._last_output = 0.0
         self._waiters: list[asyncio.Future[None]] = []
         self._holders = 0
         """Callers of Exec and Run that wait. Unless it may outlive them, it ends with the last."""
         self._is_left = False
         """Whether it is left to the next daemon."""
+        self._is_adopted = False
+        """Whether an earlier daemon started it."""
         self._is_released = False
         self.exit: ExitStatus | None = None
 
@@ -209,6 +237,11 @@ class Exec:
         if self.exit is not None:
             return State.ENDED
         return State.RUNNING if self.number else State.QUEUED
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a run of code."""
+        return bool(self.details.context)
 
     @property
     def is_kept(self) -> bool:
@@ -240,10 +273,12 @@ class Exec:
         self._began = time.monotonic()
         if self._sandbox.meter is not None:
             self._reading = self._sandbox.meter.begin()
-        self._watch_time(self.details.timeout_seconds)
+        self._watch_time(self.details.timeout_seconds + (BIRTH_SECONDS if self.is_code else 0.0))
         try:
             # Last of all: the guest may get to run only once we wait.
-            self.number = self._sandbox.link.start(request, self, self.details.timeout_seconds)
+            self.number = self._sandbox.link.start(
+                request, self, self.details.timeout_seconds, is_code=self.is_code
+            )
         except LinkClosed as error:
             self._cancel_timers()
             if self.exit is None:
@@ -257,12 +292,14 @@ class Exec:
         have: Mapping[Stream, int],
         *,
         intent: Reason | None = None,
+        is_unknown: bool = False,
     ) -> None:
         """Take over a command that an earlier daemon started; `have` is what the spool holds,
-        `intent` why that daemon was ending it."""
+        `intent` why that daemon was ending it. What is unknown may be a run of code."""
         self.number = number
+        self._is_adopted = True
         self._counts = dict(have)
-        self._announced = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
+        self._announced = state.counts
         self._input.is_known = not (self.details.has_stdin or self.details.has_terminal)
         elapsed = self.details.elapsed_seconds
         self._began = time.monotonic() - elapsed
@@ -275,7 +312,7 @@ class Exec:
             if not self.details.survives_disconnect:
                 self._loop.call_later(REATTACH_SECONDS, self._end_if_alone)
         try:
-            self._sandbox.link.resume(number, self, have)
+            self._sandbox.link.resume(number, self, have, is_code=self.is_code or is_unknown)
         except LinkClosed as error:  # while the daemon was still starting
             if self.exit is None:
                 self.on_lost(str(error))
@@ -303,7 +340,7 @@ class Exec:
     def end(self, reason: Reason) -> None:
         """End the command with all its processes; the first reason given is the one that counts.
 
-        Guest first; if that takes too long the host kills the sandbox's first process.
+        A run of code is interrupted first, so that its context keeps its variables.
         """
         if self.exit is not None or self._intent is not None or self._is_left:
             return
@@ -313,6 +350,47 @@ class Exec:
             return
         if self._before_kill is not None:
             self._before_kill(self, reason)
+        if self.is_code and reason is not Reason.SESSION_CLOSED:
+            self._cancel_timers()
+            self._begin_interruption(self._kill)
+        else:
+            self._kill()
+
+    def interrupt(self) -> bool:
+        """Interrupt a run of code as Ctrl-C would; False if it does not run. It decides itself how
+        it ends."""
+        if self.exit is not None or not self.number or self._intent is not None:
+            return False
+        if self._interruption is None:
+            self._begin_interruption()
+        return True
+
+    def _begin_interruption(self, kill: Callable[[], None] | None = None) -> None:
+        self._cancel_interruption()
+        with suppress(LinkClosed):  # on_lost has been or will be called
+            # Room for what it is writing, so that a slow reader cannot hold the interrupt back.
+            self._sandbox.link.widen(self.number, PIPES_COST)
+        self._interruption = Interruption(self._sandbox.link, self.number, kill)
+
+    def _cancel_interruption(self) -> None:
+        if self._interruption is not None:
+            self._interruption.cancel()
+            self._interruption = None
+
+    def kill(self, reason: Reason) -> None:
+        """End a run of code with the process of its context, without interrupting it first."""
+        if self.exit is not None or self._is_left:
+            return
+        if not self.number:
+            self.end(reason)
+            return
+        self._intent = self._intent or reason
+        self._kill()
+
+    def _kill(self) -> None:
+        """Guest first; if that takes too long the host kills the sandbox's first process."""
+        if self.exit is not None:
+            return
         if self._sandbox.meter is not None:
             self._sandbox.meter.lift_quota()
         try:
@@ -359,14 +437,18 @@ class Exec:
     async def begun(self) -> None:
         """Wait, for a bounded time, until the guest reports that it runs; one that waits for its
         shell is not waited for. CommandNotStartable if it cannot run."""
-        give_up_at = self._loop.time() + START_SECONDS
+        await self.reported_or_ended()
+        self.raise_if_never_ran()
+
+    async def reported_or_ended(self, seconds: float = START_SECONDS) -> None:
+        """Wait, for a bounded time, until it is known whether it runs."""
+        give_up_at = self._loop.time() + seconds
         while self._is_starting and (left := give_up_at - self._loop.time()) > 0:
             await self._change(left)
-        self.raise_if_never_ran()
 
     @property
     def _is_starting(self) -> bool:
-        is_reported = self.pid or self.exit is not None
+        is_reported = self.pid or self.details.generation or self.exit is not None
         return self.reports_start and bool(self.number) and not is_reported
 
     async def ended(self) -> ExitStatus:
@@ -478,6 +560,11 @@ class Exec:
             self.end(Reason.CANCELLED)
             return
         self._check_running("so it cannot be signalled")
+        if self.is_code and number == SIGINT:
+            self.interrupt()
+            return
+        if self.is_code:
+            target = Target.LEADER  # a context has no group of its own
         with _closed_link_as_loss():
             self._sandbox.link.signal(self.number, number, target)
 
@@ -488,8 +575,9 @@ class Exec:
         with _closed_link_as_loss():
             self._sandbox.link.resize(self.number, rows, columns)
 
-    async def write(self, offset: int, data: bytes, *, is_end: bool) -> int:
-        """Pass input on as the command takes it; return the offset of the next byte."""
+    async def write(self, offset: int | None, data: bytes, *, is_end: bool) -> int:
+        """Pass input on as the command takes it, after what others wrote if `offset` is None;
+        return the offset of the next byte."""
         if not (self.details.has_stdin or self.details.has_terminal):
             raise InvalidRequest(
                 "exec_id",
@@ -499,7 +587,7 @@ class Exec:
             while not self._input.is_known:
                 self._check_running("so its input is closed")
                 await self._change()
-            data = self._input.new_part(offset, data)
+            data = self._input.new_part(self._input.sent if offset is None else offset, data)
             while data:
                 self._check_running("so its input is closed")
                 room = self._input.taken + MAX_INPUT - self._input.sent
@@ -521,7 +609,7 @@ class Exec:
         if self.exit is not None:
             raise ExecEnded(self.id, f"has ended, {effect}")
         if not self.number:
-            raise ExecEnded(self.id, "is waiting for its shell; try again once it runs")
+            raise ExecEnded(self.id, "is waiting for its turn; try again once it runs")
 
     # --- reports from the link ---
 
@@ -553,12 +641,17 @@ class Exec:
         self._remarks = remarks
 
     def on_exited(self, exited: Exited) -> None:
-        is_code = exited.ending == Ending.CODE
+        is_code = exited.ending != Ending.SIGNAL
         code, signal = (exited.value, None) if is_code else (None, exited.value)
+        if exited.ending == Ending.DONE:
+            self._done = RunEnd(exited.value)
+            code = RUN_CODES[self._done]
         usage = self._used()
         if usage is not None and Remark.COMPANY in self._remarks:
             usage = usage._replace(is_shared=True)  # as the guest knows it, which looks closer
-        if exited.cause == Cause.SWEPT:
+        if self._done is not None:
+            reason = self._reason_of_done(exited.cause, usage)
+        elif exited.cause == Cause.SWEPT:
             reason = Reason.SWEPT
         elif exited.cause == Cause.KILLED and self._intent is not None:
             reason = self._intent
@@ -575,6 +668,17 @@ class Exec:
             reason = limit or own
         self._finish(reason, code=code, signal=signal, usage=usage)
 
+    def _reason_of_done(self, cause: Cause, usage: Usage | None) -> Reason:
+        """Why a run ended whose context lives on. What was interrupted ended as asked; what ended
+        by itself at that moment did not."""
+        if self._done is RunEnd.INTERRUPTED:
+            overdue = cause == Cause.DEADLINE and self._is_overdue
+            return self._intent or (Reason.TIMED_OUT if overdue else Reason.EXITED)
+        if self._done is RunEnd.RAISED:
+            limit = reached_limit(usage, self._is_a_disk_full, was_killed=False)
+            return limit or Reason.EXITED
+        return Reason.EXITED
+
     @property
     def _is_overdue(self) -> bool:
         return time.monotonic() >= self._began + self.details.timeout_seconds
@@ -590,6 +694,17 @@ class Exec:
 
     def on_started(self, pid: int) -> None:
         self.pid = pid
+        self._wake()
+
+    def on_context(self, run: ContextRun) -> None:
+        is_new = not self.details.generation
+        self.details = self.details._replace(generation=run.generation, run=run.run)
+        if is_new and not self._is_adopted and self._intent is None and self._deadline is not None:
+            # What its interpreter took to start is not its own time.
+            self._deadline.cancel()
+            self._began = time.monotonic()
+            seconds = self.details.timeout_seconds
+            self._deadline = self._loop.call_later(seconds, self.end, Reason.TIMED_OUT)
         self._wake()
 
     def on_refused(self, failure: StartFailure, why: str) -> None:
@@ -625,6 +740,9 @@ class Exec:
             usage=usage,
             stdout_dropped=self.output.dropped(Stream.STDOUT),
             stderr_dropped=self.output.dropped(Stream.STDERR),
+            events_bytes=self._counts[Stream.EVENTS],
+            events_dropped=self.output.dropped(Stream.EVENTS),
+            done=None if self._done is None else int(self._done),
         )
         self._wake()
         self._on_ended(self)
@@ -632,8 +750,7 @@ class Exec:
     def restore(self, status: ExitStatus) -> None:
         """Take over the exit that an earlier daemon recorded. Output that its spool has lost counts
         as dropped."""
-        counts = {Stream.STDOUT: status.stdout_bytes, Stream.STDERR: status.stderr_bytes}
-        for stream, count in counts.items():
+        for stream, count in status.counts.items():
             found = self.kept_output.spool.length(stream)
             self._counts[stream] = found
             if found < count:
@@ -641,6 +758,7 @@ class Exec:
         self.exit = status._replace(
             stdout_dropped=self.output.dropped(Stream.STDOUT),
             stderr_dropped=self.output.dropped(Stream.STDERR),
+            events_dropped=self.output.dropped(Stream.EVENTS),
         )
 
     def _cancel_timers(self) -> None:
@@ -648,6 +766,7 @@ class Exec:
             if timer is not None:
                 timer.cancel()
         self._deadline = self._silence = self._host_kill = None
+        self._cancel_interruption()
 
     def _hint(
         self, reason: Reason, code: int | None, signal: int | None, usage: Usage | None
@@ -664,12 +783,14 @@ class Exec:
             loss=self._lost,
             remarks=self._remarks,
             full=self._full,
+            is_run=self.is_code,
+            done=self._done,
         )
         return hint(reason, found)
 
 
 _NO_REMARKS = Remark(0)
-_NOTHING: Mapping[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
+_NOTHING: Mapping[Stream, int] = dict.fromkeys(STREAMS, 0)
 
 
 @contextmanager

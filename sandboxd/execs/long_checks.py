@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from subprocess import Popen
 from typing import NamedTuple
 
 import structlog
 
 from sandboxd.errors import ExecLimitReached
 from sandboxd.policy import Decision, Finding, Policy, Rule, worker
+from sandboxd.processes import exited, start
 from sandboxd.tasks import Tasks
 
 log = structlog.get_logger()
@@ -109,12 +110,18 @@ class LongChecks:
         await self._worker.stop()
 
 
+class _Process(NamedTuple):
+    child: Popen[bytes]
+    answers: asyncio.StreamReader
+    commands: asyncio.StreamWriter
+
+
 class _Worker:
     """The process that checks, started when it is needed."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._process: Process | None = None
+        self._process: _Process | None = None
 
     async def check(self, command: str | Sequence[str]) -> Decision:
         answer = b""
@@ -137,26 +144,29 @@ class _Worker:
 
     async def _ask(self, command: str | Sequence[str]) -> bytes:
         process = self._process or await self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(worker.encode_command(command))
-        # Nothing to drain to before the answer: the pipe may be smaller than the command.
-        answer = await process.stdout.readline()
+        process.commands.write(worker.encode_command(command))
+        # Nothing to drain to before the answer: the socket may hold less than the command.
+        answer = await process.answers.readline()
         if not answer:
-            # It ends by itself. A kill would collect the exit status, and asyncio would not see it.
-            await process.wait()
+            await exited(process.child)  # it ends by itself; a kill would hide how
         return answer
 
-    async def _start(self) -> Process:
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", worker.__name__),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            start_new_session=True,  # signals for the daemon are not for it
-        )
-        assert self._process.stdin is not None
-        self._process.stdin.write(worker.encode_policy(self._policy))
+    async def _start(self) -> _Process:
+        ours, its = socket.socketpair()
+        with its:
+            try:
+                answers, commands = await asyncio.open_connection(sock=ours)
+            except BaseException:
+                ours.close()
+                raise
+            try:
+                command = [sys.executable, "-P", "-m", worker.__name__]
+                child = start(command, stdin=its.fileno(), stdout=its.fileno(), own_session=True)
+            except OSError:
+                commands.close()
+                raise
+        self._process = _Process(child, answers, commands)
+        commands.write(worker.encode_policy(self._policy))
         return self._process
 
     async def stop(self) -> int:
@@ -164,9 +174,9 @@ class _Worker:
         process, self._process = self._process, None
         if process is None:
             return 0
-        with suppress(ProcessLookupError):  # it has ended
-            process.kill()
-        return await process.wait()
+        process.commands.close()
+        process.child.kill()  # does nothing if it has ended
+        return await exited(process.child)
 
 
 def _too_many(who: str) -> ExecLimitReached:

@@ -29,7 +29,7 @@ _MAX_REASON = 64
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a record raises that is not as it was written."""
 _MAX_NUMBER = 1 << 53
-_MAX_NUMBERS = {"code": 255, "signal": 64, "peak_processes": 1 << 22}
+_MAX_NUMBERS = {"code": 255, "signal": 64, "peak_processes": 1 << 22, "done": 3}
 
 
 class Labels:
@@ -57,15 +57,25 @@ class Labels:
 
     def open(self, label: bytes, sandbox_id: str) -> ExecDetails | None:
         """The details, if a daemon of this state directory sealed them for this sandbox."""
-        text = label.decode(errors="replace")
-        seal, text = text[:_SEAL_CHARACTERS], text[_SEAL_CHARACTERS:]
-        if not hmac.compare_digest(seal.encode(), self._seal(text, sandbox_id).encode()):
+        text = self.open_text(label, sandbox_id)
+        if text is None:
             return None
         try:
             # Earlier releases knew fewer fields, the first ones.
             return _made(ExecDetails, dict(zip(_FIELDS, json.loads(text), strict=False)))
         except _DAMAGED:
             return None  # sealed by a release with other fields
+
+    def seal_text(self, text: str, sandbox_id: str) -> str:
+        """A text that the guest keeps, sealed likewise."""
+        return self._seal(text, sandbox_id) + text
+
+    def open_text(self, label: bytes, sandbox_id: str) -> str | None:
+        """The text, if a daemon of this state directory sealed it for this sandbox."""
+        sealed = label.decode(errors="replace")
+        seal, text = sealed[:_SEAL_CHARACTERS], sealed[_SEAL_CHARACTERS:]
+        is_ours = hmac.compare_digest(seal.encode(), self._seal(text, sandbox_id).encode())
+        return text if is_ours else None
 
     def _seal(self, text: str, sandbox_id: str) -> str:
         message = f"{sandbox_id} {text}".encode(errors="surrogatepass")

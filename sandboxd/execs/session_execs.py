@@ -25,8 +25,8 @@ from sandboxd.execs.ending import ExitStatus, Reason
 from sandboxd.execs.exec import Exec, ExecDetails, KillCounts, State
 from sandboxd.execs.policy import Clearance, CommandPolicies
 from sandboxd.execs.records import ExecRecords, Labels, key_prefix
-from sandboxd.execs.spec import ExecSpec
-from sandboxd.guest.frames import STREAMS, ExecState, StartFailure, Stream
+from sandboxd.execs.spec import ExecSpec, new_exec_id
+from sandboxd.guest.frames import STREAMS, ExecState, StartFailure
 from sandboxd.link import LinkClosed
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
@@ -149,7 +149,7 @@ class SessionExecs:
         self._ended: OrderedDict[str, tuple[Exec, float]] = OrderedDict()
         """Ended execs with the time of their end, oldest first."""
         self._queues: dict[str, deque[_Queued]] = {}
-        """For each named shell the exec that runs, then those that wait."""
+        """For each named shell and each context the exec that runs, then those that wait."""
         self._unpersisted: deque[Exec] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -159,7 +159,8 @@ class SessionExecs:
     def __iter__(self) -> Iterator[Exec]:
         """Newest first."""
         found = [*(execution for execution, _ in self._ended.values()), *self.running.values()]
-        return iter(sorted(found, key=_place, reverse=True))
+        shown = [execution for execution in found if not execution.details.is_internal]
+        return iter(sorted(shown, key=_place, reverse=True))
 
     @property
     def decision(self) -> str:
@@ -187,7 +188,8 @@ class SessionExecs:
         CommandNotAllowed if the policy refuses it, CheckTakesLong if it needs a clearance,
         GuestIsBehind if there is no room for it yet.
         """
-        self.policy.check(spec, clearance)
+        if spec.code is None:  # code has policies and checks that belong to its context
+            self.policy.check(spec, clearance)
         if spec.is_kept and (existing := self._get(spec.exec_id)) is not None:
             if existing.details.digest != spec.digest:
                 raise ExecConflict(spec.exec_id)
@@ -209,7 +211,7 @@ class SessionExecs:
         self.running[execution.id] = execution
         self._shared.quotas.add_exec(self._user_id)
         try:
-            if spec.shell_name:
+            if details.queue:
                 self._enqueue(execution, request)
             else:
                 execution.start(request)
@@ -263,26 +265,51 @@ class SessionExecs:
         )
 
     def _enqueue(self, execution: Exec, request: bytes) -> None:
-        name = execution.details.shell_name
+        name = execution.details.queue
         if name not in self._queues:
             execution.start(request)
         self._queues.setdefault(name, deque()).append(_Queued(execution, request))
 
-    def _next_of_shell(self, ended: Exec) -> None:
-        queue = self._queues.get(ended.details.shell_name)
+    def _next_in_queue(self, ended: Exec) -> None:
+        name = ended.details.queue
+        queue = self._queues.get(name)
         if queue is None:
             return
         was_first = queue[0].execution is ended
         remaining = deque(queued for queued in queue if queued.execution is not ended)
-        self._queues[ended.details.shell_name] = remaining
+        self._queues[name] = remaining
         if not remaining:
-            del self._queues[ended.details.shell_name]
+            del self._queues[name]
         elif was_first:
             following = remaining[0]
+            if following.execution.number:
+                return  # adopted: it already runs, and the end of the one before it came late
             try:
                 following.execution.start(following.request)
             except SandboxLost as error:
                 following.execution.on_lost(error.why)
+
+    def in_context(self, name: str) -> Exec | None:
+        """The run of code that a context is busy with."""
+        queue = self._queues.get(f"context {name}")
+        return queue[0].execution if queue else None
+
+    def of_context(self, name: str) -> Sequence[Exec]:
+        """The runs of a context that have not ended, in order."""
+        return [queued.execution for queued in self._queues.get(f"context {name}", ())]
+
+    def check_interpreter(self, program: str) -> None:
+        """CommandNotAllowed unless the policy lets commands use this program: code could run what a
+        command of it could."""
+        script = ExecSpec(
+            exec_id=new_exec_id(),
+            shell=None,
+            argv=(program, "run"),
+            cwd="",
+            env={},
+            timeout_seconds=1.0,
+        )
+        self.policy.check(script)
 
     # --- find ---
 
@@ -326,8 +353,8 @@ class SessionExecs:
             self._ended[execution.id] = (execution, time.monotonic())
             self._unpersisted.append(execution)
             self._persist_soon()
-        if execution.details.shell_name:
-            self._next_of_shell(execution)
+        if execution.details.queue:
+            self._next_in_queue(execution)
 
     def _record_reason(self, execution: Exec, reason: Reason) -> None:
         """Before the kill, so that no daemon reports it as anything else."""
@@ -405,6 +432,11 @@ class SessionExecs:
         for exec_id in idle[: max(0, len(self._ended) - count)]:
             self._forget(exec_id)
 
+    def discard(self, execution: Exec) -> None:
+        """Forget an ended exec that only the daemon asked for."""
+        if execution.id in self._ended:
+            self._forget(execution.id)
+
     def _forget(self, exec_id: str) -> None:
         execution, _ = self._ended.pop(exec_id)
         execution.kept_output.spool.delete()
@@ -452,8 +484,8 @@ class SessionExecs:
         spool = execution.kept_output.spool
         self.running[details.exec_id] = execution
         self._shared.quotas.add_exec(self._user_id)
-        if details.shell_name:
-            queue = self._queues.setdefault(details.shell_name, deque())
+        if details.queue:
+            queue = self._queues.setdefault(details.queue, deque())
             queue.append(_Queued(execution, request=b""))  # already started
         have = {stream: spool.durable(stream) for stream in STREAMS}
         intent = self._shared.records.load_reason(self._key(details.exec_id))
@@ -469,8 +501,7 @@ class SessionExecs:
             kill_counts=self._shared.kill_counts,
             spool=None,
         )
-        have = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
-        execution.adopt(number, state, have)
+        execution.adopt(number, state, state.counts, is_unknown=True)
         if state.exited is None:
             execution.end(Reason.CANCELLED)
 

@@ -38,6 +38,48 @@ class TerminalSize(NamedTuple):
     columns: int
 
 
+MAX_CODE_BYTES = 512 << 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeSpec:
+    """Code to run in a context."""
+
+    code: str
+    context: str
+    settings: Mapping[str, object]
+    """For a context that has to be made; see encode_settings of the guest. Not part of the content,
+    as they may change before a repeat."""
+    label: str = ""
+    """What the guest hands back about the context after a restart of the daemon."""
+    generation: int = 0
+    """The generation that the context has to be on; 0 for any."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """How to run it; see Modes of the guest."""
+    is_internal: bool = False
+    """Whether the daemon itself asks the context something."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.context):
+            raise InvalidRequest("context", "use 1 to 64 letters, digits, `_`, `-` or `.`")
+        if _is_longer(self.code, MAX_CODE_BYTES):
+            raise RequestTooLarge(
+                "code", f"must have at most {MAX_CODE_BYTES} bytes; put data in a file"
+            )
+
+    def content(self) -> dict[str, object]:
+        return {"code": self.code, "options": dict(self.options)}
+
+    def request(self) -> dict[str, object]:
+        """The part of the request to the guest."""
+        context: dict[str, object] = {"name": self.context, "settings": dict(self.settings)}
+        if self.label:
+            context["label"] = self.label
+        if self.generation:
+            context["generation"] = self.generation
+        return {"context": context}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExecSpec:
     """A checked request to run something."""
@@ -68,10 +110,14 @@ class ExecSpec:
     """Whether the guest reports that it runs, and as which process."""
     capture_bytes: int | None = None
     """Bytes of each stream to return in a single response."""
+    code: CodeSpec | None = None
+    """Code to run, in place of a command."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.exec_id):
             raise InvalidRequest("exec_id", "use 1 to 64 letters, digits, `_`, `-` or `.`")
+        if self.code is not None:
+            return
         if self.shell is not None:
             self._check_line(self.shell)
         else:
@@ -133,8 +179,11 @@ class ExecSpec:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the content, which does not depend on the id."""
+        """Digest of the content, which depends neither on the id nor on the size of the terminal:
+        two windows may share one, and each may resize it."""
         asked = {**self.content(), "env": dict(self.env)}
+        if self.terminal is not None:
+            asked["terminal"] = True
         content = (asked, self.timeout_seconds, self.no_output_seconds)
         text = json.dumps(content, ensure_ascii=False, sort_keys=True)
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
@@ -142,7 +191,9 @@ class ExecSpec:
     @property
     def command(self) -> str:
         """The command line, shortened for listings."""
-        if self.shell is not None:
+        if self.code is not None:
+            words = self.code.code
+        elif self.shell is not None:
             words = self.shell
         else:  # no more of it than can be shown: it may be large
             words = shlex.join(word[: MAX_SHOWN + 1] for word in self.argv[:MAX_SHOWN])
@@ -164,12 +215,16 @@ class ExecSpec:
             content["terminal"] = self.terminal._asdict()
         if self.shell_name:
             content["shell_state"] = {"name": self.shell_name}
+        if self.code is not None:
+            content |= self.code.content() | {"context": self.code.context}
         return content
 
     def encode(self, label: str) -> bytes:
         """The request in the form that a guest reads."""
         request = self.content()
         request["timeout"] = self.timeout_seconds
+        if self.code is not None:
+            request |= self.code.request()
         if self.reports_start:
             request["report_start"] = True
         if self.is_kept:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from sandboxd.access import is_passive
 from sandboxd.errors import FileWorkInterrupted
 from sandboxd.files.workspace import WorkspaceFiles
 
@@ -29,7 +30,10 @@ class SessionFiles:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Count a call for as long as the block lasts."""
+        """Count a call for as long as the block lasts, unless it only looks."""
+        if is_passive():
+            yield
+            return
         self._calls += 1
         self._on_use()
         try:

@@ -31,14 +31,20 @@ Cause.DEADLINE are for daemons whose settings say that they take remarks; others
 From START_REPORTS_VERSION on, a guest reports with STARTED that a command runs, if its START asks
 for that, and again behind a RESUME; it says with REFUSED of which kind the failure is, it takes
 larger requests, and it can give a command one pipe for both streams.
+
+From CODE_VERSION on a guest runs code in contexts: processes that outlive a run. A run is an exec
+whose START names a context; it has a third stream, EVENTS, and may end as DONE, and neither is
+allowed on any other exec. STATE, RESUME and EXITED have three counts then. CONTEXT on the channel
+of a run says which process of the context it got; on channel 0 it describes a context: before READY
+each one, later one that was asked about or that was lost.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 OLDEST_VERSION = 4
 """The first version that the daemon still speaks."""
 HEADER = struct.Struct("!IBI")
@@ -55,6 +61,13 @@ MAX_REFUSAL = 256
 NO_PROCESS = "no process could be started"
 """How a refusal begins that another try a moment later may not meet."""
 START_REPORTS_VERSION = 6
+CODE_VERSION = 7
+MAX_CONTEXTS = 64
+"""Contexts that a guest may report; the daemon allows far fewer."""
+MAX_VERSION = 32
+MAX_CONTEXT_LABEL = 48 << 10
+MAX_BACKGROUND = 4096
+"""Bytes of what a context wrote between runs that are kept."""
 MAX_PID = 1 << 22
 """The kernel gives no larger number to a process."""
 MAX_GUEST_PAYLOAD = MAX_CHUNK + 64
@@ -74,10 +87,16 @@ MAX_INPUT = 1 << 16
 
 _HELLO = struct.Struct("!HIB")
 _OUTPUT = struct.Struct("!BQ")
-_EXITED = struct.Struct("!BBiQQ")
+_EXITED = struct.Struct("!BBiQQQ")
+_EARLIER_EXITED = struct.Struct("!BBiQQ")
 _ACK = struct.Struct("!BQI")
-_STATE = struct.Struct("!BBBiQQ")
-_RESUME = struct.Struct("!QQ")
+_STATE = struct.Struct("!BBBiQQQ")
+_EARLIER_STATE = struct.Struct("!BBBiQQ")
+_RESUME = struct.Struct("!QQQ")
+_EARLIER_RESUME = struct.Struct("!QQ")
+_CONTEXT_RUN = struct.Struct("!II")
+_CONTEXT = struct.Struct("!IIBBiBBH")
+_DROP_CONTEXT = struct.Struct("!B")
 _KILL = struct.Struct("!H")
 _SWEEPING = struct.Struct("!I")
 _OFFSET = struct.Struct("!Q")
@@ -97,15 +116,15 @@ class Kind(IntEnum):
     START = 4  # daemon: JSON command
     REFUSED = 5  # guest: kind of failure, UTF-8 text; the command was not started
     OUTPUT = 6  # guest: stream, offset, bytes
-    EXITED = 7  # guest: ending, cause, value, bytes of stdout, bytes of stderr
+    EXITED = 7  # guest: ending, cause, value, bytes of stdout, stderr and events
     ACK = 8  # daemon: stream, offset up to which it has the output, window given back
     KILL = 9  # daemon: end this exec and all its processes; milliseconds between two reports of it
     PING = 10  # daemon: anything up to 64 bytes
     PONG = 11  # guest: the same bytes
     PLACE = 12  # guest: a shell was started that has to be moved to where commands belong
     PLACED = 13  # daemon: it was
-    STATE = 14  # guest: has_ended, ending, cause, value, bytes of stdout and stderr so far, label
-    RESUME = 15  # daemon: bytes of stdout and stderr that it has; the guest sends the rest again
+    STATE = 14  # guest: has_ended, ending, cause, value, bytes of each stream so far, label
+    RESUME = 15  # daemon: bytes of each stream that it has; the guest sends the rest again
     RELEASE = 16  # daemon: forget this ended exec
     INPUT = 17  # daemon: offset, bytes for standard input
     INPUT_END = 18  # daemon: no more standard input
@@ -118,11 +137,17 @@ class Kind(IntEnum):
     REMARKS = 25  # guest: what the end of an exec has to be read with; its EXITED comes next
     SKIPPED = 26  # guest: stream, offset; after RESUME, what was before it is no longer kept
     STARTED = 27  # guest: pid in the sandbox; the command runs
+    CONTEXT = 28  # guest: a run's generation and number, or a context; daemon: name, asks for it
+    DROP_CONTEXT = 29  # daemon: whether to forget it, name; ends the process of a context
+    CODE_PARENT = 30  # guest: pid in the sandbox; contexts will be its children
+    CODE_PARENT_PLACED = 31  # daemon: it is where contexts belong
+    MOVED = 32  # daemon: before the first command, another filesystem is where the workspace was
 
 
 class Stream(IntEnum):
     STDOUT = 1
     STDERR = 2
+    EVENTS = 3  # of a run of code; opaque for the guest
 
     # That of an enumeration is a function in Python, and streams are keys wherever output passes.
     __hash__ = int.__hash__
@@ -130,6 +155,8 @@ class Stream(IntEnum):
 
 STREAMS = tuple(Stream)
 """Quicker to go through than the enumeration."""
+TEXT_STREAMS = (Stream.STDOUT, Stream.STDERR)
+"""Those that people read."""
 
 
 class Ending(IntEnum):
@@ -137,6 +164,27 @@ class Ending(IntEnum):
 
     CODE = 0
     SIGNAL = 1
+    DONE = 2  # a run of code; its context lives on
+
+
+class RunEnd(IntEnum):
+    """How a run of code ended whose context lives on."""
+
+    OK = 0
+    RAISED = 1
+    INTERRUPTED = 2
+    REFUSED = 3  # by the policy; nothing has run
+
+
+class ContextPhase(IntEnum):
+    IDLE = 0
+    BUSY = 1
+    LOST = 2  # its process has ended
+    ABSENT = 3  # there is none of this name
+
+
+_PHASES = tuple(ContextPhase)
+"""By value."""
 
 
 class Cause(IntEnum):
@@ -150,6 +198,8 @@ class Cause(IntEnum):
 
 _ENDINGS, _CAUSES = tuple(Ending), tuple(Cause)
 """By value."""
+_ENDING_VALUES = ((0, 255), (1, 64), (0, 3))
+"""Lowest and highest value of each ending."""
 
 
 class Remark(IntFlag):
@@ -157,9 +207,10 @@ class Remark(IntFlag):
 
     COMPANY = 1  # processes that earlier commands left running were there when it began
     HINDERED = 2  # it did not get to run; those processes were ended
+    BROKE_CHANNEL = 4  # a run of code that closed the channel of its context, or wrote to it
 
 
-_ALL_REMARKS = int(Remark.COMPANY | Remark.HINDERED)
+_ALL_REMARKS = int(Remark.COMPANY | Remark.HINDERED | Remark.BROKE_CHANNEL)
 
 
 class StartFailure(IntEnum):
@@ -173,6 +224,9 @@ class StartFailure(IntEnum):
     NO_SHELL = 5  # the image lacks what runs command lines, or named shells
     TOO_MANY_SHELLS = 6
     TOO_LARGE = 7  # more arguments than the kernel, or the image's shell, takes
+    CONTEXT_LOST = 8  # the context is not on the generation that was asked for
+    NO_INTERPRETER = 9  # the image has none for the language of the context
+    TOO_MANY_CONTEXTS = 10
 
 
 _START_FAILURES = tuple(StartFailure)
@@ -221,6 +275,11 @@ class Exited(NamedTuple):
     value: int
     stdout_bytes: int
     stderr_bytes: int
+    events_bytes: int = 0
+
+    @property
+    def counts(self) -> dict[Stream, int]:
+        return _counts(self.stdout_bytes, self.stderr_bytes, self.events_bytes)
 
 
 class Refused(NamedTuple):
@@ -243,6 +302,47 @@ class ExecState(NamedTuple):
     stdout_bytes: int
     stderr_bytes: int
     label: bytes
+    events_bytes: int = 0
+
+    @property
+    def counts(self) -> dict[Stream, int]:
+        return _counts(self.stdout_bytes, self.stderr_bytes, self.events_bytes)
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it has what only a run of code may have."""
+        is_done = self.exited is not None and self.exited.ending == Ending.DONE
+        return is_done or self.events_bytes > 0
+
+
+def _counts(*values: int) -> dict[Stream, int]:
+    return dict(zip(STREAMS, values, strict=True))
+
+
+class ContextRun(NamedTuple):
+    """The process that a run of code got."""
+
+    generation: int
+    run: int
+    """Number of the run in this generation, from 1; the daemon's questions do not count."""
+
+
+class ContextState(NamedTuple):
+    """A context as its guest describes it."""
+
+    name: str
+    generation: int
+    runs: int
+    """Runs in this generation."""
+    phase: ContextPhase
+    ending: Ending
+    value: int
+    """How the process of this generation ended, if it is lost."""
+    background: bytes
+    """The end of what was written between runs."""
+    label: bytes
+    version: str = ""
+    """Of the interpreter, as it says."""
 
 
 class ProtocolError(Exception):
@@ -287,12 +387,44 @@ def encode_ack(channel: int, ack: Ack) -> bytes:
 def encode_state(channel: int, state: ExecState) -> bytes:
     end = state.exited
     fields = (1, end.ending, end.cause, end.value) if end else (0, 0, 0, 0)
-    head = _STATE.pack(*fields, state.stdout_bytes, state.stderr_bytes)
+    head = _STATE.pack(*fields, state.stdout_bytes, state.stderr_bytes, state.events_bytes)
     return encode(Kind.STATE, channel, head + state.label)
 
 
-def encode_resume(channel: int, stdout_bytes: int, stderr_bytes: int) -> bytes:
-    return encode(Kind.RESUME, channel, _RESUME.pack(stdout_bytes, stderr_bytes))
+def encode_resume(channel: int, counts: Mapping[Stream, int], version: int) -> bytes:
+    """For a guest of this version: earlier ones know two streams."""
+    values = [counts[stream] for stream in STREAMS]
+    if version < CODE_VERSION:
+        return encode(Kind.RESUME, channel, _EARLIER_RESUME.pack(*values[:2]))
+    return encode(Kind.RESUME, channel, _RESUME.pack(*values))
+
+
+def encode_context_run(channel: int, run: ContextRun) -> bytes:
+    return encode(Kind.CONTEXT, channel, _CONTEXT_RUN.pack(*run))
+
+
+def encode_context(state: ContextState) -> bytes:
+    name, version = state.name.encode(), state.version.encode()[:MAX_VERSION]
+    background = state.background[-MAX_BACKGROUND:]
+    head = _CONTEXT.pack(
+        state.generation,
+        state.runs,
+        state.phase,
+        state.ending,
+        state.value,
+        len(name),
+        len(version),
+        len(background),
+    )
+    return encode(Kind.CONTEXT, payload=head + name + version + background + state.label)
+
+
+def encode_drop_context(name: str, *, is_forgotten: bool) -> bytes:
+    return encode(Kind.DROP_CONTEXT, payload=_DROP_CONTEXT.pack(is_forgotten) + name.encode())
+
+
+def encode_code_parent(pid: int) -> bytes:
+    return encode(Kind.CODE_PARENT, payload=_STARTED.pack(pid))
 
 
 def encode_skipped(channel: int, stream: Stream, offset: int) -> bytes:
@@ -341,7 +473,7 @@ def decode_output(payload: Payload) -> Output:
 
 
 def _stream(number: int) -> Stream:
-    if number not in (1, 2):
+    if number not in (1, 2, 3):
         raise ProtocolError(f"output on unknown stream {number}")
     return STREAMS[number - 1]
 
@@ -373,17 +505,32 @@ def decode_started(payload: Payload) -> int:
     return pid
 
 
-def decode_exited(payload: Payload) -> Exited:
-    return _exited(*_unpack(_EXITED, payload))
+def decode_exited(payload: Payload, version: int = PROTOCOL_VERSION) -> Exited:
+    """Of a guest of this version: earlier ones count two streams."""
+    return _exited(*_unpack(_EXITED if version >= CODE_VERSION else _EARLIER_EXITED, payload))
 
 
-def _exited(ending: int, cause: int, value: int, stdout_bytes: int, stderr_bytes: int) -> Exited:
-    if ending not in (0, 1) or cause not in (0, 1, 2, 3):
+def _exited(
+    ending: int,
+    cause: int,
+    value: int,
+    stdout_bytes: int,
+    stderr_bytes: int,
+    events_bytes: int = 0,
+) -> Exited:
+    if cause not in (0, 1, 2, 3):
         raise ProtocolError("unknown way of ending")
-    low, high = (0, 255) if ending == Ending.CODE else (1, 64)
+    found = _ending(ending, value)
+    return Exited(found, _CAUSES[cause], value, stdout_bytes, stderr_bytes, events_bytes)
+
+
+def _ending(ending: int, value: int) -> Ending:
+    if ending not in (0, 1, 2):
+        raise ProtocolError("unknown way of ending")
+    low, high = _ENDING_VALUES[ending]
     if not low <= value <= high:
         raise ProtocolError(f"impossible exit value {value}")
-    return Exited(_ENDINGS[ending], _CAUSES[cause], value, stdout_bytes, stderr_bytes)
+    return _ENDINGS[ending]
 
 
 def decode_remarks(payload: Payload) -> Remark:
@@ -398,20 +545,73 @@ def decode_ack(payload: Payload) -> Ack:
     return Ack(_stream(stream), offset, credit)
 
 
-def decode_state(payload: Payload) -> ExecState:
-    label = bytes(payload[_STATE.size :])
+def decode_state(payload: Payload, version: int = PROTOCOL_VERSION) -> ExecState:
+    """Of a guest of this version: earlier ones count two streams."""
+    layout = _STATE if version >= CODE_VERSION else _EARLIER_STATE
+    label = bytes(payload[layout.size :])
     if len(label) > MAX_LABEL:
         raise ProtocolError("a label that nobody gave")
-    has_ended, ending, cause, value, stdout_bytes, stderr_bytes = _unpack(
-        _STATE, payload[: _STATE.size]
+    has_ended, ending, cause, value, *counts = _unpack(layout, payload[: layout.size])
+    exited = _exited(ending, cause, value, *counts) if has_ended else None
+    return ExecState(exited, counts[0], counts[1], label, *counts[2:])
+
+
+def decode_resume(payload: Payload) -> tuple[int, ...]:
+    """Bytes of each stream; a daemon before CODE_VERSION knows two of them."""
+    if len(payload) == _EARLIER_RESUME.size:
+        return (*_EARLIER_RESUME.unpack(payload), 0)
+    return _unpack(_RESUME, payload)
+
+
+def decode_context_run(payload: Payload) -> ContextRun:
+    generation, run = _unpack(_CONTEXT_RUN, payload)
+    if not generation:
+        raise ProtocolError("a run without a context")
+    return ContextRun(generation, run)
+
+
+def decode_context(payload: Payload) -> ContextState:
+    head = _unpack(_CONTEXT, payload[: _CONTEXT.size])
+    generation, runs, phase, ending, value, *sizes = head
+    if phase >= len(_PHASES) or sizes[1] > MAX_VERSION or sizes[2] > MAX_BACKGROUND:
+        raise ProtocolError("malformed context")
+    rest = bytes(payload[_CONTEXT.size :])
+    if not sum(sizes) <= len(rest) <= sum(sizes) + MAX_CONTEXT_LABEL:
+        raise ProtocolError("malformed context")
+    name, version, background, label = _cut(rest, *sizes)
+    text = version.decode(errors="replace")
+    return ContextState(
+        name.decode(errors="replace"),
+        generation,
+        runs,
+        _PHASES[phase],
+        _ending(ending, value),
+        value,
+        background,
+        label,
+        "".join(c if c.isprintable() else "?" for c in text),
     )
-    exited = _exited(ending, cause, value, stdout_bytes, stderr_bytes) if has_ended else None
-    return ExecState(exited, stdout_bytes, stderr_bytes, label)
 
 
-def decode_resume(payload: Payload) -> tuple[int, int]:
-    stdout_bytes, stderr_bytes = _unpack(_RESUME, payload)
-    return stdout_bytes, stderr_bytes
+def _cut(data: bytes, *sizes: int) -> Iterator[bytes]:
+    """Pieces of these sizes, then the rest."""
+    for size in sizes:
+        yield data[:size]
+        data = data[size:]
+    yield data
+
+
+def decode_drop_context(payload: Payload) -> tuple[str, bool]:
+    """Name, and whether it is to be forgotten."""
+    is_forgotten = bool(_unpack(_DROP_CONTEXT, payload[: _DROP_CONTEXT.size])[0])
+    try:
+        return bytes(payload[_DROP_CONTEXT.size :]).decode(), is_forgotten
+    except UnicodeDecodeError:
+        raise ProtocolError("the name of a context is not text") from None
+
+
+def decode_code_parent(payload: Payload) -> int:
+    return decode_started(payload)
 
 
 def decode_kill(payload: Payload) -> float:

@@ -12,19 +12,23 @@ from collections.abc import Callable, Mapping
 from . import frames
 from .child_exits import ChildExits
 from .commands import named_shell, processes
+from .commands.code_parent import CodeParents
+from .commands.context import Context
+from .commands.contexts import CodeRequest, Contexts, code_request_of
 from .commands.ended_execs import EndedExecs
 from .commands.execution import Exec, Output
 from .commands.interaction import Interaction
 from .commands.output_pipes import OutputPipes
 from .commands.processes import Beginning, Census, Process
+from .commands.refusal import Refusal
 from .commands.request import command_of, label_of, seconds_of
-from .commands.shell import Refusal, Shells
+from .commands.shell import Shells
 from .commands.spawner import PATIENCE_SECONDS, Late, Spawner
 from .commands.supervision import Supervision
 from .commands.sweep_reports import SweepReports
 from .commands.waiting_starts import WaitingStart, WaitingStarts
 from .daemon_link import DaemonLink
-from .frames import Cause, Kind, Remark, StartFailure, Stream
+from .frames import Cause, ContextPhase, Kind, Remark, StartFailure
 from .settings import Settings, environment_of, start_dir_of
 from .workers import Workers
 
@@ -51,6 +55,10 @@ SETTLE_SECONDS = 0.002
 SETTLE_LOOKS = 5
 """How often, and after how long each, a new shell is looked at until it has read its arguments."""
 _NOBODY = Census([], True)
+MAX_TRIES = 3
+"""Of a context to come to be: commands can kill the parent of contexts, or stop it."""
+_NO_INTERPRETER = "the interpreter did not start"
+_ABOUT_CODE = (Kind.CONTEXT, Kind.DROP_CONTEXT, Kind.CODE_PARENT_PLACED)
 _parse = json.JSONDecoder().raw_decode
 """Requests are ours, so nothing has to be found out about them."""
 
@@ -103,6 +111,22 @@ class Guest:
         self._poll = select.epoll()
         self._pipes = OutputPipes(self._poll, self._send_output)
         self._interaction = Interaction(self._poll)
+        self._contexts = Contexts(
+            self._poll,
+            CodeParents(
+                self._poll,
+                spawner,
+                environment_of(settings),
+                self._start_dir,
+                place=self._wait_until_placed if self._asks_to_place else lambda: None,
+                is_first_victim=settings["is_first_victim"],
+            ),
+            on_born=self._on_born,
+            on_done=self._on_done,
+            on_lost=self._on_context_lost,
+            on_failed=self._on_context_failed,
+            on_parent=lambda pid: self._link.send(frames.encode_code_parent(pid)),
+        )
         self._workers = Workers()
         self._workers.budget.set_share(settings.get("worker_share", 0.0))
         self._link = DaemonLink(self._poll)
@@ -137,6 +161,8 @@ class Guest:
             self._on_event(descriptor, mask)
         if self._supervision.next_look_at <= time.monotonic():
             self._look_at_running()
+        if self._contexts:
+            self._look_at_contexts()
         self._finish_execs()
         self._interaction.read_states()
         if self._waiting_starts and not self._is_lost:
@@ -163,8 +189,13 @@ class Guest:
             self._reap()
         elif descriptor == self._pipes.descriptor:
             self._read_pipes()
-        else:
+        elif not self._contexts or not self._contexts.on_event(descriptor, mask):
             self._interaction.on_event(descriptor)
+
+    def _look_at_contexts(self) -> None:
+        self._contexts.answer_syncs()
+        if self._contexts.next_look_at <= time.monotonic():
+            self._contexts.look()
 
     def _use_idle_time(self) -> None:
         """Do what neither an answer nor a command should wait for. A process that we have sent
@@ -208,8 +239,10 @@ class Guest:
         return bool(self._company)
 
     def _leaders(self) -> set[int]:
-        """First processes of running commands, and the shell that waits."""
+        """First processes of running commands, the shell that waits, and those of contexts."""
         pids = {execution.pid for execution in self._running.values() if execution.status is None}
+        pids |= self._contexts.pids
+        pids.discard(0)  # of a context that is not there yet
         if self._shells.waiting_pid is not None:
             pids.add(self._shells.waiting_pid)
         return pids
@@ -247,6 +280,8 @@ class Guest:
             due.append(self._waiting_starts.next_try_at)
         if not self._leftovers_known:
             due.append(now + self._idle_seconds)
+        if self._contexts:
+            due.append(self._contexts.next_look_at)
         due.append(self._pipes.grown_up_at)
         due.append(self._supervision.next_look_at)
         if self._sweep_reports:
@@ -319,7 +354,9 @@ class Guest:
         if "workspace" in settings and "env" in settings:
             self._workspace = settings["workspace"]
             self._start_dir = start_dir_of(settings)
-            self._shells.change(workspace=self._start_dir, environment=environment_of(settings))
+            environment = environment_of(settings)
+            self._shells.change(workspace=self._start_dir, environment=environment)
+            self._contexts.change(environment)
         for execution in self._ended.all():
             if execution.cause == Cause.DEADLINE and not self._takes_remarks:
                 execution.cause = Cause.KILLED
@@ -330,21 +367,26 @@ class Guest:
             self._link.send(frames.encode_state(execution.channel, state))
         for waited in self._waiting_starts:
             self._link.send(frames.encode_state(waited.channel, waited.state()))
+        for context in self._contexts.states():
+            self._link.send(frames.encode_context(context))
         self._link.send(frames.encode(Kind.READY))
+        self._contexts.announce_parent()
 
-    def _resume(self, channel: int, stdout_bytes: int, stderr_bytes: int) -> None:
+    def _resume(self, channel: int, counts: tuple[int, ...]) -> None:
         execution = self._running.get(channel) or self._ended.get(channel)
         if execution is None:
             if (waited := self._waiting_starts.get(channel)) is not None:
                 waited.resume()
             return
-        self._rewind(execution, execution.stdout, stdout_bytes)
-        self._rewind(execution, execution.stderr, stderr_bytes)
+        for output, count in zip(execution.outputs, counts, strict=False):
+            self._rewind(execution, output, count)
         self._ended.count(execution)
         execution.window = frames.WINDOW
         execution.is_attached = True
+        if execution.context_run is not None and execution.pid:
+            self._link.send(frames.encode_context_run(channel, execution.context_run))
         if execution.reports_start:
-            self._link.send(frames.encode_started(channel, execution.pid))
+            self._report_pid(execution)
         self._interaction.resume(execution)
         self._send_what_is_kept(execution)
         self._pipes.watch_if_allowed(execution)
@@ -450,9 +492,18 @@ class Guest:
         elif kind == Kind.PING:
             self._link.send(frames.encode(Kind.PONG, payload=payload))
         elif kind == Kind.RESUME:
-            self._resume(channel, *frames.decode_resume(payload))
+            self._resume(channel, frames.decode_resume(payload))
         elif kind in (Kind.WORKER, Kind.WORKER_END):
             self._handle_worker(kind, channel, payload)
+        else:
+            self._handle_other(kind, channel, payload)
+
+    def _handle_other(self, kind: int, channel: int, payload: bytes) -> None:
+        if kind in _ABOUT_CODE:
+            self._handle_code(kind, payload)
+        elif kind == Kind.MOVED:
+            self._shells.replace()
+            self._prepare_quietly()  # at once: a command comes soon
         else:
             self._interact(kind, channel, payload)
 
@@ -467,15 +518,127 @@ class Guest:
         else:
             self._workers.end(number)
 
+    def _handle_code(self, kind: int, payload: bytes) -> None:
+        if kind == Kind.CONTEXT:
+            self._link.send(frames.encode_context(self._contexts.state(payload.decode())))
+        elif kind == Kind.CODE_PARENT_PLACED:
+            self._contexts.parent_is_placed()
+        else:
+            self._drop_context(*frames.decode_drop_context(payload))
+
+    def _drop_context(self, name: str, is_forgotten: bool) -> None:
+        """End the process of a context; a run that is under way in it ends as killed."""
+        context = self._contexts.end(name, is_forgotten=is_forgotten)
+        if context is not None and context.phase != ContextPhase.LOST:
+            self._end_context(context, Cause.KILLED)
+        self._link.send(frames.encode_context(self._contexts.state(name)))
+
+    def _end_context(self, context: Context, cause: Cause) -> None:
+        execution = context.execution
+        if execution is None:  # between two runs: what runs have left is known by its session
+            self._note_leftovers()
+            beginning = Beginning(processes.ticks_now(), self._leftovers)
+            execution = Exec(0, pid=context.pid, beginning=beginning, stdout=-1, stderr=-1)
+        self._end_processes(execution, cause)
+
+    def _start_code(
+        self,
+        channel: int,
+        request: Mapping[str, object],
+        asked: CodeRequest,
+        waited: WaitingStart | None,
+    ) -> None:
+        """Give code to its context. What runs beside it is no reason to look again at what earlier
+        commands left: a context outlives them anyway."""
+        beginning = Beginning(processes.ticks_now(), self._leftovers)
+        self._spawner.patience = PATIENCE_SECONDS if waited is None else 0.0
+        try:
+            context = self._contexts.obtain(asked)
+        except Refusal as refusal:
+            self._link.send(frames.encode_refused(channel, refusal.failure, str(refusal)))
+            return
+        except OSError as error:
+            self._put_off(waited or WaitingStart(channel, request), error.strerror)
+            return
+        execution = Exec(
+            channel,
+            pid=context.pid,
+            beginning=beginning,
+            stdout=context.stdout,
+            stderr=context.stderr,
+            events=context.events,
+        )
+        execution.label = label_of(request)
+        execution.is_kept = request.get("keep") is True
+        self._running[channel] = execution
+        execution.reports_start = request.get("report_start") is True
+        execution.tries = waited.tries if waited is not None else 0
+        execution.request = request
+        self._contexts.begin(context, execution, asked)
+        self._pipes.add(execution)
+        if context.pid:
+            self._on_born(execution)
+
+    def _on_born(self, execution: Exec) -> None:
+        """Its process is there; its time begins."""
+        if execution.request is not None:
+            self._supervision.begin(execution, seconds_of(execution.request))
+        execution.request = None
+        if execution.is_attached and execution.context_run is not None:
+            run = frames.encode_context_run(execution.channel, execution.context_run)
+            self._link.send(run, linger=True)
+        self._report_pid(execution)
+        self._pipes.watch_if_allowed(execution)
+
+    def _report_pid(self, execution: Exec) -> None:
+        """Unless it is that of a context which is only being made."""
+        if execution.reports_start and execution.is_attached and execution.pid:
+            self._link.send(frames.encode_started(execution.channel, execution.pid))
+
+    def _on_done(self, execution: Exec, status: int) -> None:
+        """A run has ended and its context lives on: its output is in the pipes."""
+        self._pipes.read_all(execution)
+        execution.has_done(status)
+
+    def _on_context_lost(self, context: Context) -> None:
+        if self._is_welcome:
+            self._link.send(frames.encode_context(context.describe()))
+
+    def _on_context_failed(self, execution: Exec) -> None:
+        """Its context did not come to be, so nothing of it has run: try again, a few times."""
+        self._pipes.remove(execution)
+        self._interaction.disconnect(execution)
+        del self._running[execution.channel]
+        assert execution.request is not None
+        waited = WaitingStart(execution.channel, execution.request)
+        waited.tries, waited.is_attached = execution.tries + 1, execution.is_attached
+        # What earlier runs have left running may have taken all processes.
+        processes.end_followers(self._contexts.idle_pids, self._reap_and_report)
+        if waited.tries < MAX_TRIES:
+            self._put_off(waited, _NO_INTERPRETER)
+            return
+        self._sweep_reports.end(execution.channel)
+        why = f"{frames.NO_PROCESS} ({_NO_INTERPRETER})"
+        self._link.send(frames.encode_refused(execution.channel, StartFailure.NO_PROCESS, why))
+
     def _start(
         self, channel: int, request: Mapping[str, object], waited: WaitingStart | None = None
     ) -> None:
-        """Start a command, `waited` if it is not the first try; if it cannot be, it waits."""
+        """Start a command or a run of code, `waited` if it is not the first try; if it cannot be,
+        it waits."""
         if waited is None and self._waiting_starts:
             self._put_off(WaitingStart(channel, request), "others wait for one")
             return
         if not self._leftovers_known:
             self._note_leftovers()
+        if (code := code_request_of(request, self._start_dir)) is not None:
+            self._start_code(channel, request, code, waited)
+        else:
+            self._start_command(channel, request, waited)
+
+    def _start_command(
+        self, channel: int, request: Mapping[str, object], waited: WaitingStart | None
+    ) -> None:
         self._is_hurried = time.monotonic() - self._ended_at < HURRY_SECONDS
         command = command_of(request, self._start_dir)
         self._spawner.patience = PATIENCE_SECONDS if waited is None else 0.0
@@ -562,7 +725,7 @@ class Guest:
         execution = self._running.get(channel) or self._ended.get(channel)
         if execution is None:
             return  # it was forgotten before this arrived
-        output = execution.stdout if ack.stream == Stream.STDOUT else execution.stderr
+        output = execution.output(ack.stream)
         output.forget(min(ack.offset, output.sent))
         execution.window += ack.credit
         self._ended.count(execution)
@@ -573,7 +736,7 @@ class Guest:
     def _is_alone(self, execution: Exec) -> bool:
         """Whether nothing but the waiting shell would have to be spared."""
         ours = {execution.pid, self._shells.waiting_pid}
-        is_only = len(self._by_pid) == 1 and not self._workers.pids
+        is_only = len(self._by_pid) == 1 and not self._workers.pids and not self._contexts.pids
         return is_only and not any(pid not in ours for pid, _ in execution.beginning.seen)
 
     def _kill(self, channel: int, report_seconds: float) -> None:
@@ -598,6 +761,10 @@ class Guest:
         others = [other for other in self._running.values() if other is not execution]
         spared = self._leaders() - {execution.pid} | self._workers.pids
         execution.cause = cause
+        if execution.context is not None and not execution.pid:
+            self._contexts.abandon(execution.context)
+            execution.has_ended(int(signal.SIGKILL))
+            return
         if self._is_alone(execution):
             self._shells.give_up()
             processes.sweep(self._reap)
@@ -633,7 +800,12 @@ class Guest:
                 self._free_from_company(execution)
                 execution.has_begun()
         for execution in found.overdue:
-            self._end(execution, Cause.DEADLINE if self._takes_remarks else Cause.KILLED)
+            cause = Cause.DEADLINE if self._takes_remarks else Cause.KILLED
+            if execution.context is None or execution.is_interrupted or not execution.pid:
+                self._end(execution, cause)
+            else:  # its variables are kept if it stops
+                execution.is_interrupted, execution.cause = True, cause
+                os.kill(execution.pid, signal.SIGINT)
 
     def _cancel_start(self, channel: int) -> None:
         """A command that waits ends as one that was killed."""
@@ -666,7 +838,7 @@ class Guest:
                 return
             self._shells.forget(pid)
             self._workers.forget(pid, used.ru_utime + used.ru_stime)
-            execution = self._by_pid.pop(pid, None)
+            execution = self._by_pid.pop(pid, None) or self._contexts.forget(pid, status)
             if execution is not None:
                 execution.has_ended(status)
                 self._pipes.read_all(execution)
@@ -707,6 +879,7 @@ class Guest:
     def _finish(self, execution: Exec) -> None:
         self._pipes.remove(execution)
         self._interaction.disconnect(execution)
+        self._contexts.finish(execution)
         del self._running[execution.channel]
         self._sweep_reports.end(execution.channel)
         self._leftovers_known = False

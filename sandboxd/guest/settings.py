@@ -29,6 +29,8 @@ class Settings(TypedDict):
 
 _LIBRARIES = "/usr/local/lib"
 """Where packages are attached, below the directory of a Python."""
+_OWN_PROGRAMS = "/.sandboxd/guest/bin"
+"""Where commands of ours are, such as `sandboxd-sql`."""
 _NODE_MODULES = "/node_modules"
 """Where packages of Node.js are attached."""
 
@@ -39,9 +41,8 @@ def environment_of(settings: Settings) -> dict[str, str]:
     Programs of packages that are attached later come last, so that they shadow no others.
     """
     environment = {**os.environ, **settings["env"]}
-    programs = _directories_of_programs()
-    if programs:
-        environment["PATH"] = ":".join([environment.get("PATH", os.defpath), *programs])
+    programs = [*_directories_of_programs(), _OWN_PROGRAMS]
+    environment["PATH"] = ":".join([environment.get("PATH", os.defpath), *programs])
     return environment
 
 

@@ -1,4 +1,5 @@
-"""Attaches directories of the host, read-only, to a sandbox that already runs.
+"""Attaches directories of the host to a sandbox that already runs: read-only ones, and a disk in
+place of the one that it has.
 
 The mount is made detached: it is in no mount namespace until it is moved into the sandbox's. So
 nothing is mounted on the host at any time, and a crash leaves nothing behind.
@@ -10,26 +11,38 @@ import ctypes
 import errno
 import os
 import struct
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
+
+from sandboxd.isolation.mapped_ids import swapped
+from sandboxd.isolation.namespaces import checked, in_own_thread
 
 # Numbers of the system calls, the same on every architecture.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE = 1
 _FROM_DESCRIPTOR, _TO_DESCRIPTOR = 0x04, 0x40
-_READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
+_READ_ONLY, _NO_SUID, _NO_DEVICES, _MAP_IDS = 1, 2, 4, 1 << 20
+_DETACH, _NOFOLLOW = 2, 8
 _MS_REC, _MS_PRIVATE, _MS_SLAVE = 1 << 14, 1 << 18, 1 << 19
 _CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # struct mount_attr: what is set, what is cleared, propagation, user namespace.
-_ATTRIBUTES = struct.pack("=QQQQ", _READ_ONLY | _NO_SUID | _NO_DEVICES, 0, _MS_PRIVATE, 0)
+_ATTRIBUTES = struct.Struct("=QQQQ")
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Owner(NamedTuple):
+    """Whose files a disk has."""
+
+    on_disk: int
+    """User id, and group id, in the filesystem of the disk."""
+    inside: int
+    """Those of the sandbox that is to own them."""
 
 
 class Attachment(NamedTuple):
@@ -39,6 +52,9 @@ class Attachment(NamedTuple):
     """Owned by root, so that nobody else changes what a path in it means."""
     target: str
     """Absolute path of an existing directory in the sandbox, without symbolic links."""
+    owner: Owner | None = None
+    """Of a disk, which can be written to and takes the place of what is mounted at the target, with
+    all that is mounted below. Without it, the directory is shown read-only on top of that."""
 
 
 class AttachFailed(Exception):
@@ -70,7 +86,7 @@ UNTRIED = Possibility(Way.ATTACHED)
 
 
 def attach(pidfd: int, attachments: Sequence[Attachment]) -> None:
-    """Mount directories read-only in the mount namespace of a process, or raise AttachFailed.
+    """Mount directories in the mount namespace of a process, or raise AttachFailed.
 
     Blocks. Call it before the first command of a sandbox: later a command could have changed what
     the paths of the targets lead to. A directory that is attached twice to one target shows the
@@ -78,7 +94,7 @@ def attach(pidfd: int, attachments: Sequence[Attachment]) -> None:
     """
     with ExitStack() as open_files:
         trees = [
-            (_detached(open_files, attachment.source), os.fsencode(attachment.target))
+            (_detached(open_files, attachment.source, attachment.owner), attachment)
             for attachment in attachments
         ]
 
@@ -86,13 +102,20 @@ def attach(pidfd: int, attachments: Sequence[Attachment]) -> None:
             with _doing("enter the sandbox's mount namespace"):
                 # The threads of a process share root and current directory, which a change of the
                 # mount namespace replaces.
-                _checked(_libc.unshare(_CLONE_FS))
-                _checked(_libc.setns(pidfd, _CLONE_NEWNS))
+                checked(_libc.unshare(_CLONE_FS))
+                checked(_libc.setns(pidfd, _CLONE_NEWNS))
             # From here on the thread is inside: it may open no path but the targets.
-            for tree, target in trees:
-                _move(tree, target)
+            for tree, attachment in trees:
+                _put(tree, attachment)
 
-        _in_a_thread(move)
+        in_own_thread(move)
+
+
+def _put(tree: int, attachment: Attachment) -> None:
+    target = os.fsencode(attachment.target)
+    if attachment.owner is not None:
+        _unmount(target)
+    _move(tree, target)
 
 
 def find_possibility(directory: Path) -> Possibility:
@@ -102,37 +125,84 @@ def find_possibility(directory: Path) -> Possibility:
     """
     place = directory.resolve()
     try:
-        _in_a_thread(lambda: _attach_over_itself(place))
+        in_own_thread(lambda: _attach_over_itself(place))
     except AttachFailed as error:
         return Possibility(Way.BOUND, str(error))
     return Possibility(Way.ATTACHED)
 
 
+def find_disk_problem(directory: Path) -> str:
+    """Why a disk cannot be moved into a sandbox that runs; empty if it can.
+
+    Tries it in a mount namespace that nobody else sees, with a directory of a disk that does not
+    belong to root: in place of itself, with another owner.
+    """
+    place = directory.resolve()
+    try:
+        in_own_thread(lambda: _move_in_place_of_itself(place))
+    except AttachFailed as error:
+        return str(error)
+    return ""
+
+
 def _attach_over_itself(place: Path) -> None:
     with ExitStack() as open_files:
-        with _doing("make a mount namespace"):
-            _checked(_libc.unshare(_CLONE_NEWNS))
-            # As a slave it lets go of what the host unmounts, and the host sees nothing of it.
-            _checked(_libc.mount(None, b"/", None, _MS_REC | _MS_SLAVE, None))
-        with _doing("enter a mount namespace"):
-            own = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-            open_files.callback(os.close, own)
-            _checked(_libc.setns(own, _CLONE_NEWNS))
+        _enter_own_namespace(open_files)
         _move(_detached(open_files, place), os.fsencode(place))
         with _doing("make a mount read-only"):
             if not os.statvfs(place).f_flag & os.ST_RDONLY:
                 raise OSError(errno.EINVAL, "it can be written to")
 
 
-def _detached(open_files: ExitStack, source: Path) -> int:
+def _move_in_place_of_itself(place: Path) -> None:
+    with ExitStack() as open_files:
+        _enter_own_namespace(open_files)
+        on_disk = place.stat().st_uid
+        attachment = Attachment(place, str(place), Owner(on_disk, on_disk - 1))
+        tree = _detached(open_files, place, attachment.owner)
+        _move(_detached(open_files, place), os.fsencode(place))  # to be replaced
+        _put(tree, attachment)
+        with _doing("map the owner of files"):
+            if place.stat().st_uid != on_disk - 1:
+                raise OSError(errno.EINVAL, "it is another one")
+            if os.statvfs(place).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def _enter_own_namespace(open_files: ExitStack) -> None:
+    with _doing("make a mount namespace"):
+        checked(_libc.unshare(_CLONE_NEWNS))
+        # As a slave it lets go of what the host unmounts, and the host sees nothing of it.
+        checked(_libc.mount(None, b"/", None, _MS_REC | _MS_SLAVE, None))
+    with _doing("enter a mount namespace"):
+        own = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        open_files.callback(os.close, own)
+        checked(_libc.setns(own, _CLONE_NEWNS))
+
+
+def _detached(open_files: ExitStack, source: Path, owner: Owner | None = None) -> int:
     """A mount of the directory that is nowhere yet; it disappears when it is closed."""
     with _doing("make a detached mount"):
         flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
-        tree = _checked(_libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags))
+        tree = checked(_libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags))
         open_files.callback(os.close, tree)
-        size = len(_ATTRIBUTES)
-        _checked(_libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, _ATTRIBUTES, size))
+        _set(tree, _NO_SUID | _NO_DEVICES | (_READ_ONLY if owner is None else 0))
+    if owner is not None and owner.on_disk != owner.inside:
+        with _doing("map the owner of files"), swapped(*owner) as namespace:
+            _set(tree, _MAP_IDS, namespace)
     return tree
+
+
+def _set(tree: int, attributes: int, namespace: int = 0) -> None:
+    packed = _ATTRIBUTES.pack(attributes, 0, _MS_PRIVATE, namespace)
+    checked(_libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, packed, len(packed)))
+
+
+def _unmount(target: bytes) -> None:
+    """Detach what is mounted there. It lasts until its last user is done with it."""
+    with _doing(f"unmount {os.fsdecode(target)}"):
+        os.close(_opened(target))  # no component is a link
+        checked(_libc.umount2(target, _DETACH | _NOFOLLOW))
 
 
 def _move(tree: int, target: bytes) -> None:
@@ -140,7 +210,7 @@ def _move(tree: int, target: bytes) -> None:
         place = _opened(target)
         try:
             flags = _FROM_DESCRIPTOR | _TO_DESCRIPTOR
-            _checked(_libc.syscall(_MOVE_MOUNT, tree, b"", place, b"", flags))
+            checked(_libc.syscall(_MOVE_MOUNT, tree, b"", place, b"", flags))
         finally:
             os.close(place)
 
@@ -162,36 +232,9 @@ def _opened(target: bytes) -> int:
     return current
 
 
-def _in_a_thread(work: Callable[[], None]) -> None:
-    """Do it in a thread that ends afterwards, because it leaves the mount namespace of the daemon.
-
-    A thread of a pool would go on to work in the sandbox's.
-    """
-    problems: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            problems.append(error)
-
-    thread = threading.Thread(target=run, name="attach")
-    thread.start()
-    thread.join()
-    for problem in problems:
-        raise problem
-
-
 @contextmanager
 def _doing(step: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise AttachFailed(step, error) from error
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result

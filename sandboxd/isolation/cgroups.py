@@ -12,11 +12,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 CHILD = "cmd"
+CODE = "code"
+"""Of the contexts of code, among the commands."""
 GUEST = "guest"
 CPU_PERIOD_US = 100_000
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -28,6 +30,16 @@ SEPARATE = "commands have memory, process and CPU limits below those of the gues
 @dataclass(frozen=True, kw_only=True)
 class CommandLimits:
     """Limits on all commands of a sandbox together."""
+
+    memory_bytes: int
+    processes: int
+    cpu_quota_us: int
+    """CPU microseconds per 100 ms; 0 means no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeLimits:
+    """Limits on all contexts of a sandbox together."""
 
     memory_bytes: int
     processes: int
@@ -68,6 +80,20 @@ class CommandGroup(Protocol):
         """Change the CPU quota; 0 means none."""
         ...
 
+    @property
+    def has_code(self) -> bool:
+        """Whether contexts have had limits set."""
+        ...
+
+    def limit_code(self, limits: CodeLimits) -> None:
+        """Set the limits of contexts; OSError if that fails."""
+        ...
+
+    def place_code_parent(self, inner_pid: int) -> None:
+        """Move the process that has this pid in the sandbox to where the contexts belong that it
+        will fork; a process that is not a command's is left where it is."""
+        ...
+
     def counters(self) -> Counters:
         """Read all counters; CgroupLost if they can no longer be read."""
         ...
@@ -88,6 +114,10 @@ class CommandGroup(Protocol):
 
     def memory(self) -> int:
         """Bytes in use now."""
+        ...
+
+    def limit_writes(self, device: int, bytes_per_second: int) -> None:
+        """Limit what the container writes to a device; OSError if that fails."""
         ...
 
     def close(self) -> None: ...
@@ -186,15 +216,31 @@ class _Counted:
         self._files = _Files(files)
         self._cpu_ns = cpu_ns
         self._is_read_only = is_read_only
+        self._code_limits: CodeLimits | None = None
+        self._of_code: _Files | None = None
+        """Files of the contexts' group, whose events are not counted here as well."""
 
     def counters(self) -> Counters:
         read = self._files.read
-        return Counters(
-            self._cpu_ns(read("cpu")),
-            _field(read("oom"), b"oom_kill"),
-            _field(read("forks"), b"max"),
-            _number(read("most")),
-        )
+        oom_kills, refused_forks = self._events(self._files)
+        if self._of_code is not None:
+            more = self._events(self._of_code)
+            oom_kills, refused_forks = oom_kills + more[0], refused_forks + more[1]
+        return Counters(self._cpu_ns(read("cpu")), oom_kills, refused_forks, _number(read("most")))
+
+    @property
+    def has_code(self) -> bool:
+        return self._of_code is not None
+
+    def _is_only_processes(self, limits: CodeLimits) -> bool:
+        """Whether nothing else differs from the last limits: with each new context that one grows,
+        and a change of the others may take the kernel milliseconds."""
+        before, self._code_limits = self._code_limits, limits
+        return before is not None and replace(before, processes=limits.processes) == limits
+
+    @staticmethod
+    def _events(files: _Files) -> tuple[int, int]:
+        return _field(files.read("oom"), b"oom_kill"), _field(files.read("forks"), b"max")
 
     def cpu_ns(self) -> int:
         return self._cpu_ns(self._files.read("cpu"))
@@ -210,6 +256,8 @@ class _Counted:
 
     def close(self) -> None:
         self._files.close()
+        if self._of_code is not None:
+            self._of_code.close()
 
 
 # --- version 1 ---
@@ -217,8 +265,15 @@ class _Counted:
 
 class _V1Group(_Counted):
     def __init__(
-        self, places: Mapping[str, Path], pid: int, *, asks: bool, is_read_only: bool = False
+        self,
+        places: Mapping[str, Path],
+        pid: int,
+        *,
+        asks: bool,
+        writes: Path | None = None,
+        is_read_only: bool = False,
     ) -> None:
+        """`writes`: the container's directory where writes to devices are limited."""
         self.asks = asks
         self._at_birth = [
             place for name, place in places.items() if place != places["cpu"] and name != "cpu"
@@ -241,6 +296,47 @@ class _V1Group(_Counted):
             _number,
             is_read_only=is_read_only,
         )
+        self._writes = writes
+        self._code_places = {name: place / CODE for name, place in places.items()}
+        self._code_quota_us = 0
+        if not is_read_only and self._code_places["memory"].is_dir():
+            self._count_code()  # an earlier daemon made it
+
+    def _count_code(self) -> None:
+        self._of_code = _Files(
+            {
+                "oom": self._code_places["memory"] / "memory.oom_control",
+                "forks": self._code_places["pids"] / "pids.events",
+            }
+        )
+
+    def limit_code(self, limits: CodeLimits) -> None:
+        if self._is_read_only:
+            return
+        if self._is_only_processes(limits):
+            (self._code_places["pids"] / "pids.max").write_text(str(limits.processes))
+            return
+        for place in self._code_places.values():
+            place.mkdir(exist_ok=True)
+        _limit_v1(self._code_places, limits)
+        self._code_quota_us = limits.cpu_quota_us
+        if self._of_code is None:
+            self._count_code()
+
+    def limit_writes(self, device: int, bytes_per_second: int) -> None:
+        if self._writes is None:
+            raise FileNotFoundError("this host does not limit writes to devices")
+        line = f"{_device_name(device)} {bytes_per_second}"
+        (self._writes / "blkio.throttle.write_bps_device").write_text(line)
+
+    def place_code_parent(self, inner_pid: int) -> None:
+        if self._is_read_only:
+            return
+        process = _find_inner(_pids(self._memory / "cgroup.procs"), inner_pid)
+        for place in self._code_places.values():
+            with suppress(ProcessLookupError):  # it has ended
+                if process is not None:
+                    (place / "cgroup.procs").write_text(str(process))
 
     def admit(self) -> None:
         if self._is_read_only:
@@ -269,8 +365,12 @@ class _V1Group(_Counted):
         return len(found)
 
     def set_quota(self, cpu_quota_us: int) -> None:
-        if not self._is_read_only:
-            (self._cpu / "cpu.cfs_quota_us").write_text(str(cpu_quota_us or -1))
+        if self._is_read_only:
+            return
+        (self._cpu / "cpu.cfs_quota_us").write_text(str(cpu_quota_us or -1))
+        if self._of_code is not None:  # killed with the others, or limited with them
+            code_quota_us = self._code_quota_us if cpu_quota_us else 0
+            (self._code_places["cpu"] / "cpu.cfs_quota_us").write_text(str(code_quota_us or -1))
 
     def reset_peak_memory(self) -> None:
         if not self._is_read_only:
@@ -291,6 +391,7 @@ class CgroupsV1:
     separates = True
     detail = SEPARATE
     CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
+    WRITES = "blkio"
 
     def __init__(self, mounts: Mapping[str, Path], *, asks: bool = False) -> None:
         self._mounts = mounts
@@ -301,7 +402,7 @@ class CgroupsV1:
         for place in places.values():
             place.mkdir(exist_ok=True)
         _limit_v1(places, limits)
-        return _V1Group(places, pid, asks=self._asks)
+        return _V1Group(places, pid, asks=self._asks, writes=self._writes(pid))
 
     def open_for_reading(self, pid: int) -> CommandGroup:
         """Open the container's own cgroup for reading."""
@@ -309,13 +410,24 @@ class CgroupsV1:
 
     def containers(self, pid: int) -> Mapping[str, Path]:
         """The container's directory in each hierarchy."""
+        paths = self._paths(pid)
+        return {name: _own_directory(paths.get(name)) for name in self.CONTROLLERS}
+
+    def _writes(self, pid: int) -> Path | None:
+        """Nothing else depends on it, so a host may do without."""
+        try:
+            return _own_directory(self._paths(pid).get(self.WRITES))
+        except FileNotFoundError:
+            return None
+
+    def _paths(self, pid: int) -> Mapping[str, Path]:
         paths = {}
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             for controller in controllers.split(","):
-                if controller in self.CONTROLLERS:
+                if controller in self._mounts:
                     paths[controller] = self._mounts[controller] / path.lstrip("/")
-        return {name: _own_directory(paths.get(name)) for name in self.CONTROLLERS}
+        return paths
 
 
 def _own_directory(path: Path | None) -> Path:
@@ -325,7 +437,7 @@ def _own_directory(path: Path | None) -> Path:
     return path
 
 
-def _limit_v1(places: Mapping[str, Path], limits: CommandLimits) -> None:
+def _limit_v1(places: Mapping[str, Path], limits: CommandLimits | CodeLimits) -> None:
     memory = places["memory"]
     (memory / "memory.limit_in_bytes").write_text(str(limits.memory_bytes))
     with_swap = memory / "memory.memsw.limit_in_bytes"
@@ -365,6 +477,58 @@ class _V2Group(_Counted):
             lambda data: _field(data, b"usage_usec") * 1000,
             is_read_only=is_read_only,
         )
+        # Beside the commands: a group that has processes cannot have groups.
+        self._code = container / CODE
+        self._code_quota_us = 0
+        if not is_read_only and self._code.is_dir():
+            self._count_code()  # an earlier daemon made it
+
+    def _count_code(self) -> None:
+        self._of_code = _Files(
+            {
+                "cpu": self._code / "cpu.stat",
+                "oom": self._code / "memory.events",
+                "forks": self._code / "pids.events",
+                "memory": self._code / "memory.current",
+                "processes": self._code / "pids.current",
+            }
+        )
+
+    def limit_code(self, limits: CodeLimits) -> None:
+        if self._is_read_only:
+            return
+        if self._is_only_processes(limits):
+            (self._code / "pids.max").write_text(str(limits.processes))
+            return
+        self._code.mkdir(exist_ok=True)
+        _limit_v2(self._code, limits)
+        self._code_quota_us = limits.cpu_quota_us
+        if self._of_code is None:
+            self._count_code()
+
+    def limit_writes(self, device: int, bytes_per_second: int) -> None:
+        line = f"{_device_name(device)} wbps={bytes_per_second}"
+        (self._container / "io.max").write_text(line)
+
+    def place_code_parent(self, inner_pid: int) -> None:
+        if not self._is_read_only:
+            process = _find_inner(_pids(self._place / "cgroup.procs"), inner_pid)
+            _move_v2([process] if process is not None else [], self._code)
+
+    def cpu_ns(self) -> int:
+        beside = self._cpu_ns(self._of_code.read("cpu")) if self._of_code is not None else 0
+        return super().cpu_ns() + beside
+
+    def counters(self) -> Counters:
+        return super().counters()._replace(cpu_ns=self.cpu_ns())
+
+    def processes(self) -> int:
+        beside = _number(self._of_code.read("processes")) if self._of_code is not None else 0
+        return super().processes() + beside
+
+    def memory(self) -> int:
+        beside = _number(self._of_code.read("memory")) if self._of_code is not None else 0
+        return super().memory() + beside
 
     def admit(self) -> None:
         if self._is_read_only:
@@ -382,8 +546,11 @@ class _V2Group(_Counted):
         return len(found)
 
     def set_quota(self, cpu_quota_us: int) -> None:
-        if not self._is_read_only:
-            _set_quota_v2(self._place, cpu_quota_us)
+        if self._is_read_only:
+            return
+        _set_quota_v2(self._place, cpu_quota_us)
+        if self._of_code is not None:  # killed with the others, or limited with them
+            _set_quota_v2(self._code, self._code_quota_us if cpu_quota_us else 0)
 
     def reset_peak_memory(self) -> None:
         # Since Linux 6.12 a write resets the peak for this descriptor; on older kernels the file is
@@ -412,11 +579,7 @@ class CgroupsV2:
             leaf.mkdir(exist_ok=True)
         _move_v2(_pids(container / "cgroup.procs"), guest)
         (container / "cgroup.subtree_control").write_text(self.CONTROLLERS)
-        (place / "memory.max").write_text(str(limits.memory_bytes))
-        with suppress(FileNotFoundError):  # a kernel without swap
-            (place / "memory.swap.max").write_text("0")
-        (place / "pids.max").write_text(str(limits.processes))
-        _set_quota_v2(place, limits.cpu_quota_us)
+        _limit_v2(place, limits)
         return _V2Group(container, place, pid)
 
     def open_for_reading(self, pid: int) -> CommandGroup:
@@ -430,6 +593,14 @@ class CgroupsV2:
                 relative = line[3:].strip().lstrip("/").removesuffix(f"/{GUEST}")
                 return _own_directory(self._root / relative)
         raise FileNotFoundError("the container is not in a cgroup of version 2")
+
+
+def _limit_v2(place: Path, limits: CommandLimits | CodeLimits) -> None:
+    (place / "memory.max").write_text(str(limits.memory_bytes))
+    with suppress(FileNotFoundError):  # a kernel without swap
+        (place / "memory.swap.max").write_text("0")
+    (place / "pids.max").write_text(str(limits.processes))
+    _set_quota_v2(place, limits.cpu_quota_us)
 
 
 def _set_quota_v2(place: Path, cpu_quota_us: int) -> None:
@@ -483,6 +654,10 @@ def _v1_mounts(mountinfo: Path) -> Mapping[str, Path]:
     return found
 
 
+def _device_name(device: int) -> str:
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
 def _threads(pid: int) -> list[int]:
     """Threads of a process beyond its first."""
     return [int(name) for name in os.listdir(f"/proc/{pid}/task") if int(name) != pid]
@@ -490,3 +665,19 @@ def _threads(pid: int) -> list[int]:
 
 def _pids(file: Path) -> list[int]:
     return [int(word) for word in file.read_text().split()]
+
+
+def _find_inner(pids: Iterable[int], inner_pid: int) -> int | None:
+    """The process among these that has this pid in the innermost namespace it is in."""
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            if _inner_pid(Path(f"/proc/{pid}/status").read_text()) == inner_pid:
+                return pid
+    return None
+
+
+def _inner_pid(status: str) -> int:
+    for line in status.splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return 0

@@ -171,6 +171,12 @@ class Meter:
         """What has no room left, by name; empty if there is room everywhere."""
         return self._disks.full if self._disks is not None else ""
 
+    def look_at(self, disks: DiskGauges | None) -> None:
+        """Measure these from now on: the sandbox has another disk."""
+        if self._disks is not None:
+            self._disks.close()
+        self._disks = disks
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

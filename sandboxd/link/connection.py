@@ -10,12 +10,15 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from sandboxd.guest import frames
 from sandboxd.guest.frames import (
     Ack,
     Cause,
+    ContextRun,
+    ContextState,
+    Ending,
     ExecState,
     Exited,
     Frame,
@@ -72,6 +75,10 @@ class Channel(Protocol):
         """It runs, as this process of the sandbox; only if its request asked for the report."""
         ...
 
+    def on_context(self, run: ContextRun) -> None:
+        """The process that a run of code got; once, before its output."""
+        ...
+
     def on_refused(self, failure: StartFailure, why: str) -> None: ...
 
     def on_input_taken(self, count: int) -> None: ...
@@ -89,10 +96,12 @@ class _ChannelAccount:
     __slots__ = (
         "channel",
         "due_at",
+        "has_context",
         "has_remarks",
         "has_started",
         "input_sent",
         "input_taken",
+        "is_code",
         "is_killed",
         "kill_sent_at",
         "received",
@@ -101,8 +110,11 @@ class _ChannelAccount:
         "window",
     )
 
-    def __init__(self, channel: Channel, due_at: float) -> None:
+    def __init__(self, channel: Channel, due_at: float, *, is_code: bool) -> None:
         self.channel = channel
+        self.is_code = is_code
+        """Whether it may have events, and end with its process alive."""
+        self.has_context = False
         self.due_at = due_at
         """Deadline, from which on a guest may end it by itself."""
         self.has_remarks = False
@@ -112,7 +124,7 @@ class _ChannelAccount:
         """Time of the KILL on this link; absent if only an earlier daemon may have sent one."""
         self.sweep_reports = 0
         self.window = frames.WINDOW
-        self.received: dict[Stream, int] = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        self.received: dict[Stream, int] = dict.fromkeys(frames.STREAMS, 0)
         self.skippable: dict[Stream, int] | None = None
         """Offsets that SKIPPED may reach in each stream, after a resume."""
         self.input_sent = 0
@@ -150,9 +162,19 @@ class GuestLink(asyncio.BufferedProtocol):
         self,
         on_closed: Callable[[str], None],
         on_place: Callable[[], None] | None = None,
+        on_code_parent: Callable[[int], None] | None = None,
     ) -> None:
         self._on_closed = on_closed
         self._on_place = on_place
+        self._on_code_parent = on_code_parent
+        self.on_context: Callable[[ContextState], None] = lambda state: None
+        """Called with every description of a context that comes after the greeting."""
+        self.contexts: dict[str, ContextState] = {}
+        """Contexts that a resumed guest had when it was greeted."""
+        self._asked: dict[str, list[asyncio.Future[ContextState]]] = {}
+        self._context_reports = 0
+        """Reports that may still come; each run and each question allows for some."""
+        self._code_parents = 0
         self._is_placing = False
         self._places = 0
         self._has_killed = False
@@ -196,23 +218,35 @@ class GuestLink(asyncio.BufferedProtocol):
         self._last_channel = max(self._states, default=0)
         return dict(self._states)
 
-    def resume(self, number: int, channel: Channel, have: Mapping[Stream, int]) -> None:
+    def resume(
+        self, number: int, channel: Channel, have: Mapping[Stream, int], *, is_code: bool = False
+    ) -> None:
         """Go on with an exec that the guest already has; output follows from what we have on."""
         state = self._states.pop(number)
         # Its deadline is for the channel to check.
-        account = self._open[number] = _ChannelAccount(channel, self._loop.time())
-        account.received = dict(have)
-        account.skippable = {Stream.STDOUT: state.stdout_bytes, Stream.STDERR: state.stderr_bytes}
+        account = _ChannelAccount(channel, self._loop.time(), is_code=is_code)
+        self._open[number] = account
+        if state.is_code and not is_code:
+            self.close("the guest broke the protocol: it has events of a command")
+            raise LinkClosed(self.closed_because)
+        self._context_reports += is_code
+        account.received |= have
+        account.skippable = state.counts
         account.input_taken = None
         # By the daemon before us, for all that we know.
         account.is_killed = self._has_killed = True
-        self._send(frames.encode_resume(number, have[Stream.STDOUT], have[Stream.STDERR]))
+        self._send(frames.encode_resume(number, account.received, self._guest_version))
 
     def placed(self) -> None:
         """Report to the guest that its new processes are where commands belong."""
         self._is_placing = False
         with suppress(LinkClosed):  # what waits for the guest ends with the link
             self._send(frames.encode(Kind.PLACED))
+
+    def workspace_moved(self) -> None:
+        """Report to the guest, before its first command, that its workspace is another filesystem;
+        LinkClosed if it is gone."""
+        self._send(frames.encode(Kind.MOVED))
 
     async def ping(self) -> None:
         """Return once the guest has answered; LinkClosed if it is gone, TimeoutError if it is
@@ -233,13 +267,22 @@ class GuestLink(asyncio.BufferedProtocol):
         if not pong.done():
             pong.set_exception(TimeoutError("the guest did not answer a ping"))
 
-    def start(self, request: bytes, channel: Channel, seconds: float = float("inf")) -> int:
-        """Hand over a command that has so much time; what happens to it is called on the channel.
-        Returns its number."""
+    def start(
+        self,
+        request: bytes,
+        channel: Channel,
+        seconds: float = float("inf"),
+        *,
+        is_code: bool = False,
+    ) -> int:
+        """Hand over a command, or a run of code, that has so much time; what happens to it is
+        called on the channel. Returns its number."""
         if len(request) > self.max_request_bytes:
             raise ValueError("request over the frame limit")
         self._last_channel += 1
-        self._open[self._last_channel] = _ChannelAccount(channel, self._loop.time() + seconds)
+        due_at = self._loop.time() + seconds
+        self._open[self._last_channel] = _ChannelAccount(channel, due_at, is_code=is_code)
+        self._context_reports += is_code
         self._send(frames.encode(Kind.START, self._last_channel, request))
         return self._last_channel
 
@@ -287,6 +330,37 @@ class GuestLink(asyncio.BufferedProtocol):
     def end_input(self, number: int) -> None:
         if number in self._open:
             self._send(frames.encode(Kind.INPUT_END, number))
+
+    # --- contexts of code ---
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether the guest is recent enough for contexts."""
+        return self._guest_version >= frames.CODE_VERSION
+
+    async def ask_context(self, name: str) -> ContextState:
+        """What the guest says of a context; LinkClosed, or TimeoutError if it does not."""
+        return await self._context_answer(name, frames.encode(Kind.CONTEXT, payload=name.encode()))
+
+    async def drop_context(self, name: str, *, is_forgotten: bool) -> ContextState:
+        """End the process of a context; likewise."""
+        return await self._context_answer(
+            name, frames.encode_drop_context(name, is_forgotten=is_forgotten)
+        )
+
+    async def _context_answer(self, name: str, question: bytes) -> ContextState:
+        answer: asyncio.Future[ContextState] = self._loop.create_future()
+        self._asked.setdefault(name, []).append(answer)
+        self._context_reports += 2  # it may be lost meanwhile
+        self._has_killed = True
+        self._send(question)
+        async with patient_timeout(PING_SECONDS):
+            return await answer
+
+    def code_parent_placed(self) -> None:
+        """Report to the guest that the parent of contexts is where it belongs."""
+        with suppress(LinkClosed):  # what waits for the guest ends with the link
+            self._send(frames.encode(Kind.CODE_PARENT_PLACED))
 
     @property
     def reports_starts(self) -> bool:
@@ -376,11 +450,15 @@ class GuestLink(asyncio.BufferedProtocol):
         channels, self._open = self._open, {}
         for account in channels.values():
             account.channel.on_lost(why)
-        for waiter in (self._greeted, self._ready, *self._pongs.values()):
+        waiters: list[asyncio.Future[Any]] = [self._greeted, self._ready, *self._pongs.values()]
+        for answers in self._asked.values():
+            waiters += answers
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(LinkClosed(why))
                 waiter.exception()  # retrieved, as there may be no one who waits
         self._pongs.clear()
+        self._asked.clear()
         self._has_room.set()
         self._on_closed(why)
 
@@ -490,12 +568,16 @@ class GuestLink(asyncio.BufferedProtocol):
             self._on_sweeping(frame)
         elif frame.kind == Kind.PLACE:
             self._on_place_asked(frame)
+        elif frame.kind == Kind.CONTEXT:
+            self._on_context(frame)
         else:
-            self._handle_greeting(frame)
+            self._handle_seldom(frame)
 
-    def _handle_greeting(self, frame: Frame) -> None:
-        """Frames that come while the guest is greeted, and behind a resume."""
-        if frame.kind == Kind.SKIPPED:
+    def _handle_seldom(self, frame: Frame) -> None:
+        """Frames that come while the guest is greeted, behind a resume, or once in its life."""
+        if frame.kind == Kind.CODE_PARENT:
+            self._on_code_parent_started(frame)
+        elif frame.kind == Kind.SKIPPED:
             self._on_skipped(frame)
         elif frame.kind == Kind.STATE:
             self._on_state(frame)
@@ -528,7 +610,46 @@ class GuestLink(asyncio.BufferedProtocol):
         is_new = 0 < frame.channel <= MAX_CHANNEL and frame.channel not in self._states
         if not is_in_order or not is_new or len(self._states) >= frames.MAX_EXECS:
             raise ProtocolError("reported an exec out of order")
-        self._states[frame.channel] = frames.decode_state(frame.payload)
+        self._states[frame.channel] = frames.decode_state(frame.payload, self._guest_version)
+
+    def _on_context(self, frame: Frame) -> None:
+        if not self.runs_code:
+            raise ProtocolError("a context, of which its version knows nothing")
+        if frame.channel:
+            self._on_context_of_run(frame)
+            return
+        state = frames.decode_context(frame.payload)
+        if not self._ready.done():
+            is_new = self._is_resumed and state.name not in self.contexts
+            if not is_new or len(self.contexts) >= frames.MAX_CONTEXTS:
+                raise ProtocolError("reported a context out of order")
+            self.contexts[state.name] = state
+            return
+        self._context_reports -= 1
+        if self._context_reports < 0:
+            raise ProtocolError("more reports of contexts than there can be")
+        for answer in self._asked.pop(state.name, ()):
+            if not answer.done():
+                answer.set_result(state)
+        self.on_context(state)
+
+    def _on_context_of_run(self, frame: Frame) -> None:
+        account = self._account(frame.channel)
+        if not account.is_code or account.has_context:
+            raise ProtocolError("a context where none belongs")
+        account.has_context = True
+        account.channel.on_context(frames.decode_context_run(frame.payload))
+
+    def _on_code_parent_started(self, frame: Frame) -> None:
+        pid = frames.decode_code_parent(frame.payload)
+        is_in_order = self._ready.done() and self.runs_code and self._on_code_parent is not None
+        # One for each time that commands have killed it.
+        self._code_parents += 1
+        limit = 2 * self._last_channel + 10 * (self._loop.time() - self._began) + 16
+        if not is_in_order or self._code_parents > limit:
+            raise ProtocolError("a parent of contexts out of order")
+        assert self._on_code_parent is not None
+        self._on_code_parent(pid)
 
     def _on_input_taken(self, frame: Frame) -> None:
         account = self._account(frame.channel)
@@ -589,6 +710,8 @@ class GuestLink(asyncio.BufferedProtocol):
         account = self._account(frame.channel)
         output = frames.decode_output(frame.payload)
         stream, offset, data = output
+        if stream is Stream.EVENTS and not account.is_code:
+            raise ProtocolError("events of a command")
         if offset != account.received[stream]:
             raise ProtocolError("output out of order")
         # The guest may start a frame while any window is left, so it can go below zero once.
@@ -624,10 +747,11 @@ class GuestLink(asyncio.BufferedProtocol):
 
     def _on_exited(self, frame: Frame) -> None:
         account = self._account(frame.channel)
-        exited = frames.decode_exited(frame.payload)
-        counted = (exited.stdout_bytes, exited.stderr_bytes)
-        if counted != (account.received[Stream.STDOUT], account.received[Stream.STDERR]):
+        exited = frames.decode_exited(frame.payload, self._guest_version)
+        if exited.counts != account.received:
             raise ProtocolError("it counts other output than it sent")
+        if exited.ending == Ending.DONE and not account.is_code:
+            raise ProtocolError("a command that ended without its process")
         if not self._may_be(exited.cause, account):
             raise ProtocolError("it killed what it was not asked to kill")
         del self._open[frame.channel]

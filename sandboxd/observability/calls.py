@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 class Call:
     """One call of the API."""
 
-    __slots__ = ("caller", "exec_id", "failure", "is_retry", "method", "session_id", "span")
+    __slots__ = (
+        "caller",
+        "exec_id",
+        "failure",
+        "is_retry",
+        "method",
+        "session_id",
+        "span",
+        "turn_id",
+    )
 
     def __init__(self, method: str, *, session_id: str = "", exec_id: str = "") -> None:
         self.method = method
@@ -24,6 +33,8 @@ class Call:
         """Whether its client marked it as an automatic retry."""
         self.failure = ""
         """Reason of its failure; empty if it has not failed."""
+        self.turn_id = ""
+        """Turn that its client named, unchecked; empty if it named none."""
         self.span: object = None
         """Span of its trace, where traces are enabled."""
 

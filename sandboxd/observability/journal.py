@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandboxd.access import current_caller
 from sandboxd.audit import AuditLog, PendingEntry
+from sandboxd.code.outcome import status_of
+from sandboxd.data.records import QueryRecord
 from sandboxd.errors import SandboxdError
 from sandboxd.execs.ending import VIOLATED_LIMITS
 from sandboxd.execs.exec import Exec
@@ -30,6 +32,7 @@ from sandboxd.registry.contract import (
     SessionState,
 )
 from sandboxd.sessions.journal import Journal
+from sandboxd.snapshots.contract import Snapshot
 
 if TYPE_CHECKING:
     from sandboxd.observability.traces import Traces
@@ -40,6 +43,8 @@ FLUSH_SECONDS = 0.02
 """How long starts and ends of commands wait to be recorded, so that their callers do not."""
 DAEMON = "daemon"
 """Name of the daemon as the one who acts without a call, such as to end idle sessions."""
+SANDBOX = "sandbox"
+"""Name of the code of a session as the one who acts."""
 OUTPUT_LIMIT = "OUTPUT"
 
 
@@ -250,6 +255,49 @@ class KeptJournal(Journal):
             }
         )
 
+    def on_query(self, record: QueryRecord) -> None:
+        self.flush()
+        self.statistics.queries[record.outcome] += 1
+        self.statistics.query_rows += record.rows
+        self.statistics.query_seconds.observe(record.seconds)
+        who = SANDBOX if record.is_from_inside else caller()
+        self.audit.append(lambda: _query_entry(record, who))
+
+    def on_parked(self, record: SessionRecord, snapshot: Snapshot) -> None:
+        self.statistics.session_ends[record.state.name] += 1
+        self._record_snapshot("session.parked", DAEMON, record, snapshot.number)
+
+    def on_rewound(self, record: SessionRecord, snapshot: Snapshot) -> None:
+        self.statistics.rewinds += 1
+        self._record_snapshot("session.rewound", caller(), record, snapshot.number)
+
+    def on_snapshot(
+        self, action: str, record: SessionRecord, number: int, detail: str = ""
+    ) -> None:
+        self.statistics.snapshot_actions[action] += 1
+        self._record_snapshot(action, caller(), record, number, detail)
+
+    def on_turn(self, record: SessionRecord, snapshot: Snapshot, seconds: float) -> None:
+        self.statistics.turns += 1
+        self.statistics.turn_bytes += snapshot.stored_bytes
+        self.statistics.turn_seconds.observe(seconds)
+
+    def on_turn_failed(self, record: SessionRecord) -> None:
+        self.statistics.turns_failed += 1
+
+    def _record_snapshot(
+        self, action: str, who: str, record: SessionRecord, number: int, detail: str = ""
+    ) -> None:
+        self.flush()
+        added = {"detail": detail[:MAX_COMMAND]} if detail else {}
+        self.audit.append(lambda: {**_entry(action, who, record), "snapshot": number, **added})
+
+    def on_door(self, record: SessionRecord, action: str, details: Mapping[str, Any]) -> None:
+        self.flush()
+        self.statistics.doors[action] += details.get("times", 1)
+        who = caller()
+        self.audit.append(lambda: {**_entry(action, who, record), **details})
+
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
         self.flush()
         self.statistics.refusals[error.reason] += 1
@@ -274,6 +322,8 @@ class KeptJournal(Journal):
         status, statistics = execution.exit, self.statistics
         assert status is not None
         statistics.exec_ends[_ending(execution)] += 1
+        if execution.is_code:
+            statistics.code_runs[status_of(status).name] += 1
         statistics.exec_seconds.observe(status.duration_seconds)
         if status.is_success:
             statistics.execs_succeeded += 1
@@ -304,20 +354,52 @@ def _entry(action: str, who: str, record: SessionRecord) -> dict[str, Any]:
     }
 
 
+def _query_entry(record: QueryRecord, who: str) -> dict[str, Any]:
+    fields = {
+        "action": f"data.{record.operation}",
+        "who": who,
+        "user": record.user_id,
+        "session": record.session_id,
+        "query": record.query_id,
+        "source": record.source,
+        "statement": record.sql,
+        "statement_sha256": record.sql_sha256,
+        "kind": record.kind,
+        "params": dict(record.params),
+        "rows": record.rows,
+        "bytes_out": record.bytes,
+        "changed_rows": record.changed_rows,
+        "seconds": round(record.seconds, 6),
+        "outcome": record.outcome,
+        "truncated": record.truncated,
+        "sqlstate": record.sqlstate,
+        "rule": record.rule,
+    }
+    return {name: value for name, value in fields.items() if value or name == "rows"}
+
+
 def _start_entry(
     action: str, who: str, record: SessionRecord, spec: ExecSpec | None, decision: str
 ) -> dict[str, Any]:
     assert spec is not None
-    command = spec.shell if spec.shell is not None else shlex.join(spec.argv)
-    fields = {
+    command = _command(spec)
+    fields: dict[str, Any] = {
         **_entry(action, who, record),
         "exec": spec.exec_id,
         "command": command[:MAX_COMMAND],
         "decision": decision,
     }
+    if spec.code is not None:
+        fields["context"] = spec.code.context
     if len(command) > MAX_COMMAND:
         fields["command_characters"] = len(command)
     return fields
+
+
+def _command(spec: ExecSpec) -> str:
+    if spec.code is not None:
+        return spec.code.code
+    return spec.shell if spec.shell is not None else shlex.join(spec.argv)
 
 
 def _end_fields(execution: Exec) -> dict[str, Any]:
@@ -364,4 +446,5 @@ def _execution_record(record: SessionRecord, execution: Exec) -> ExecutionRecord
         peak_processes=usage.peak_processes if usage else None,
         oom_kills=usage.oom_kills if usage else None,
         refused_forks=usage.refused_forks if usage else None,
+        context=details.context,
     )

@@ -19,6 +19,8 @@ class Statistics:
         """Ended sessions by state."""
         self.exec_ends: Counter[str] = Counter()
         """Ended commands by ending."""
+        self.code_runs: Counter[str] = Counter()
+        """Ended runs of code by status; they are among the commands too."""
         self.execs_succeeded = 0
         """Commands that returned 0."""
         self.exec_seconds = Histogram()
@@ -31,6 +33,8 @@ class Statistics:
         """Commands that reached a limit, by limit."""
         self.refusals: Counter[str] = Counter()
         """Refused calls by reason."""
+        self.doors: Counter[str] = Counter()
+        """What happened at doors of sessions, by action."""
         self.calls: Counter[str] = Counter()
         """Ended calls by method."""
         self.failed_calls: Counter[str] = Counter()
@@ -38,6 +42,21 @@ class Statistics:
         self.retries = 0
         """Calls that clients marked as automatic retries."""
         self.retries_succeeded = 0
+        self.turns = 0
+        """Automatic snapshots that were taken."""
+        self.turns_failed = 0
+        self.turn_bytes = 0
+        """Bytes that they added to the store."""
+        self.turn_seconds = Histogram()
+        self.rewinds = 0
+        self.snapshot_actions: Counter[str] = Counter()
+        """What callers did with snapshots, by action."""
+        self.routed_calls: Counter[str] = Counter()
+        """Calls about sessions of other workers, by what was done: FORWARDED, REDIRECTED."""
+        self.queries: Counter[str] = Counter()
+        """Queries of data sources by outcome."""
+        self.query_rows = 0
+        self.query_seconds = Histogram()
 
     @property
     def execs(self) -> int:

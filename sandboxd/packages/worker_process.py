@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from subprocess import PIPE
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sandboxd.packages import worker
+from sandboxd.processes import exited, reading
 from sandboxd.tasks import outlast
 
 MAX_OUTPUT_BYTES = 1 << 20
@@ -62,8 +63,6 @@ def _start(job: Mapping[str, Any], environment: Mapping[str, str]) -> subprocess
     with tempfile.TemporaryFile() as given:
         given.write(json.dumps({**job, "parent": os.getpid()}).encode())
         given.seek(0)
-        # Not by the event loop: uvloop forks in a way that runs gRPC's handlers in the child, which
-        # crash there now and then.
         return subprocess.Popen(
             [sys.executable, "-P", "-m", worker.__name__],
             stdin=given,
@@ -76,25 +75,12 @@ def _start(job: Mapping[str, Any], environment: Mapping[str, str]) -> subprocess
 
 
 async def _follow(process: subprocess.Popen[bytes], on_line: Callable[[str], None]) -> Finished:
-    async with _reader(process.stdout) as output, _reader(process.stderr) as complaints:
+    async with reading(process.stdout) as output, reading(process.stderr) as complaints:
         errors, _ = await asyncio.gather(
             _read_errors(complaints), _read_lines(process, output, on_line)
         )
-    code = await _exited(process)
+    code = await exited(process)
     return Finished(code if code >= 0 else 128 - code, errors)
-
-
-@asynccontextmanager
-async def _reader(pipe: IO[bytes] | None) -> AsyncIterator[asyncio.StreamReader]:
-    assert pipe is not None
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), pipe
-    )
-    try:
-        yield reader
-    finally:
-        transport.close()
 
 
 async def _read_lines(
@@ -133,25 +119,11 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
 
 async def _gone(process: subprocess.Popen[bytes]) -> None:
     """Return when the worker has ended, and the confined process, which it does not outlive."""
-    await _exited(process)
+    await exited(process)
     with suppress(ProcessLookupError):
         while True:
             os.killpg(process.pid, 0)
             await asyncio.sleep(_LOOK_SECONDS)
-
-
-async def _exited(process: subprocess.Popen[bytes]) -> int:
-    """Wait for its end; returns the exit code, negative for a signal."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    if process.poll() is None:
-        pidfd = os.pidfd_open(process.pid)
-        loop.add_reader(pidfd, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            loop.remove_reader(pidfd)
-            os.close(pidfd)
-    return process.wait()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -21,9 +21,10 @@ COMPANIONS = _names(
     "b2sum base32 base64 cksum cmp column diff3 df du egrep expand expr factor fgrep fmt fold gawk "
     "id join mawk md5sum mkdir nl nproc numfmt od paste pr readlink realpath rev seq sha1sum "
     "sha224sum sha256sum sha384sum sha512sum shuf sleep sum tac touch tsort uname unexpand "
-    "which whoami xxd yes zcat"
+    "sandboxd-sql which whoami xxd yes zcat"
 )
-"""Similar tools: they read and print, or make an empty file or directory."""
+"""Similar tools: they read and print, or make an empty file or directory. What sandboxd-sql does is
+limited by the session's data sources."""
 BUILTINS = _names(
     ": [ [[ break builtin cd command continue declare dirs eval exec exit export false getopts "
     "jobs let local mapfile popd printf pushd pwd read readarray readonly return set shift test "

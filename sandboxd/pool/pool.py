@@ -21,10 +21,10 @@ from sandboxd.pool.plan import PoolState
 from sandboxd.pool.room import Room, Waiter
 from sandboxd.pool.share import WarmDemand
 from sandboxd.sandboxes.kept_files import KeptFiles
-from sandboxd.sandboxes.maker import SandboxMaker
+from sandboxd.sandboxes.maker import NotMoved, SandboxMaker
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.tasks import Tasks
-from sandboxd.workspaces.disks import DiskDamaged
+from sandboxd.workspaces.disks import Disk, DiskDamaged
 
 log = structlog.get_logger()
 
@@ -309,15 +309,15 @@ class WarmPool:
     ) -> Sandbox:
         """A warm sandbox, or the next one that is free; PoolExhausted if none is free in time.
 
-        It shows these directories of the host. For kept files on a disk, a sandbox is started with
-        them, and so is one for directories that the host cannot attach. Users who wait take turns.
+        It shows these directories of the host. One is started for those that the host cannot
+        attach, and for kept files on a disk that cannot be moved. Users who wait take turns.
         """
         if self.is_closed:
             raise Draining
         self.demand.on_open(time.monotonic())
         if kept is not None and kept.disk is not None and self._maker.kept_files.has(kept.disk):
             try:
-                return await self._start_with(kept, user_id, Patience.QUEUES, attachments)
+                return await self._acquire_with(kept, kept.disk, user_id, attachments)
             except DiskDamaged:
                 log.error("disk.damaged", disk_id=kept.disk.id)
                 self._maker.kept_files.discard(KeptFiles(disk=kept.disk))
@@ -330,6 +330,31 @@ class WarmPool:
             self.destroy(sandbox)
             raise
         return sandbox
+
+    async def _acquire_with(
+        self, kept: KeptFiles, disk: Disk, user_id: str, attachments: Sequence[Attachment]
+    ) -> Sandbox:
+        """A warm sandbox that the disk is moved into, or one that is started with it."""
+        if self._maker.can_move_disks:
+            try:
+                # Before a sandbox is taken: the one that the disk was lost with may not be gone.
+                await self._maker.kept_files.wait_until_free(disk)
+            except TimeoutError as error:
+                raise _public_error(error) from error
+            if (sandbox := self.take_warm()) is not None:
+                self._act()
+                try:
+                    await self._maker.move_in(sandbox, kept)
+                    await sandbox.attach(attachments)
+                except BaseException as error:
+                    self.destroy(sandbox, keep=sandbox.disk == disk)
+                    if not isinstance(error, NotMoved):
+                        raise
+                    log.warning("disk.not_moved", sandbox_id=sandbox.id, error=str(error))
+                else:
+                    self._hits += 1
+                    return sandbox
+        return await self._start_with(kept, user_id, Patience.QUEUES, attachments)
 
     async def _acquire_warm(self, user_id: str, patience: Patience) -> Sandbox:
         if (sandbox := self.take_warm()) is not None:

@@ -94,6 +94,10 @@ class ProtectionSettings:
     disks_detail: str
     """How the limits of disks were proved, or why there are none."""
     attaching: Possibility
+    moving_problem: str
+    """Why kept disks cannot be moved into warm sandboxes; empty if they can."""
+    doors_problem: str
+    """Why the daemon cannot open doors; empty if it can."""
     workspace_bytes: int
     workspace_files: int
     reserve_bytes: int
@@ -126,6 +130,8 @@ def assess(
         _kernel_memory(host),
         _workspace(settings),
         _attaching(settings.attaching),
+        _moving(settings),
+        _doors(settings.doors_problem),
         _host_kill(host),
         *_engine_lines(host, settings, engine),
         _disk_space(host, settings),
@@ -237,6 +243,33 @@ def _attaching(attaching: Possibility) -> Protection:
         "and, under systemd, RestrictNamespaces= that allows mnt"
     )
     return _line("attaching", State.WEAKER, detail)
+
+
+def _moving(settings: ProtectionSettings) -> Protection:
+    if not settings.has_disks:
+        detail = "workspaces are in memory, so a lost session has no disk"
+        return _line("moving", State.WEAKER, detail)
+    if not settings.moving_problem and settings.attaching.way is Way.ATTACHED:
+        detail = "the disk of a lost session is moved into a warm sandbox"
+        return _line("moving", State.IN_FORCE, detail, "tried when the daemon started")
+    problem = settings.moving_problem or settings.attaching.problem
+    detail = (
+        f"a lost session needs a new sandbox for its disk: {problem}; to move it into a warm one "
+        "takes what attaching takes, CAP_SETUID, CAP_SETGID, CAP_SETFCAP, unshare of util-linux "
+        "and, under systemd, RestrictNamespaces= that allows user"
+    )
+    return _line("moving", State.WEAKER, detail)
+
+
+def _doors(problem: str) -> Protection:
+    if not problem:
+        detail = "the daemon makes sockets inside sandboxes, which have no network"
+        return _line("doors", State.IN_FORCE, detail, "tried when the daemon started")
+    detail = (
+        f"egress, data sources and ports are off: {problem}; they take a kernel since 5.8, root, "
+        "CAP_SYS_ADMIN and, under systemd, RestrictNamespaces= that allows net"
+    )
+    return _line("doors", State.WEAKER, detail)
 
 
 def _host_kill(host: HostFacts) -> Protection:

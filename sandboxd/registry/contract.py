@@ -13,6 +13,8 @@ class SessionState(StrEnum):
     EXPIRED = "expired"
     LOST = "lost"
     CLOSED = "closed"
+    PARKED = "parked"
+    """It gave up its sandbox, and its files are in a snapshot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class SessionRecord:
     disk_id: str = ""
     """The disk that holds its files; empty when there is none."""
     uid: int = 0
-    """User id of its sandbox, which owns its files; 0 when it never had one."""
+    """User id of its sandbox; 0 when it never had one."""
     sandbox_id: str = ""
     """Its sandbox, or its last one."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +57,33 @@ class SessionRecord:
     """Key of the set that holds its packages; empty when it has none."""
     command_policy: str = ""
     """Name of the command policy that was requested; empty means that of its environment."""
+    data_sources: Sequence[str] = ()
+    """Names of the data sources that it may query, sorted."""
+    auto_snapshot: str = "off"
+    """Which automatic snapshots it gets."""
+    park_seconds: float = 0.0
+    """Idle time after which it is parked; 0 means never."""
+    parked_number: int = 0
+    """Snapshot that holds its files while it is parked; 0 in any other state."""
+    restored_number: int = 0
+    """Snapshot that its workspace was last restored from; 0 if it never was."""
+    restore_request: str = ""
+    """Id of the request that last rewound it; empty if that had none."""
+    forked_from: str = ""
+    """Session that it was forked from; empty if it is no fork."""
+    fork_request: str = ""
+    """Id of the request that made the fork; empty if that had none."""
+    egress: Sequence[str] | None = None
+    """Rules of egress that were requested; None means those of its environment."""
+    epoch: int = 0
+    """Number of its owner among the workers of a cluster; 0 without one."""
+    disk_uid: int = 0
+    """User id that owns its files on the disk; 0 means that of its sandbox."""
+
+    @property
+    def disk_owner(self) -> int:
+        """User id that owns its files on the disk."""
+        return self.disk_uid or self.uid
 
 
 class ExecutionRecord(NamedTuple):
@@ -84,6 +113,8 @@ class ExecutionRecord(NamedTuple):
     peak_processes: int | None
     oom_kills: int | None
     refused_forks: int | None
+    context: str = ""
+    """Context that the code ran in; empty for a command."""
     place: int = 0
     """Its number in the store; 0 before it is added."""
 

@@ -1,4 +1,4 @@
-"""Copies of the records that a sandbox or a disk depends on, each in a separate file.
+"""Copies of the records that a sandbox or kept files depend on, each in a separate file.
 
 They replace records that a damaged database has lost: without its record, a running sandbox would
 belong to no session.
@@ -22,14 +22,14 @@ _MAX_FILE = 1 << 20
 
 
 class RecordCopies:
-    """Copies of sessions that are active, or that were lost and keep their files."""
+    """Copies of sessions that are active, or that were lost or parked and keep their files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(mode=0o700, exist_ok=True)
 
     def save(self, record: SessionRecord) -> None:
-        has_files = record.disk_id or record.project_id
+        has_files = record.disk_id or record.project_id or record.parked_number
         if record.state != SessionState.ACTIVE and not has_files:
             self.delete([record.session_id])
             return
@@ -61,12 +61,19 @@ class RecordCopies:
         return self._directory / f"{session_id.replace('/', '_')[:64]}{_SUFFIX}"
 
 
+def tuple_or_none(values: Sequence[str] | None) -> Sequence[str] | None:
+    """A list of JSON as records have it."""
+    return None if values is None else tuple(values)
+
+
 def _read(path: Path) -> SessionRecord | None:
     try:
         with path.open() as file:
             fields = json.loads(file.read(_MAX_FILE))
         fields["state"] = SessionState(fields["state"])
-        fields["packages"] = tuple(fields.get("packages", ()))
+        for name in ("packages", "data_sources"):
+            fields[name] = tuple(fields.get(name, ()))
+        fields["egress"] = tuple_or_none(fields.get("egress"))
         return SessionRecord(**fields)
     except FileNotFoundError:
         return None

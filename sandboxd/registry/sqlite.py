@@ -22,11 +22,11 @@ from sandboxd.registry.contract import (
     SessionRecord,
     SessionState,
 )
-from sandboxd.registry.copies import RecordCopies
+from sandboxd.registry.copies import RecordCopies, tuple_or_none
 
 log = structlog.get_logger()
 
-VERSION = 1
+VERSION = 2
 """Version of the tables, kept in the file. Files of the first releases have 0."""
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -55,7 +55,15 @@ CREATE TABLE IF NOT EXISTS sessions (
   packages TEXT NOT NULL DEFAULT '[]',
   env_vars TEXT NOT NULL DEFAULT '{}',
   command_policy TEXT NOT NULL DEFAULT '',
-  package_set TEXT NOT NULL DEFAULT ''
+  package_set TEXT NOT NULL DEFAULT '',
+  data_sources TEXT NOT NULL DEFAULT '[]',
+  auto_snapshot TEXT NOT NULL DEFAULT 'off',
+  park_seconds REAL NOT NULL DEFAULT 0,
+  parked_number INTEGER NOT NULL DEFAULT 0,
+  restored_number INTEGER NOT NULL DEFAULT 0,
+  restore_request TEXT NOT NULL DEFAULT '',
+  forked_from TEXT NOT NULL DEFAULT '',
+  fork_request TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE IF NOT EXISTS executions (
   place INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -78,7 +86,8 @@ CREATE TABLE IF NOT EXISTS executions (
   peak_memory_bytes INTEGER,
   peak_processes INTEGER,
   oom_kills INTEGER,
-  refused_forks INTEGER
+  refused_forks INTEGER,
+  context TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE INDEX IF NOT EXISTS executions_of_a_session ON executions (session_id, place);
 """
@@ -95,12 +104,25 @@ _LATER_COLUMNS = {
     "env_vars": "TEXT NOT NULL DEFAULT '{}'",
     "command_policy": "TEXT NOT NULL DEFAULT ''",
     "package_set": "TEXT NOT NULL DEFAULT ''",
+    "data_sources": "TEXT NOT NULL DEFAULT '[]'",
+    "auto_snapshot": "TEXT NOT NULL DEFAULT 'off'",
+    "park_seconds": "REAL NOT NULL DEFAULT 0",
+    "parked_number": "INTEGER NOT NULL DEFAULT 0",
+    "restored_number": "INTEGER NOT NULL DEFAULT 0",
+    "restore_request": "TEXT NOT NULL DEFAULT ''",
+    "forked_from": "TEXT NOT NULL DEFAULT ''",
+    "fork_request": "TEXT NOT NULL DEFAULT ''",
+    "egress": "TEXT NOT NULL DEFAULT 'null'",
+    "epoch": "INTEGER NOT NULL DEFAULT 0",
+    "disk_uid": "INTEGER NOT NULL DEFAULT 0",
 }
 """Columns that a file of an earlier release may lack."""
 _COLUMNS = (
     "session_id, user_id, thread_id, state, incarnation, created_at, changed_at, idle_seconds, "
     "metadata, end_reason, disk_id, uid, sandbox_id, env, project_id, unmoved_project_id, "
-    "environment, project, packages, env_vars, command_policy, package_set"
+    "environment, project, packages, env_vars, command_policy, package_set, data_sources, "
+    "auto_snapshot, park_seconds, parked_number, restored_number, restore_request, forked_from, "
+    "fork_request, egress, epoch, disk_uid"
 )
 _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
 _SAVE = f"INSERT OR REPLACE INTO sessions ({_COLUMNS}) VALUES ({_PLACES})"
@@ -127,6 +149,11 @@ async def _add_missing_columns(connection: aiosqlite.Connection) -> None:
     for name, definition in _LATER_COLUMNS.items():
         if name not in present:
             await connection.execute(f"ALTER TABLE sessions ADD COLUMN {name} {definition}")
+    async with connection.execute("PRAGMA table_info(executions)") as rows:
+        if "context" not in {row[1] async for row in rows}:
+            await connection.execute(
+                "ALTER TABLE executions ADD COLUMN context TEXT NOT NULL DEFAULT ''"
+            )
     if "disk_uid" in present and "uid" not in present:
         await connection.execute("UPDATE sessions SET uid = disk_uid")
 
@@ -209,6 +236,17 @@ class SqliteRegistry:
                 env_vars=json.loads(row[19]),
                 command_policy=row[20],
                 package_set=row[21],
+                data_sources=tuple(json.loads(row[22])),
+                auto_snapshot=row[23],
+                park_seconds=row[24],
+                parked_number=row[25],
+                restored_number=row[26],
+                restore_request=row[27],
+                forked_from=row[28],
+                fork_request=row[29],
+                egress=tuple_or_none(json.loads(row[30])),
+                epoch=row[31],
+                disk_uid=row[32],
             )
         except ValueError as error:
             log.error("registry.row_unreadable", session_id=row[0], error=str(error))
@@ -434,4 +472,15 @@ def _values(record: SessionRecord) -> Sequence[object]:
         json.dumps(dict(record.env_vars)),
         record.command_policy,
         record.package_set,
+        json.dumps(list(record.data_sources)),
+        record.auto_snapshot,
+        record.park_seconds,
+        record.parked_number,
+        record.restored_number,
+        record.restore_request,
+        record.forked_from,
+        record.fork_request,
+        json.dumps(record.egress),
+        record.epoch,
+        record.disk_uid,
     )

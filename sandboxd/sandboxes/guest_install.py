@@ -17,7 +17,7 @@ def install_guest(state_dir: Path) -> Path:
     with. Compiled, because the mount is read-only and every start would compile it again.
     """
     source = Path(__file__).parents[1] / "guest"
-    files = sorted(source.rglob("*.py"))
+    files = sorted([*source.rglob("*.py"), *source.rglob("*.js"), *(source / "bin").iterdir()])
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     target = state_dir / "guest" / digest
     if not target.exists():
@@ -27,6 +27,8 @@ def install_guest(state_dir: Path) -> Path:
             copy = staging / file.relative_to(source)
             copy.parent.mkdir(exist_ok=True)
             shutil.copyfile(file, copy)
+            if file.parent.name == "bin":
+                copy.chmod(0o755)
         compileall.compile_dir(
             staging, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
         )

@@ -26,4 +26,8 @@ class Host:
     """Absent where the daemon may not look into sandboxes."""
     attaching: Possibility = UNTRIED
     """How directories get into sandboxes here."""
+    moving_problem: str = "nobody has tried"
+    """Why kept disks cannot be moved into warm sandboxes; empty if they can."""
+    doors_problem: str = ""
+    """Why the daemon cannot open doors in sandboxes; empty if it can."""
     pin: Callable[[int], Pinned] = HostProcess

@@ -71,6 +71,11 @@ class KeptFilesStore:
         """Whether the disk still exists."""
         return self._disks is not None and self._disks.has(disk.id)
 
+    def image(self, disk: Disk) -> Path:
+        """The file that holds the filesystem of a disk; only to be read."""
+        assert self._disks is not None
+        return self._disks.image(disk.id)
+
     def user_of(self, disk: Disk) -> str | None:
         """Id of the sandbox that uses the disk; None if it is free."""
         use = self._disk_uses.get(disk.id)
@@ -83,6 +88,14 @@ class KeptFilesStore:
     async def move_project_files(self, source: KeptFiles, target: KeptFiles) -> None:
         """Move all project files into a directory that has none of these names; all, or none."""
         await self._projects.move(source.project_id, target.project_id)
+
+    async def copy_project_files(self, source: KeptFiles, target: KeptFiles) -> None:
+        """Copy all project files into a directory that has none of these names."""
+        await self._projects.copy(source.project_id, target.project_id)
+
+    async def wait_until_free(self, disk: Disk) -> None:
+        """Return once no sandbox uses the disk; TimeoutError after a while."""
+        await self._wait_until_free(disk)
 
     async def keep(self, kept: Sequence[KeptFiles]) -> None:
         """At the start of the daemon: keep these files of earlier sandboxes. All others are
@@ -143,6 +156,25 @@ class KeptFilesStore:
             raise
         return Claim(sandbox_id, uid, files)
 
+    async def claim_instead(self, claim: Claim, kept: KeptFiles) -> Claim:
+        """Files that an earlier sandbox left, for one that has others; then one of the two claims
+        is to be let go."""
+        assert kept.disk is not None
+        await self._wait_until_free(kept.disk)
+        files = replace(kept, project_id=self._projects.make(kept.project_id))
+        self._use(kept.disk, claim.sandbox_id)
+        return Claim(claim.sandbox_id, claim.uid, files)
+
+    def let_go(self, claim: Claim, *, keep: bool) -> None:
+        """End the use of files by a sandbox that has others; its uid stays taken.
+
+        They are deleted in the background, unless they are to be kept.
+        """
+        disk = claim.files.disk
+        assert disk is not None
+        if not self._end_use(disk, keep):
+            self._tasks.spawn(self._delete(claim.files, used_uid=claim.uid), "delete-own-files")
+
     def restore(self, claim: Claim) -> None:
         """Note a claim of an earlier daemon, whose sandbox is still there."""
         self._uids.reserve(claim.uid)
@@ -160,20 +192,27 @@ class KeptFilesStore:
     async def hand_back(self, claim: Claim, *, keep: bool) -> None:
         """End the use of files by a sandbox; they are deleted, unless they are to be kept."""
         disk = claim.files.disk
-        if disk is None:
-            self._uids.give_back(claim.uid)  # project files do not belong to it
-        else:
-            self._disk_uses.pop(disk.id).ended.set()
-            keep = keep and disk.id not in self._unwanted_disks
-            self._unwanted_disks.discard(disk.id)
+        if disk is None or disk.uid != claim.uid:
+            self._uids.give_back(claim.uid)  # no file belongs to it
+        if disk is not None:
+            keep = self._end_use(disk, keep)
         if not keep:
             await self._delete(claim.files)
 
-    async def _delete(self, files: KeptFiles) -> None:
+    def _end_use(self, disk: Disk, keep: bool) -> bool:
+        """Returns whether to keep it: it may have been discarded meanwhile."""
+        self._disk_uses.pop(disk.id).ended.set()
+        keep = keep and disk.id not in self._unwanted_disks
+        self._unwanted_disks.discard(disk.id)
+        return keep
+
+    async def _delete(self, files: KeptFiles, used_uid: int | None = None) -> None:
+        """And free the uid that they belong to, unless a sandbox goes on with it."""
         if files.disk is not None:
             if self._disks is not None:
                 await self._disks.delete(files.disk.id)
-            self._uids.give_back(files.disk.uid)
+            if files.disk.uid != used_uid:
+                self._uids.give_back(files.disk.uid)
         if files.project_id:
             await self._projects.delete(files.project_id)
 

@@ -24,7 +24,7 @@ from sandboxd.environments.environment import Environment
 from sandboxd.errors import DiskSpaceLow, EngineFailed, ImageNotFound, SandboxdError
 from sandboxd.guest.frames import ExecState
 from sandboxd.isolation import terminals
-from sandboxd.isolation.attachment import Attachment, Way
+from sandboxd.isolation.attachment import Attachment, Owner, Way
 from sandboxd.isolation.cgroups import CPU_PERIOD_US, CommandGroup
 from sandboxd.isolation.kernel_memory import KernelMemoryWatch
 from sandboxd.isolation.meter import DiskGauge, DiskGauges
@@ -39,6 +39,7 @@ from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.tasks import run_to_end
 from sandboxd.workspaces.disks import AttachedDisk, DiskDamaged, TemporaryDisk
+from sandboxd.workspaces.layout import PROJECT_FILES
 
 log = structlog.get_logger()
 
@@ -60,6 +61,10 @@ class Adopted(NamedTuple):
 
     sandbox: Sandbox
     states: Mapping[int, ExecState]
+
+
+class NotMoved(Exception):
+    """A kept disk could not be moved into a sandbox; the text says why."""
 
 
 class SandboxMaker:
@@ -108,6 +113,12 @@ class SandboxMaker:
     def can_attach(self) -> bool:
         """Whether directories of the host can be attached to a sandbox that runs."""
         return self._host.attaching.way is Way.ATTACHED
+
+    @property
+    def can_move_disks(self) -> bool:
+        """Whether a kept disk can take the place of the one that a warm sandbox has."""
+        has_disks = self._host.disks is not None
+        return has_disks and self.can_attach and not self._host.moving_problem
 
     async def make(
         self,
@@ -197,6 +208,51 @@ class SandboxMaker:
             await asyncio.shield(self._clean_up(claim, sandbox, keep=kept is not None))
             raise
 
+    async def move_in(self, sandbox: Sandbox, kept: KeptFiles) -> None:
+        """Give kept files on a disk to a warm sandbox, in place of its own, which are deleted.
+
+        DiskDamaged, with nothing changed, if the disk is. NotMoved, or a cancel, may leave it with
+        either: destroy it, and keep the files if they are the kept ones.
+        """
+        if not sandbox.is_untouched:
+            raise AssertionError("a disk is moved only before the first command")
+        try:
+            own = sandbox.claim
+            moved = await self.kept_files.claim_instead(own, kept)
+            try:
+                async with self.kept_files.attached(moved.files) as disk:
+                    assert disk is not None
+                    # The kernel may show it from here on, whatever else happens: it is handed back
+                    # when the sandbox is gone.
+                    sandbox.claim = moved
+                    await self._show_disk(sandbox, disk)
+            finally:
+                is_moved = sandbox.claim is moved
+                self.kept_files.let_go(own if is_moved else moved, keep=not is_moved)
+            if sandbox.meter is not None:
+                sandbox.meter.look_at(self._gauges(sandbox))
+            sandbox.link.workspace_moved()
+        except DiskDamaged:
+            raise
+        except (OSError, LinkClosed, SandboxdError) as error:  # a TimeoutError is an OSError
+            raise NotMoved(str(error)) from error
+
+    async def _show_disk(self, sandbox: Sandbox, disk: AttachedDisk) -> None:
+        """Mount a disk as the workspace, and the project files in it."""
+        bytes_per_second = sandbox.environment.write_bytes_per_second
+        if bytes_per_second:
+            sandbox.limit_writes(disk.path.stat().st_dev, bytes_per_second)
+        files, workspace = sandbox.kept_files, self.settings.workspace_dir
+        assert files.disk is not None
+        owner = Owner(on_disk=files.disk.uid, inside=sandbox.uid)
+        project = self.kept_files.project_dir(files)
+        await sandbox.attach(
+            [
+                Attachment(disk.path, workspace, owner),
+                Attachment(project, f"{workspace}/{PROJECT_FILES}"),
+            ]
+        )
+
     def _temporary_disk(
         self, environment: Environment
     ) -> AbstractAsyncContextManager[TemporaryDisk | None]:
@@ -277,7 +333,7 @@ class SandboxMaker:
                     found = await self._engine.inspect(sandbox.container_id)
                     expected = found.pid if found else 0
                 if expected and peer_pid(peer) == expected:
-                    sandbox.process = self._host.pin(expected)
+                    sandbox.process, sandbox.pid = self._host.pin(expected), expected
                     await loop.connect_accepted_socket(lambda: sandbox.link, peer)
                     break
             except BaseException:
@@ -332,6 +388,7 @@ class SandboxMaker:
         try:
             async with patient_timeout(ADOPT_SECONDS):
                 states = await self._connect(sandbox, listener)
+                await sandbox.thaw(self.settings.workspace_dir)
         except BaseException:
             sandbox.leave_running()
             raise
@@ -362,7 +419,7 @@ class SandboxMaker:
             group = await asyncio.to_thread(cgroups.open, pid, environment.command_limits)
             has_quota = environment.cpu_quota_us > 0 and cgroups.separates
             quota = Quota(group, environment.cpu_quota_us) if has_quota else None
-            sandbox.measure(group, self._gauges(sandbox, pid), quota)
+            sandbox.measure(group, self._gauges(sandbox), quota)
             await asyncio.to_thread(group.admit)
             if cgroups.separates:
                 self._limit_terminals(pid)
@@ -395,7 +452,7 @@ class SandboxMaker:
         except OSError as error:  # a kernel before 5.2, or a runtime with another /dev
             log.warning("sandbox.terminals_unlimited", error=str(error))
 
-    def _gauges(self, sandbox: Sandbox, pid: int) -> DiskGauges | None:
+    def _gauges(self, sandbox: Sandbox) -> DiskGauges | None:
         areas = container.areas(
             self.settings, sandbox.environment, on_disk=sandbox.disk is not None
         )
@@ -403,7 +460,7 @@ class SandboxMaker:
             gauges: list[DiskGauge] = []
             for area in areas:
                 try:
-                    gauges.append(DiskGauge(pid=pid, **area._asdict()))
+                    gauges.append(DiskGauge(pid=sandbox.pid, **area._asdict()))
                 except FileNotFoundError:  # of a sandbox that an earlier release made
                     continue
                 except PermissionError:  # only root may look into a sandbox

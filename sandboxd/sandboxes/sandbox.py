@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
 
+from sandboxd.doors.sandbox_doors import DoorFailed, SandboxDoors
 from sandboxd.engine.contract import ContainerId
 from sandboxd.environments.environment import Environment
 from sandboxd.errors import EngineFailed, SandboxLost
 from sandboxd.isolation.attachment import AttachFailed, Attachment
-from sandboxd.isolation.cgroups import CommandGroup
+from sandboxd.isolation.cgroups import CodeLimits, CommandGroup
 from sandboxd.isolation.host_process import Pinned
 from sandboxd.isolation.meter import DiskGauges, Meter
+from sandboxd.isolation.namespaces import EnterFailed
 from sandboxd.isolation.quota import Quota
 from sandboxd.link import GuestLink
 from sandboxd.sandboxes.kept_files import Claim, KeptFiles
+from sandboxd.snapshots.keeper import thaw
 from sandboxd.workspaces.disks import Disk
 from sandboxd.workspaces.thread_work import run_in_thread
 
@@ -25,6 +31,9 @@ log = structlog.get_logger()
 
 ATTACH_SECONDS = 10.0
 """How long the kernel may take to attach directories; it takes about a millisecond."""
+
+ENTER_SECONDS = 10.0
+"""How long the kernel may take to make a socket inside; it takes well under a millisecond."""
 
 
 class Sandbox:
@@ -34,11 +43,23 @@ class Sandbox:
         self.environment = environment
         self.claim = claim
         self.container_id = container_id
-        self.link = GuestLink(on_closed=self._on_link_closed, on_place=self._on_place)
+        self.link = GuestLink(
+            on_closed=self._on_link_closed,
+            on_place=self._on_place,
+            on_code_parent=self._on_code_parent,
+        )
+        self.code_limits: CodeLimits | None = None
+        """Limits of contexts, from their first use on."""
         self.process: Pinned | None = None
+        self.pid = 0
+        """Of its first process, on the host; 0 before there is one."""
         self.meter: Meter | None = None
+        self.is_untouched = True
+        """Whether no session has used it: no command ran, so its workspace is as we made it."""
+        self.doors = SandboxDoors(self._make_inside)
         self._group: CommandGroup | None = None
         self._placing: asyncio.Task[None] | None = None
+        self._code_placing: asyncio.Task[None] | None = None
         self._lost_callbacks: list[Callable[[str], None]] = []
 
     def __repr__(self) -> str:
@@ -80,8 +101,14 @@ class Sandbox:
         self._group = group
         self.meter = Meter(group, disks, quota)
 
+    def limit_writes(self, device: int, bytes_per_second: int) -> None:
+        """Limit what it writes to a device; OSError if that fails."""
+        if self._group is None:
+            raise OSError(errno.ENOTSUP, "its commands are not in cgroups")
+        self._group.limit_writes(device, bytes_per_second)
+
     async def attach(self, attachments: Sequence[Attachment]) -> None:
-        """Show directories of the host in it, read-only, before its first command.
+        """Show directories of the host in it, before its first command.
 
         If that fails the sandbox may have some of them: destroy it.
         """
@@ -99,11 +126,37 @@ class Sandbox:
                 retry_after_seconds=2.0,
             ) from error
 
+    async def _make_inside(self, make: Callable[[], socket.socket]) -> socket.socket:
+        """See Inside."""
+        if self.process is None:
+            raise DoorFailed("the sandbox has no process")
+        work = partial(self.process.in_network, make)
+        try:
+            return await run_in_thread(work, seconds=ENTER_SECONDS, undo=socket.socket.close)
+        except (EnterFailed, ProcessLookupError) as error:
+            raise DoorFailed(f"{error}; `sandboxd doctor` reports what the daemon lacks") from error
+
+    async def thaw(self, workspace_dir: str) -> None:
+        """Let its commands write again, should an earlier daemon have been killed, together with
+        the process that would have done this, while it had stopped them for a snapshot."""
+        if self.disk is None or self.process is None:
+            return
+        try:
+            directory = self.process.open_directory(workspace_dir)
+        except OSError:  # it is gone, which is noticed elsewhere
+            return
+        try:
+            if await run_in_thread(partial(thaw, directory), seconds=ATTACH_SECONDS):
+                log.warning("sandbox.thawed", sandbox_id=self.id)
+        finally:
+            os.close(directory)
+
     def cut_off(self, why: str) -> bool:
-        """Stop trusting this sandbox: kill its first process and close the link.
+        """Stop trusting this sandbox: close its doors, kill its first process, close the link.
 
         Returns whether the process was killed.
         """
+        self.doors.close()
         if self.meter is not None:
             self.meter.lift_quota()
         is_killed = self.process is not None and self.process.kill()
@@ -117,6 +170,7 @@ class Sandbox:
 
     def close(self) -> None:
         """Close the files that the daemon holds open for it."""
+        self.doors.close()
         if self.meter is not None:
             self.meter.close()
         if self.process is not None:
@@ -134,6 +188,30 @@ class Sandbox:
         except Exception as error:
             log.error("sandbox.not_placed", sandbox_id=self.id, exc_info=error)
             self.cut_off("its commands could not be given their limits")
+
+    def limit_code(self, limits: CodeLimits) -> None:
+        """Set the limits of contexts, now if there are any."""
+        self.code_limits = limits
+        if self._group is not None and self._group.has_code:
+            try:
+                self._group.limit_code(limits)
+            except OSError as error:
+                log.warning("sandbox.code_not_limited", sandbox_id=self.id, error=str(error))
+
+    def _on_code_parent(self, inner_pid: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._place_code_parent(inner_pid))
+        self._code_placing = task
+
+    async def _place_code_parent(self, inner_pid: int) -> None:
+        """Give contexts their limits before there is one; a sandbox where that fails is cut off."""
+        try:
+            if self._group is not None and self.code_limits is not None:
+                await asyncio.to_thread(self._group.limit_code, self.code_limits)
+                await asyncio.to_thread(self._group.place_code_parent, inner_pid)
+            self.link.code_parent_placed()
+        except Exception as error:
+            log.error("sandbox.code_not_placed", sandbox_id=self.id, exc_info=error)
+            self.cut_off("its contexts could not be given their limits")
 
     def _on_link_closed(self, why: str) -> None:
         callbacks, self._lost_callbacks = self._lost_callbacks, []

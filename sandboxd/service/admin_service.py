@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 
 from sandboxd import __version__
+from sandboxd.audit.check import check
+from sandboxd.audit.reading import newest
 from sandboxd.config import Config
 from sandboxd.engine.contract import EngineInfo
 from sandboxd.errors import SandboxdError
 from sandboxd.observability.journal import KeptJournal
+from sandboxd.observability.samples import Samples
 from sandboxd.pool.pools import Pools
 from sandboxd.protections.report import Protection
-from sandboxd.service import admin_wire, wire
+from sandboxd.service import admin_wire, page_tokens, wire
 from sandboxd.service.wire import Context
 from sandboxd.sessions.sessions import Sessions
 from sandboxd_proto.v1 import admin_service_pb2 as pb
@@ -34,6 +38,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         image_id: Callable[[], str | None],
         protections: Callable[[EngineInfo | None], Sequence[Protection]],
         journal: KeptJournal,
+        samples: Samples,
     ) -> None:
         self._sessions = sessions
         self._pools = pools
@@ -42,8 +47,10 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         self._image_id = image_id
         self._protections = protections
         self._journal = journal
+        self._samples = samples
         self._started_at = time.monotonic()
         self._since = time.time()
+        self._verifying = asyncio.Lock()
 
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
@@ -94,6 +101,38 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             since=wire.timestamp(self._since),
             history=None if history is None else admin_wire.history_statistics(history),
         )
+
+    async def WatchFigures(
+        self, request: pb.WatchFiguresRequest, context: Context
+    ) -> AsyncIterator[pb.WatchFiguresResponse]:
+        async for minutes, seconds in self._samples.follow():
+            yield pb.WatchFiguresResponse(
+                minutes=map(admin_wire.sample, minutes), seconds=map(admin_wire.sample, seconds)
+            )
+
+    async def ListAudit(
+        self, request: pb.ListAuditRequest, context: Context
+    ) -> pb.ListAuditResponse:
+        journal = self._journal
+        log = journal.strangers.audit if request.strangers else journal.audit
+        page = await asyncio.to_thread(
+            newest,
+            log.directory,
+            before=page_tokens.AUDIT.decode(request.page_token) or 0,
+            count=wire.page_size(request.page_size),
+            matches=partial(admin_wire.is_asked_for, request),
+        )
+        return pb.ListAuditResponse(
+            lines=map(admin_wire.audit_line, page.entries),
+            next_page_token=page_tokens.AUDIT.encode(page.next_before or None),
+        )
+
+    async def VerifyAudit(
+        self, request: pb.VerifyAuditRequest, context: Context
+    ) -> pb.VerifyAuditResponse:
+        async with self._verifying:  # one at a time: it reads the whole log
+            verdict = await asyncio.to_thread(check, self._journal.audit.directory)
+        return admin_wire.audit_verdict(verdict)
 
     async def _ask_engine(self) -> EngineInfo | None:
         try:

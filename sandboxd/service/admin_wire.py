@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from sandboxd.audit import AuditLog
+from sandboxd.audit.check import Verdict
 from sandboxd.engine.contract import EngineInfo
 from sandboxd.execs.exec import KillCounts
 from sandboxd.histogram import Histogram
+from sandboxd.observability.samples import Sample
 from sandboxd.observability.statistics import Statistics
 from sandboxd.pool.pool import PoolFigures
 from sandboxd.protections.report import Protection, State
@@ -16,6 +21,8 @@ from sandboxd.service import wire
 from sandboxd_proto.v1 import admin_service_pb2 as pb
 
 PERCENTILES = (0.5, 0.95, 0.99)
+MAX_SENTENCES = 100
+"""Problems and notes of a check that are sent."""
 _STATES = {
     State.IN_FORCE: pb.PROTECTION_STATE_IN_FORCE,
     State.WEAKER: pb.PROTECTION_STATE_WEAKER,
@@ -148,4 +155,59 @@ def _duration_figures(histogram: Histogram) -> pb.DurationFigures:
         p95=p95,
         p99=p99,
         max=wire.duration(histogram.longest_seconds),
+    )
+
+
+def sample(taken: Sample) -> pb.FigureSample:
+    return pb.FigureSample(
+        time=wire.timestamp(taken.time),
+        active_sessions=taken.active_sessions,
+        running_execs=taken.running_execs,
+        warm=taken.warm,
+        starting=taken.starting,
+        in_use=taken.in_use,
+        waiting=taken.waiting,
+        opens=taken.opens,
+        execs=taken.execs,
+        failed_execs=taken.failed_execs,
+        calls=taken.calls,
+        failed_calls=taken.failed_calls,
+        output_bytes=taken.output_bytes,
+        input_bytes=taken.input_bytes,
+        exec_time=wire.duration(taken.exec_seconds),
+        open_time=wire.duration(taken.open_seconds),
+        new_sandboxes=taken.new_sandboxes,
+    )
+
+
+def is_asked_for(request: pb.ListAuditRequest, entry: Mapping[str, Any]) -> bool:
+    """Whether a line of the audit log passes the filters of a request."""
+    about = (entry.get("who"), entry.get("user"))
+    return (
+        (not request.who or request.who in about)
+        and (not request.session_id or entry.get("session") == request.session_id)
+        and str(entry.get("action", "")).startswith(request.action)
+    )
+
+
+def audit_line(entry: Mapping[str, Any]) -> pb.AuditLine:
+    fields = {name: value for name, value in entry.items() if name not in ("seq", "prev")}
+    return pb.AuditLine(
+        sequence=int(entry["seq"]),
+        time=wire.timestamp(datetime.fromisoformat(str(entry["time"])).timestamp()),
+        action=str(entry.get("action", "")),
+        who=str(entry.get("who", "")),
+        json=json.dumps(fields),
+    )
+
+
+def audit_verdict(verdict: Verdict) -> pb.VerifyAuditResponse:
+    return pb.VerifyAuditResponse(
+        whole=verdict.is_whole,
+        lines=verdict.lines,
+        first_sequence=verdict.first,
+        last_sequence=verdict.head.sequence,
+        last_hash=verdict.head.hash,
+        problems=verdict.problems[:MAX_SENTENCES],
+        notes=verdict.notes[:MAX_SENTENCES],
     )

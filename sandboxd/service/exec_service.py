@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from sandboxd.config import Config
 from sandboxd.execs.exec import Exec as Execution  # Exec is a method here
-from sandboxd.guest.frames import STREAMS
+from sandboxd.guest.frames import TEXT_STREAMS
 from sandboxd.observability.journal import KeptJournal
 from sandboxd.service import exec_wire, page_tokens, wire
 from sandboxd.service.wire import Context
@@ -29,8 +29,8 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
         execution, _ = await self._start(request)
         execution.hold()
         try:
-            async for batch in execution.follow():
-                yield exec_wire.exec_response(batch, execution)
+            async for response in exec_wire.responses(execution):
+                yield response
         finally:
             execution.abandon()
 
@@ -55,8 +55,8 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
         self, request: pb.AttachExecRequest, context: Context
     ) -> AsyncIterator[pb.ExecResponse]:
         execution = await self._find(request)
-        async for batch in execution.follow(exec_wire.offsets(request)):
-            yield exec_wire.exec_response(batch, execution)
+        async for response in exec_wire.responses(execution, exec_wire.offsets(request)):
+            yield response
 
     async def WaitExec(self, request: pb.WaitExecRequest, context: Context) -> pb.WaitExecResponse:
         execution = await self._find(request)
@@ -108,7 +108,8 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
     ) -> pb.WriteStdinResponse:
         execution = await self._find(request)
         data = exec_wire.input_data(request)
-        next_offset = await execution.write(request.offset, data, is_end=request.eof)
+        offset = exec_wire.input_offset(request)
+        next_offset = await execution.write(offset, data, is_end=request.eof)
         return pb.WriteStdinResponse(next_offset=next_offset)
 
     async def ResizeExec(
@@ -144,7 +145,7 @@ class ExecServicer(pb_grpc.ExecServiceServicer):
                 execution.preview(stream, max_bytes=max_bytes, collapse=request.collapse),
                 execution.length(stream),
             )
-            for stream in STREAMS
+            for stream in TEXT_STREAMS
         )
         return pb.PreviewOutputResponse(stdout=stdout, stderr=stderr)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol, cast
 
+from sandboxd.code.events import EventParser
 from sandboxd.config import Config
 from sandboxd.errors import InvalidRequest
 from sandboxd.execs.ending import NOT_STARTED, ExitStatus, Reason, reason_of
 from sandboxd.execs.exec import Batch, Exec, State
 from sandboxd.execs.output import Chunk, Excerpt, Gap
 from sandboxd.execs.spec import ExecSpec, TerminalSize, new_exec_id
-from sandboxd.guest.frames import Stream, Target
+from sandboxd.guest.frames import TEXT_STREAMS, Stream, Target
 from sandboxd.isolation.meter import Usage
 from sandboxd.registry.contract import ExecutionRecord
 from sandboxd.service import wire
+from sandboxd.service.code_event_wire import fill_event
 from sandboxd.service.transport.chunk_messages import OutputPiece, with_output
 from sandboxd.spool import Piece, Preview, SearchQuery, SearchResult
 from sandboxd_proto.v1 import exec_pb2
@@ -30,6 +32,8 @@ DEFAULT_PREVIEW = 16 << 10
 DEFAULT_MATCHES = 100
 MAX_MATCHES = 1000
 MAX_CONTEXT = 10
+FIRST_LOOK_SECONDS = 0.01
+"""How long a stream waits for the report that a run of code has its context."""
 
 EXIT_REASONS = {
     Reason.EXITED: exec_pb2.EXIT_REASON_EXITED,
@@ -57,6 +61,7 @@ _OUTPUT_FIELDS = {
 _STREAMS = {
     Stream.STDOUT: exec_pb2.OUTPUT_STREAM_STDOUT,
     Stream.STDERR: exec_pb2.OUTPUT_STREAM_STDERR,
+    Stream.EVENTS: exec_pb2.OUTPUT_STREAM_EVENTS,
 }
 
 
@@ -104,7 +109,7 @@ def exec_spec(
     if "no_output_timeout" in given:
         silence = wire.seconds(request, "no_output_timeout", low=0.001, high=longest)
     exec_id = given.get("exec_id", "")
-    keeps_running = "on_disconnect" in given and _keeps_running(given["on_disconnect"])
+    survives = "on_disconnect" in given and keeps_running(given["on_disconnect"])
     return ExecSpec(
         exec_id=exec_id or new_exec_id(),
         shell=shell,
@@ -117,16 +122,16 @@ def exec_spec(
         merges_stderr="merge_stderr" in given and terminal is None,
         terminal=None if terminal is None else terminal_size(terminal),
         shell_name=given.get("shell_name", ""),
-        survives_disconnect=is_detached or keeps_running,
+        survives_disconnect=is_detached or survives,
         # Without an id of the caller's choice nobody can ask about a Run later.
-        is_kept=bool(exec_id) or not is_run or keeps_running,
+        is_kept=bool(exec_id) or not is_run or survives,
         is_chosen=bool(exec_id),
         reports_start=is_detached,
         capture_bytes=given.get("max_output_bytes", limit) if is_run else None,
     )
 
 
-def _keeps_running(policy: pb.OnDisconnect.ValueType) -> bool:
+def keeps_running(policy: pb.OnDisconnect.ValueType) -> bool:
     wire.check_enum("on_disconnect", policy, pb.OnDisconnect.DESCRIPTOR, noun="policy")
     return policy == pb.ON_DISCONNECT_KEEP_RUNNING
 
@@ -138,8 +143,25 @@ def terminal_size(terminal: exec_pb2.Terminal) -> TerminalSize:
     return TerminalSize(rows, columns)
 
 
-def offsets(request: pb.AttachExecRequest) -> Mapping[Stream, int]:
-    return {Stream.STDOUT: request.stdout_offset, Stream.STDERR: request.stderr_offset}
+class NamesOffsets(Protocol):
+    """A request to follow an exec from where its caller has got to."""
+
+    @property
+    def stdout_offset(self) -> int: ...
+
+    @property
+    def stderr_offset(self) -> int: ...
+
+    @property
+    def events_offset(self) -> int: ...
+
+
+def offsets(request: NamesOffsets) -> Mapping[Stream, int]:
+    return {
+        Stream.STDOUT: request.stdout_offset,
+        Stream.STDERR: request.stderr_offset,
+        Stream.EVENTS: request.events_offset,
+    }
 
 
 def exec_state(value: exec_pb2.ExecState.ValueType) -> State | None:
@@ -160,6 +182,15 @@ def signal_target(request: pb.SignalExecRequest) -> Target:
     return Target.LEADER if is_leader else Target.GROUP
 
 
+def input_offset(request: pb.WriteStdinRequest) -> int | None:
+    """None: behind everything that was written."""
+    if not request.append:
+        return request.offset
+    if request.offset:
+        raise InvalidRequest("offset", "it does not go with append; leave one of them out")
+    return None
+
+
 def input_data(request: pb.WriteStdinRequest) -> bytes:
     if len(request.data) > MAX_INPUT_BYTES:
         raise InvalidRequest("data", f"must have at most {MAX_INPUT_BYTES} bytes; write in pieces")
@@ -168,6 +199,8 @@ def input_data(request: pb.WriteStdinRequest) -> bytes:
 
 def output_stream(value: exec_pb2.OutputStream.ValueType) -> Stream:
     wire.check_enum("stream", value, exec_pb2.OutputStream.DESCRIPTOR, noun="stream")
+    if value == exec_pb2.OUTPUT_STREAM_EVENTS:
+        raise InvalidRequest("stream", "events have no text; attach to the run to read them")
     return Stream.STDERR if value == exec_pb2.OUTPUT_STREAM_STDERR else Stream.STDOUT
 
 
@@ -181,7 +214,7 @@ def search_query(request: pb.SearchOutputRequest) -> SearchQuery:
     context = wire.bounded("context_lines", request.context_lines, default=0, limit=MAX_CONTEXT)
     return SearchQuery(
         pattern=request.pattern,
-        streams=[output_stream(request.stream)] if is_one else list(Stream),
+        streams=[output_stream(request.stream)] if is_one else list(TEXT_STREAMS),
         max_matches=wire.bounded(
             "max_matches", request.max_matches, default=DEFAULT_MATCHES, limit=MAX_MATCHES
         ),
@@ -193,7 +226,7 @@ def search_query(request: pb.SearchOutputRequest) -> SearchQuery:
 # --- responses ---
 
 
-def _fill_exit(message: exec_pb2.ExitStatus, status: ExitStatus) -> None:
+def fill_exit(message: exec_pb2.ExitStatus, status: ExitStatus) -> None:
     message.reason = EXIT_REASONS[status.reason]
     message.duration.seconds, message.duration.nanos = wire.split(status.duration_seconds)
     if status.stdout_bytes or status.stderr_bytes:
@@ -221,7 +254,18 @@ def _fill_usage(message: exec_pb2.ExecUsage, usage: Usage) -> None:
         message.refused_forks = usage.refused_forks
 
 
-def exec_response(batch: Batch, execution: Exec) -> pb.ExecResponse:
+async def responses(
+    execution: Exec, offsets: Mapping[Stream, int] | None = None
+) -> AsyncIterator[pb.ExecResponse]:
+    """What an exec reports from these offsets on, until its end."""
+    events = EventParser((offsets or {}).get(Stream.EVENTS, 0)) if execution.is_code else None
+    async for batch in execution.follow(offsets):
+        yield exec_response(batch, execution, events)
+
+
+def exec_response(
+    batch: Batch, execution: Exec, events: EventParser | None = None
+) -> pb.ExecResponse:
     """A batch as a message; in serialised form if it is much output and nothing else."""
     if not batch.is_first and batch.exit is None and _is_much(batch.chunks):
         pieces = (
@@ -242,19 +286,30 @@ def exec_response(batch: Batch, execution: Exec) -> pb.ExecResponse:
             event.dropped.stream = _STREAMS[chunk.stream]
             event.dropped.offset = chunk.offset
             event.dropped.bytes = chunk.size
+            if events is not None and chunk.stream == Stream.EVENTS:
+                events.is_spoiled = True  # where the next event begins is not known
+            continue
+        if chunk.stream == Stream.EVENTS:
+            del response.events[-1]
+            _add_code_events(response, chunk, events)
             continue
         piece = event.stdout if chunk.stream == Stream.STDOUT else event.stderr
         piece.offset = chunk.offset
         piece.data = chunk.data
     if batch.exit is not None:
-        _fill_exit(response.events.add().exited, batch.exit)
+        fill_exit(response.events.add().exited, batch.exit)
     return response
+
+
+def _add_code_events(response: pb.ExecResponse, chunk: Chunk, events: EventParser | None) -> None:
+    for placed in events.feed(chunk.data) if events is not None else ():
+        fill_event(response.events.add().code, placed)
 
 
 def _is_much(chunks: Sequence[Chunk | Gap]) -> bool:
     size = 0
     for chunk in chunks:
-        if isinstance(chunk, Gap):
+        if isinstance(chunk, Gap) or chunk.stream is Stream.EVENTS:
             return False
         size += len(chunk.data)
     return size >= MUCH_OUTPUT
@@ -262,7 +317,7 @@ def _is_much(chunks: Sequence[Chunk | Gap]) -> bool:
 
 def run_response(execution: Exec, status: ExitStatus, max_bytes: int) -> pb.RunResponse:
     response = pb.RunResponse(exec_id=execution.id)
-    _fill_exit(response.exit, status)
+    fill_exit(response.exit, status)
     for stream, message in (
         (Stream.STDOUT, response.stdout),
         (Stream.STDERR, response.stderr),
@@ -270,11 +325,11 @@ def run_response(execution: Exec, status: ExitStatus, max_bytes: int) -> pb.RunR
         if not execution.length(stream):
             message.SetInParent()
         else:
-            _fill_excerpt(message, execution.output.excerpt(stream, max_bytes))
+            fill_excerpt(message, execution.output.excerpt(stream, max_bytes))
     return response
 
 
-def _fill_excerpt(message: exec_pb2.CapturedOutput, excerpt: Excerpt) -> None:
+def fill_excerpt(message: exec_pb2.CapturedOutput, excerpt: Excerpt) -> None:
     message.data = excerpt.data
     if omitted_bytes := excerpt.omitted_bytes:
         message.omitted_bytes = omitted_bytes
@@ -295,9 +350,11 @@ def describe(execution: Exec) -> exec_pb2.Exec:
         has_terminal=details.has_terminal,
         has_stdin=details.has_stdin or details.has_terminal,
         pid=execution.pid,
+        context=details.context,
+        events_bytes=execution.length(Stream.EVENTS),
     )
     if execution.exit is not None:
-        _fill_exit(message.exit, execution.exit)
+        fill_exit(message.exit, execution.exit)
     return message
 
 
@@ -309,6 +366,7 @@ def describe_record(record: ExecutionRecord) -> exec_pb2.Execution:
         start_time=wire.timestamp(record.started_at),
         stdin_bytes=record.stdin_bytes,
         not_started=record.ending == NOT_STARTED,
+        context=record.context,
     )
     status = ExitStatus(
         reason=reason_of(record.ending),
@@ -322,7 +380,7 @@ def describe_record(record: ExecutionRecord) -> exec_pb2.Execution:
         stdout_dropped=record.stdout_dropped,
         stderr_dropped=record.stderr_dropped,
     )
-    _fill_exit(message.exit, status)
+    fill_exit(message.exit, status)
     return message
 
 

@@ -30,7 +30,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         calls.set_session(header.session_id)
         spec = file_wire.upload_spec(header, self._paths)
         async with self._sessions.file_work(
-            header.session_id, incarnation=header.incarnation
+            header.session_id, incarnation=header.incarnation, changes=True
         ) as session_files:
             chunks = file_wire.chunks(session_files.until_closed(requests))
             if spec.size is None and spec.sha256 is None:
@@ -88,7 +88,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
     ) -> pb.MakeDirectoryResponse:
         path = self._paths.parse(request)
         mode = file_wire.mode(request.mode) if request.mode else 0o755
-        async with self._sessions.file_work(request.session_id) as session_files:
+        async with self._sessions.file_work(request.session_id, changes=True) as session_files:
             made = await session_files.files.make_directory(
                 path, make_parents=request.make_parents, mode=mode
             )
@@ -96,7 +96,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
 
     async def MoveFile(self, request: pb.MoveFileRequest, context: Context) -> pb.MoveFileResponse:
         path, new_path = self._paths.parse(request), self._paths.parse_new(request)
-        async with self._sessions.file_work(request.session_id) as session_files:
+        async with self._sessions.file_work(request.session_id, changes=True) as session_files:
             entry = await session_files.files.move(
                 path, new_path, replace=request.replace, make_parents=request.make_parents
             )
@@ -107,7 +107,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         self, request: pb.RemoveFileRequest, context: Context
     ) -> pb.RemoveFileResponse:
         path = self._paths.parse(request)
-        async with self._sessions.file_work(request.session_id) as session_files:
+        async with self._sessions.file_work(request.session_id, changes=True) as session_files:
             removed = await session_files.files.remove(
                 path, recursive=request.recursive, ignore_missing=request.ignore_missing
             )
@@ -133,14 +133,14 @@ class FileServicer(pb_grpc.FileServiceServicer):
         self, request: pb.WriteTextRequest, context: Context
     ) -> pb.WriteTextResponse:
         spec = file_wire.text_spec(request, self._paths)
-        async with self._sessions.file_work(request.session_id) as session_files:
+        async with self._sessions.file_work(request.session_id, changes=True) as session_files:
             entry = await session_files.files.write_text(spec)
         self._record("file.written", request, bytes_in=len(spec.text))
         return pb.WriteTextResponse(entry=file_wire.entry(entry))
 
     async def EditText(self, request: pb.EditTextRequest, context: Context) -> pb.EditTextResponse:
         spec = file_wire.edit_spec(request, self._paths)
-        async with self._sessions.file_work(request.session_id) as session_files:
+        async with self._sessions.file_work(request.session_id, changes=True) as session_files:
             edited = await session_files.files.edit_text(spec)
         self._record("file.edited", request, bytes_in=len(request.new_text))
         return pb.EditTextResponse(replaced=edited.replaced, entry=file_wire.entry(edited.entry))
@@ -198,7 +198,7 @@ class FileServicer(pb_grpc.FileServiceServicer):
         calls.set_session(header.session_id)
         spec = file_wire.tar_spec(header, self._paths)
         async with self._sessions.file_work(
-            header.session_id, incarnation=header.incarnation
+            header.session_id, incarnation=header.incarnation, changes=True
         ) as session_files:
             chunks = _Counted(
                 file_wire.whole(file_wire.chunks(session_files.until_closed(requests)))

@@ -39,6 +39,7 @@ from sandboxd.workspaces.layout import AGENT_WORKSPACE, NAMES, Layout
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
 from sandboxd_proto.v1.project_service_pb2 import UploadProjectFileRequest
+from sandboxd_proto.v1.snapshot_service_pb2 import ImportSnapshotRequest
 
 MAX_PAGE = 10_000
 DEFAULT_PAGE = 1000
@@ -52,7 +53,13 @@ _TYPES = {kind: files_pb2.FileType.ValueType(kind) for kind in FileType}
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """Range of a Timestamp; a command may set times outside of it."""
 
-Part = TypeVar("Part", pb.UploadFileRequest, pb.UploadTarRequest, UploadProjectFileRequest)
+Part = TypeVar(
+    "Part",
+    pb.UploadFileRequest,
+    pb.UploadTarRequest,
+    UploadProjectFileRequest,
+    ImportSnapshotRequest,
+)
 """A message of an upload: the header first, then chunks."""
 
 

@@ -84,9 +84,13 @@ EXECS = PageTokens[tuple[float, str]](b"e1:", _pack_moment, _unpack_moment)
 """Places: start time and exec id."""
 EXECUTIONS = PageTokens[int](b"h1:", _NUMBER.pack, _unpack_number)
 """Places: numbers of records in the history."""
+SNAPSHOTS = PageTokens[int](b"n1:", _NUMBER.pack, _unpack_number)
+"""Places: numbers of snapshots of one session."""
 PROJECTS = PageTokens[str](b"p1:", str.encode, bytes.decode)
 """Places: ids of projects of one user."""
 PROJECT_FILES = PageTokens[str](b"q1:", str.encode, bytes.decode)
 """Places: keys of names."""
+AUDIT = PageTokens[int](b"a1:", _NUMBER.pack, _unpack_number)
+"""Places: sequences of lines."""
 FILES = PageTokens[bytes](b"f1:", bytes, bytes)
 """Places: paths."""

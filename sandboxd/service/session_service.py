@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from sandboxd.access import Caller, current_caller
 from sandboxd.config import Config
+from sandboxd.data.broker import Broker
+from sandboxd.errors import ConsoleOff
 from sandboxd.service import page_tokens, session_wire
 from sandboxd.service.wire import Context
 from sandboxd.sessions.session import Outcome
@@ -12,23 +17,47 @@ from sandboxd_proto.v1 import session_service_pb2_grpc as pb_grpc
 
 
 class SessionServicer(pb_grpc.SessionServiceServicer):
-    def __init__(self, sessions: Sessions, config: Config) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        config: Config,
+        data: Broker,
+        console: Callable[[Caller], str] | None = None,
+    ) -> None:
+        """`console` makes a link that logs in as a caller; ConsoleOff."""
         self._sessions = sessions
         self._config = config
+        self._data = data
+        self._console = console
 
     async def OpenSession(
         self, request: pb.OpenSessionRequest, context: Context
     ) -> pb.OpenSessionResponse:
-        session, outcome = await self._sessions.open(
-            session_wire.name("user_id", request.user_id),
-            session_wire.name("thread_id", request.thread_id),
-            session_wire.open_request(request),
-        )
+        user_id = session_wire.name("user_id", request.user_id)
+        thread_id = session_wire.name("thread_id", request.thread_id)
+        wanted = session_wire.open_request(request)
+        if wanted.data_sources:
+            current_caller().check_acts_for(user_id)
+            self._data.check_usable(wanted.data_sources, user_id)
+        session, outcome = await self._sessions.open(user_id, thread_id, wanted)
         return pb.OpenSessionResponse(
             session=session_wire.describe(session, self._config),
             outcome=session_wire.OUTCOMES[outcome],
             workspace_kept=outcome == Outcome.ATTACHED or session.has_earlier_files,
         )
+
+    async def WhoAmI(self, request: pb.WhoAmIRequest, context: Context) -> pb.WhoAmIResponse:
+        caller = current_caller()
+        return pb.WhoAmIResponse(
+            name=caller.name, scope=caller.scope.value, user_id=caller.user_id or ""
+        )
+
+    async def CreateConsoleLink(
+        self, request: pb.CreateConsoleLinkRequest, context: Context
+    ) -> pb.CreateConsoleLinkResponse:
+        if self._console is None:
+            raise ConsoleOff
+        return pb.CreateConsoleLinkResponse(url=self._console(current_caller()))
 
     async def GetSession(
         self, request: pb.GetSessionRequest, context: Context
@@ -72,6 +101,7 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
     async def CloseSession(
         self, request: pb.CloseSessionRequest, context: Context
     ) -> pb.CloseSessionResponse:
+        await self._sessions.claim_parked(request.session_id)
         session = self._sessions.close(request.session_id)
         await self._sessions.wait_until_saved(request.session_id)
         return pb.CloseSessionResponse(session=session_wire.describe(session, self._config))

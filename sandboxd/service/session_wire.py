@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandboxd.config import Config
 from sandboxd.environments.environment import Environment
@@ -12,17 +12,19 @@ from sandboxd.execs.spec import check_env
 from sandboxd.isolation.meter import LiveUsage
 from sandboxd.packages import requests
 from sandboxd.registry.contract import SessionState
-from sandboxd.service import wire
+from sandboxd.service import door_wire, wire
 from sandboxd.sessions.changing import MAX_LABELS, SessionChange
+from sandboxd.sessions.lines import AutoSnapshot
 from sandboxd.sessions.opening import EnvironmentConfig, OpenRequest
 from sandboxd.sessions.session import Outcome, Session, SessionFilter
-from sandboxd_proto.v1 import session_pb2
+from sandboxd_proto.v1 import session_pb2, snapshot_pb2, snapshot_service_pb2
 from sandboxd_proto.v1 import session_service_pb2 as pb
 
 MAX_NAME = 256
 MAX_KEY = 64
 MAX_VALUE = 256
 MAX_IDLE_SECONDS = 7 * 24 * 3600.0
+MAX_DATA_SOURCES = 32
 MAX_BUILD_WAIT_SECONDS = 3600.0
 MAX_PAGE_WITH_USAGE = 200
 """Sessions with usage in a page: for each, files of the kernel are read."""
@@ -32,13 +34,21 @@ _STATES = {
     SessionState.EXPIRED: session_pb2.SESSION_STATE_EXPIRED,
     SessionState.LOST: session_pb2.SESSION_STATE_LOST,
     SessionState.CLOSED: session_pb2.SESSION_STATE_CLOSED,
+    SessionState.PARKED: session_pb2.SESSION_STATE_PARKED,
 }
 _STATES_BY_NUMBER = {number: state for state, number in _STATES.items()}
 OUTCOMES = {
     Outcome.CREATED: pb.OPEN_OUTCOME_CREATED,
     Outcome.ATTACHED: pb.OPEN_OUTCOME_ATTACHED,
     Outcome.RECREATED: pb.OPEN_OUTCOME_RECREATED,
+    Outcome.UNPARKED: pb.OPEN_OUTCOME_UNPARKED,
 }
+AUTO_SNAPSHOTS = {
+    AutoSnapshot.OFF: snapshot_pb2.AUTO_SNAPSHOT_OFF,
+    AutoSnapshot.COMMANDS: snapshot_pb2.AUTO_SNAPSHOT_COMMANDS,
+    AutoSnapshot.TURNS: snapshot_pb2.AUTO_SNAPSHOT_TURNS,
+}
+_AUTO_BY_NUMBER = {number: auto for auto, number in AUTO_SNAPSHOTS.items()}
 
 
 # --- requests ---
@@ -75,10 +85,20 @@ def open_request(request: pb.OpenSessionRequest) -> OpenRequest:
         environment=_optional_name("environment", request.environment),
         environment_config=_environment_config(request),
         command_policy=_optional_name("command_policy", request.command_policy),
+        data_sources=data_sources(request.data_sources),
+        egress=door_wire.rules(request.egress) if request.HasField("egress") else None,
         build_wait_seconds=(
             wire.seconds(request, "build_wait", low=0.0, high=MAX_BUILD_WAIT_SECONDS) or 0.0
         ),
+        auto_snapshot=auto_snapshot(request.auto_snapshot),
+        park_seconds=park_seconds(request),
     )
+
+
+def data_sources(names: Sequence[str]) -> Sequence[str]:
+    if len(names) > MAX_DATA_SOURCES:
+        raise InvalidRequest("data_sources", f"must name at most {MAX_DATA_SOURCES}")
+    return [wire.configured_name("data_sources", name) for name in names]
 
 
 def _environment_config(request: pb.OpenSessionRequest) -> EnvironmentConfig | None:
@@ -102,7 +122,13 @@ def session_change(request: pb.UpdateSessionRequest) -> SessionChange:
         _check_key("remove_metadata", key)
         if key in labels:
             raise InvalidRequest("remove_metadata", f"{quoted(key)} is also to be set")
-    return SessionChange(idle_seconds(request), labels, tuple(removed))
+    return SessionChange(
+        idle_seconds(request),
+        labels,
+        tuple(removed),
+        auto_snapshot(request.auto_snapshot),
+        park_seconds(request),
+    )
 
 
 def _check_key(field: str, key: str) -> None:
@@ -110,8 +136,27 @@ def _check_key(field: str, key: str) -> None:
         raise InvalidRequest(field, f"a key must have 1 to {MAX_KEY} characters")
 
 
-def idle_seconds(request: pb.OpenSessionRequest | pb.UpdateSessionRequest) -> float | None:
+def idle_seconds(
+    request: pb.OpenSessionRequest
+    | pb.UpdateSessionRequest
+    | snapshot_service_pb2.ForkSessionRequest,
+) -> float | None:
     return wire.seconds(request, "idle_timeout", low=1.0, high=MAX_IDLE_SECONDS)
+
+
+def park_seconds(request: pb.OpenSessionRequest | pb.UpdateSessionRequest) -> float | None:
+    """Idle time until a session is parked; 0 means never, None as before."""
+    value = wire.seconds(request, "park_after", low=0.0, high=MAX_IDLE_SECONDS)
+    if value is not None and 0.0 < value < 1.0:
+        raise InvalidRequest("park_after", "must be 0, or at least 1 second")
+    return value
+
+
+def auto_snapshot(value: snapshot_pb2.AutoSnapshot.ValueType) -> AutoSnapshot | None:
+    wire.check_enum(
+        "auto_snapshot", value, snapshot_pb2.AutoSnapshot.DESCRIPTOR, noun="automatic snapshot"
+    )
+    return _AUTO_BY_NUMBER.get(value)
 
 
 def session_filter(request: pb.ListSessionsRequest) -> SessionFilter:
@@ -136,6 +181,8 @@ def describe(session: Session, config: Config, *, with_usage: bool = False) -> s
     record = session.record
     usage = session.usage() if with_usage else None
     expires = time.time() + session.seconds_left if session.is_active else record.changed_at
+    if record.state == SessionState.PARKED:
+        expires += config.parked_days * 86400
     return session_pb2.Session(
         session_id=record.session_id,
         user_id=record.user_id,
@@ -156,9 +203,17 @@ def describe(session: Session, config: Config, *, with_usage: bool = False) -> s
             env_vars=dict.fromkeys(record.env_vars, ""),
         ),
         command_policy=session.command_policy,
+        egress=record.egress or (),
         end_reason=record.end_reason,
         usage=_usage(usage) if usage is not None else None,
         project_id=record.project,
+        data_sources=record.data_sources,
+        auto_snapshot=AUTO_SNAPSHOTS[AutoSnapshot(record.auto_snapshot)],
+        park_after=wire.duration(record.park_seconds) if record.park_seconds else None,
+        parked_snapshot=record.parked_number,
+        restored_snapshot=record.restored_number,
+        forked_from=record.forked_from,
+        snapshots_paused_because=session.snapshots_paused_because,
     )
 
 

@@ -52,7 +52,7 @@ class AddedPackages:
 
 def sets_in_use(sessions: SessionBook[Session]) -> Collection[str]:
     """Keys of the sets of all sessions that are open, or that can still come back."""
-    states = (SessionState.ACTIVE, SessionState.LOST)
+    states = (SessionState.ACTIVE, SessionState.LOST, SessionState.PARKED)
     return {
         session.record.package_set for session in sessions if session.record.state in states
     } - {""}

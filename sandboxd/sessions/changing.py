@@ -1,15 +1,17 @@
-"""Changes of sessions that are open: idle time, labels, environment variables."""
+"""Changes of sessions that are open: idle time, labels, environment variables, egress."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from sandboxd.errors import InvalidRequest, RequestTooLarge
 from sandboxd.execs.spec import check_env
+from sandboxd.registry.contract import SessionRecord
 from sandboxd.sessions.expiry import SessionExpiry
+from sandboxd.sessions.lines import AutoSnapshot, Cause, Occasion
 from sandboxd.sessions.session import Session
 from sandboxd.sessions.shared import SharedSessionState
 from sandboxd.tasks import run_to_end
@@ -26,6 +28,9 @@ class SessionChange(NamedTuple):
     labels: Mapping[str, str]
     """Labels to set."""
     removed_labels: Collection[str]
+    auto_snapshot: AutoSnapshot | None = None
+    park_seconds: float | None = None
+    """0 means never."""
 
 
 class Changing:
@@ -36,12 +41,13 @@ class Changing:
         self._journal = shared.journal
         self._sessions = shared.sessions
         self._transitions = shared.transitions
+        self._egress = shared.preparation.doors.egress
         self._expiry = expiry
 
     async def change(self, session: Session, wanted: SessionChange) -> Session:
         """Change a session, once it is neither opened nor reset: those write its record too."""
-        while (resetting := self._transitions.resetting(session.thread)) is not None:
-            await asyncio.wait([resetting])
+        while (replacing := self._transitions.replacing(session.thread)) is not None:
+            await asyncio.wait([replacing])
         current = self._sessions.get(session.id) or session
         current.check_active()
         record = current.record
@@ -49,20 +55,47 @@ class Changing:
             record,
             idle_seconds=wanted.idle_seconds or record.idle_seconds,
             metadata=merged_labels(record.metadata, wanted.labels, wanted.removed_labels),
+            auto_snapshot=wanted.auto_snapshot or record.auto_snapshot,
+            park_seconds=kept_or(record.park_seconds, wanted.park_seconds),
         )
         current.touch()
         if changed == record:
             return current
-        current.record = changed
         self._expiry.wake()
+        await self._save(current, changed)
+        self._journal.on_changed(changed, wanted.labels, wanted.removed_labels)
+        if changed.auto_snapshot != record.auto_snapshot:
+            current.on_change(current, Occasion(cause=Cause.BASELINE))
+        return current
+
+    async def set_egress(self, session: Session, rules: Sequence[str] | None) -> Session:
+        """Let a session reach these hosts from now on; None means those of its environment."""
+        while (replacing := self._transitions.replacing(session.thread)) is not None:
+            await asyncio.wait([replacing])
+        current = self._sessions.get(session.id) or session
+        current.check_active()
+        current.touch()
+        changed = replace(current.record, egress=rules)
+        await self._save(current, changed)
+        if current.sandbox is not None:
+            await self._egress.apply(current.record, current.sandbox)
+        named = ", ".join(map(str, self._egress.rules_of(changed)))
+        self._journal.on_door(changed, "egress.changed", {"rules": named})
+        return current
+
+    async def _save(self, session: Session, changed: SessionRecord) -> None:
+        before, session.record = session.record, changed
         try:
             await run_to_end(self._registry.save(changed))
         except Exception:
-            if current.record is changed:
-                current.record = record
+            if session.record is changed:
+                session.record = before
             raise
-        self._journal.on_changed(changed, wanted.labels, wanted.removed_labels)
-        return current
+
+
+def kept_or(before: float, wanted: float | None) -> float:
+    """What is wanted; what was before if nothing is."""
+    return before if wanted is None else wanted
 
 
 def merged_labels(

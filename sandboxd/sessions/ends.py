@@ -50,8 +50,7 @@ class SessionEnds:
         self.stop(session, state, why)
         if state != SessionState.LOST:
             self.delete_execs_later(session)
-        self._unsaved.add(session.id)
-        self._save_in_background()
+        self.save_soon(session)
         self._journal.on_session_ended(session.record)
         log.info("session.ended", session_id=session.id, state=state.value, why=why)
 
@@ -66,6 +65,11 @@ class SessionEnds:
         elif state != SessionState.LOST:
             # An open or a reset may be about to take these files over.
             self._transitions.when_done(session.thread, lambda: self._kept_files.discard(kept))
+
+    def save_soon(self, session: Session) -> None:
+        """Save the record of a session that ended, again and again until that succeeds."""
+        self._unsaved.add(session.id)
+        self._save_in_background()
 
     def end_unadopted(self, record: SessionRecord) -> SessionRecord:
         """End a session whose sandbox did not survive the daemon before; returns its record.
@@ -165,4 +169,6 @@ class SessionEnds:
 
 def _ended(record: SessionRecord, state: SessionState, why: str) -> SessionRecord:
     ended = replace(record, state=state, changed_at=time.time(), end_reason=why)
-    return ended if state == SessionState.LOST else replace(ended, disk_id="", project_id="")
+    if state == SessionState.LOST:
+        return ended
+    return replace(ended, disk_id="", project_id="", parked_number=0)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
+from sandboxd.errors import OwnedElsewhere, SandboxdError
 from sandboxd.registry.contract import SessionState
 from sandboxd.sessions.ends import SessionEnds
+from sandboxd.sessions.ownership import claimed, is_same_owner
+from sandboxd.sessions.parking import Parking
 from sandboxd.sessions.session import Session
 from sandboxd.sessions.shared import SharedSessionState
 
@@ -16,6 +19,8 @@ log = structlog.get_logger()
 
 MAX_PAUSE_SECONDS = 60.0
 MIN_PAUSE_SECONDS = 0.05
+PARKING_SECONDS = 1.0
+"""Pause between two looks at a session that is being parked."""
 _TASK = "sessions-expiry"
 
 
@@ -29,7 +34,16 @@ class SessionExpiry:
         self._transitions = shared.transitions
         self._tasks = shared.tasks
         self._ends = ends
+        self._lines = shared.lines
+        self.parking: Parking | None = None
+        """Set before the start; it needs us too."""
         self._is_due = asyncio.Event()
+        self._is_deleting = False
+        self._ownership = shared.ownership
+        self._claiming: set[str] = set()
+        """Parked sessions that are about to expire, unless other workers have them."""
+        self.on_forgotten: Callable[[str], None] = lambda session_id: None
+        """Called with the id of a session that is deleted."""
 
     def start(self) -> None:
         self._tasks.spawn(self._keep_expiring(), _TASK)
@@ -59,17 +73,87 @@ class SessionExpiry:
         """One pass over all sessions; returns the seconds that each of them has left."""
         active = [session for session in self._sessions.present if session.is_active]
         for session in active:
-            if session.seconds_left <= 0:
-                idle = session.record.idle_seconds
-                self._ends.end(session, SessionState.EXPIRED, f"was not used for {idle:g} s")
-        try:
-            await self._delete_old()
-        except Exception as error:  # whatever is wrong with the registry, expiry has to continue
-            log.error("sessions.not_deleted", exc_info=error)
+            self._end_if_idle(session)
+        if not self._is_deleting:
+            self._is_deleting = True
+            # Not here: a store of snapshots that does not answer must not delay an expiry.
+            self._tasks.spawn(self._delete_old(), f"{_TASK}-deletes")
         for session in self._sessions.present:
             session.execs.forget_old()
-        left = [session.seconds_left for session in active if session.is_active]
-        return [*left, *self._expire_lost()]
+        left = [self._seconds_left(session) for session in active if session.is_active]
+        return [*left, *self._expire_lost(), *self._expire_parked()]
+
+    def _end_if_idle(self, session: Session) -> None:
+        until_parked = session.seconds_until_parked
+        is_parked_instead = self._lines.settings.parks_instead_of_expiry and session.record.disk_id
+        if self._can_park and (
+            (until_parked is not None and until_parked <= 0)
+            or (session.seconds_left <= 0 and is_parked_instead)
+        ):
+            assert self.parking is not None
+            self.parking.park_if_idle(session)
+            return
+        if session.seconds_left <= 0:
+            idle = session.record.idle_seconds
+            self._ends.end(session, SessionState.EXPIRED, f"was not used for {idle:g} s")
+
+    @property
+    def _can_park(self) -> bool:
+        return self.parking is not None and self.parking.can_park
+
+    def _seconds_left(self, session: Session) -> float:
+        """Seconds until something is to be done with a session; one that is being parked, or could
+        not be, is looked at again after a moment."""
+        left = session.seconds_left
+        if self._can_park and (until_parked := session.seconds_until_parked) is not None:
+            left = min(left, until_parked)
+        return left if left > 0 else PARKING_SECONDS
+
+    def _expire_parked(self) -> Sequence[float]:
+        """Expire sessions that stayed parked for as long as that is allowed; returns the seconds
+        that each of the others has left."""
+        left, keeps = [], self._lines.settings.parked_seconds
+        for session in self._sessions.present:
+            if session.record.state == SessionState.PARKED:
+                seconds = keeps - session.seconds_since_end
+                if seconds > 0 or self._transitions.is_under_way(session.thread):
+                    left.append(max(seconds, 1.0))
+                else:
+                    why = f"was parked and not opened again for {keeps:g} s"
+                    self._end_parked(session, why)
+        return left
+
+    def _end_parked(self, session: Session, why: str) -> None:
+        if not self._ownership.is_shared:
+            self._ends.end(session, SessionState.EXPIRED, why)
+        elif session.id not in self._claiming:
+            self._claiming.add(session.id)
+            self._tasks.spawn(self._end_if_ours(session, why), f"{_TASK}-parked")
+
+    async def _end_if_ours(self, session: Session, why: str) -> None:
+        """End a parked session, unless another worker has opened it since: then it is that
+        worker's, with all its snapshots."""
+        try:
+            mine = await self._ownership.claim(*session.thread, session.record)
+        except OwnedElsewhere:
+            await self._forget(session)
+        except SandboxdError as error:
+            log.warning("session.not_expired", session_id=session.id, error=str(error))
+        else:
+            if is_same_owner(session.record, mine):
+                session.record = claimed(session.record, mine)
+                self._ends.end(session, SessionState.EXPIRED, why)
+            else:
+                await self._ownership.give_back(mine)
+                await self._forget(session)
+        finally:
+            self._claiming.discard(session.id)
+
+    async def _forget(self, session: Session) -> None:
+        session.execs.delete()
+        self._sessions.remove(session)
+        self.on_forgotten(session.id)
+        await self._registry.delete([session.id])
 
     def _expire_lost(self) -> Sequence[float]:
         """Expire sessions that stayed lost for their idle time, until when their files are kept;
@@ -87,12 +171,29 @@ class SessionExpiry:
         return left
 
     async def _delete_old(self) -> None:
-        old = self._find_old()
-        for session in old:
-            session.execs.delete()
-            self._sessions.remove(session)
-        if old:
-            await self._registry.delete([session.id for session in old])
+        try:
+            for session in self._find_old():
+                if await self._is_line_deleted(session) and not self._is_back(session):
+                    await self._forget(session)
+        except Exception as error:  # whatever is wrong with the registry may pass
+            log.error("sessions.not_deleted", exc_info=error)
+        finally:
+            self._is_deleting = False
+
+    def _is_back(self, session: Session) -> bool:
+        """Whether it was opened again meanwhile, or is about to be."""
+        is_known = self._sessions.get(session.id) is session
+        return not is_known or self._transitions.is_under_way(session.thread)
+
+    async def _is_line_deleted(self, session: Session) -> bool:
+        """Delete the snapshots of a session; False if that has to be tried again, for which the
+        record is needed."""
+        try:
+            await self._lines.delete_line(session.record)
+        except (SandboxdError, OSError) as error:
+            log.warning("snapshots.not_deleted", session_id=session.id, error=str(error))
+            return False
+        return True
 
     def _find_old(self) -> Sequence[Session]:
         seconds = self._settings.memory_seconds

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from sandboxd.data.records import QueryRecord
 from sandboxd.errors import SandboxdError
 from sandboxd.execs.exec import Exec
 from sandboxd.execs.spec import ExecSpec
 from sandboxd.projects.records import ProjectKey
 from sandboxd.registry.contract import SessionRecord
+from sandboxd.snapshots.contract import Snapshot
 
 
 class Journal:
@@ -50,6 +52,31 @@ class Journal:
     ) -> None:
         """A project, or the file of this name in it, was made, read or deleted; `action` is a word
         such as `project.created`."""
+
+    def on_query(self, record: QueryRecord) -> None:
+        """A query of a data source has ended, or was refused."""
+
+    def on_parked(self, record: SessionRecord, snapshot: Snapshot) -> None:
+        """A session gave up its sandbox; the snapshot holds its files."""
+
+    def on_rewound(self, record: SessionRecord, snapshot: Snapshot) -> None:
+        """A session was given the files of one of its snapshots."""
+
+    def on_snapshot(
+        self, action: str, record: SessionRecord, number: int, detail: str = ""
+    ) -> None:
+        """A snapshot was taken, read, deleted or used by a caller; `action` is a word such as
+        `snapshot.created`."""
+
+    def on_turn(self, record: SessionRecord, snapshot: Snapshot, seconds: float) -> None:
+        """An automatic snapshot was taken."""
+
+    def on_turn_failed(self, record: SessionRecord) -> None:
+        """An automatic snapshot could not be taken."""
+
+    def on_door(self, record: SessionRecord, action: str, details: Mapping[str, Any]) -> None:
+        """A door of a session was used, changed, or refused something; `action` is a word such as
+        `egress.denied`."""
 
     def on_refused(self, error: SandboxdError, asked: Mapping[str, Any]) -> None:
         """A call was refused; `asked` has the names in its request."""

@@ -7,27 +7,36 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
 from sandboxd.access import current_caller
+from sandboxd.cluster.contract import Mine
+from sandboxd.cluster.contract import Origin as ClaimOrigin
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from sandboxd.errors import Draining, EnvironmentMismatch
+from sandboxd.errors import Draining, EnvironmentMismatch, SessionExists
 from sandboxd.packages import requests
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sessions.book import ThreadKey
-from sandboxd.sessions.changing import merged_env, merged_labels
+from sandboxd.sessions.changing import kept_or, merged_env, merged_labels
 from sandboxd.sessions.expiry import SessionExpiry
+from sandboxd.sessions.lines import AutoSnapshot, Cause, Occasion, line_of
+from sandboxd.sessions.ownership import claimed, is_same_owner, record_of
 from sandboxd.sessions.placement import Placement
 from sandboxd.sessions.session import Outcome, Session, kept_files_of
 from sandboxd.sessions.shared import SharedSessionState
+from sandboxd.snapshots.contract import Line, Snapshot
+from sandboxd.tasks import run_to_end
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
+
+TAKEN_OVER = "another worker had it"
+TAKEN = ClaimOrigin.TAKEN
 
 
 @dataclass(frozen=True)
@@ -53,8 +62,39 @@ class OpenRequest:
     """None means that of the session, or an empty one for a new session."""
     command_policy: str = ""
     """Empty means that of the session, or the one of the environment for a new session."""
+    data_sources: Sequence[str] = ()
+    """Names of data sources, which are added to those of the session."""
+    egress: Sequence[str] | None = None
+    """Hosts that it may reach; None means those of the session, or of the environment for a new
+    session."""
     build_wait_seconds: float = 0.0
     """How long to wait until the environment and its packages are built."""
+    auto_snapshot: AutoSnapshot | None = None
+    """None means that of the session, or the daemon's default for a new session; `park_seconds`
+    likewise, where 0 means never."""
+    park_seconds: float | None = None
+    origin: Origin | None = None
+    """What a fork starts with; None for any other open."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A snapshot of another session of the same user, and the project files of that session."""
+
+    record: SessionRecord
+    snapshot: Snapshot
+    request_id: str = ""
+
+    @property
+    def files(self) -> FilesToRestore:
+        return FilesToRestore(line_of(self.record), self.snapshot.number)
+
+
+class FilesToRestore(NamedTuple):
+    """A snapshot that a new sandbox gets before its first command."""
+
+    line: Line
+    number: int
 
 
 class Opening:
@@ -66,6 +106,7 @@ class Opening:
         self._pools = shared.pools
         self._preparation = shared.preparation
         self._packages = shared.packages
+        self._doors = shared.preparation.doors
         self._policies = shared.exec_state.policies
         self._registry = shared.registry
         self._settings = shared.settings
@@ -76,12 +117,15 @@ class Opening:
         self._attachments = shared.preparation.attachments
         self._expiry = expiry
         self._placement = placement
+        self._lines = shared.lines
+        self._kept_files = shared.kept_files
+        self._ownership = shared.ownership
 
     async def open(self, key: ThreadKey, wanted: OpenRequest) -> tuple[Session, Outcome]:
         is_prepared = False
         while True:
-            while (resetting := self._transitions.resetting(key)) is not None:
-                await asyncio.wait([resetting])
+            while (replacing := self._transitions.replacing(key)) is not None:
+                await asyncio.wait([replacing])
             opening = self._transitions.opening(key)
             if opening is not None:
                 opened, _ = await result_of(opening)
@@ -89,6 +133,8 @@ class Opening:
             session = self._sessions.of_thread(key)
             if session is not None and session.is_active:
                 return await self._attach(session, wanted)
+            if session is not None and session.has_files and wanted.origin is not None:
+                raise SessionExists(key[1])
             if is_prepared:
                 break
             # Not as part of the creation that racing callers share: each waits as long as it asked.
@@ -103,6 +149,7 @@ class Opening:
         environment = self._pools.get(_environment(before, wanted)).environment
         config = self._config(before, wanted, environment)
         self._check_policy(environment, _policy(before, wanted), {**config.env_vars, **wanted.env})
+        self._doors.egress.check(wanted.egress or (), environment.name)
         await self._preparation.prepare(
             environment,
             config.packages,
@@ -120,6 +167,8 @@ class Opening:
 
     async def _attach(self, session: Session, wanted: OpenRequest) -> tuple[Session, Outcome]:
         session.check_not_returning()
+        if wanted.origin is not None:
+            _check_is_fork(session, wanted.origin)
         session.check_project(wanted.project_id)
         _check_same(session, wanted)
         session.execs.policy.check_variables(wanted.env)
@@ -130,16 +179,73 @@ class Opening:
             idle_seconds=wanted.idle_seconds or record.idle_seconds,
             metadata=merged_labels(record.metadata, wanted.metadata),
             env=merged_env(record.env, wanted.env),
+            data_sources=_data_sources(record, wanted),
+            auto_snapshot=wanted.auto_snapshot or record.auto_snapshot,
+            park_seconds=kept_or(record.park_seconds, wanted.park_seconds),
         )
         if changed != record:
             session.record = changed
+            if changed.data_sources != record.data_sources and session.sandbox is not None:
+                await self._doors.open(changed, session.sandbox)
             self._expiry.wake()
             await self._registry.save(changed)
+        if changed.auto_snapshot != record.auto_snapshot:
+            session.on_change(session, Occasion(cause=Cause.BASELINE))
         return session, Outcome.ATTACHED
 
     async def _create(self, key: ThreadKey, wanted: OpenRequest) -> tuple[Session, Outcome]:
         self._check_room_of(key[0])
         earlier = self._sessions.of_thread(key)
+        if not self._ownership.is_shared:
+            return await self._create_from(key, wanted, earlier)
+        mine = await self._ownership.claim(*key, earlier.record if earlier else None)
+        try:
+            earlier = await self._taken_over(mine, earlier)
+            return await self._create_from(key, wanted, earlier, mine)
+        except BaseException:
+            await run_to_end(self._ownership.give_back(mine))
+            raise
+
+    async def _taken_over(self, mine: Mine, known: Session | None) -> Session | None:
+        """What a claimed session was before: as this daemon knows it, unless another worker had it
+        since."""
+        if known is not None and is_same_owner(known.record, mine):
+            return known
+        if known is not None and known.id == mine.session_id:
+            await self._placement.forget(known)
+        if not mine.head:
+            return None
+        try:
+            record = record_of(mine.head, epoch=mine.epoch)
+        except ValueError as error:
+            log.error("session.head_unreadable", session_id=mine.session_id, error=str(error))
+            return None
+        if mine.origin is TAKEN and self._lines.is_on:
+            number = await self._last_snapshot(record)
+            state = SessionState.PARKED if number else SessionState.LOST
+            record = replace(record, parked_number=number, state=state)
+        return self._placement.known(replace(record, end_reason=TAKEN_OVER))
+
+    async def _last_snapshot(self, record: SessionRecord) -> int:
+        """The last snapshot of a worker that was lost, perhaps before it could tell of it; 0 if
+        there is none. The one that it told of may be deleted by now."""
+        line = {one.number: one.notes.incarnation for one in await self._lines.find(record)}
+        own = [number for number, of in line.items() if of == record.incarnation]
+        newest = max([record.parked_number, *own])
+        if newest in line:
+            return newest
+        before = [number for number, of in line.items() if of < record.incarnation]
+        if newest:
+            log.error("session.snapshot_missing", session_id=record.session_id, number=newest)
+        return max(before, default=0) if newest else 0
+
+    async def _create_from(
+        self,
+        key: ThreadKey,
+        wanted: OpenRequest,
+        earlier: Session | None,
+        mine: Mine | None = None,
+    ) -> tuple[Session, Outcome]:
         # Refuses too many labels or variables, before a sandbox is taken.
         asked = self._new_record(key, wanted, earlier.record if earlier else None)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
@@ -155,9 +261,19 @@ class Opening:
             sandbox = await pool.acquire(kept, user_id=key[0], attachments=[*project, *packages])
             is_kept = _is_on(sandbox, kept)
             try:
+                restored = await self._fill(sandbox, earlier.record if earlier else None, wanted)
                 record = self._new_record(key, wanted, earlier.record if earlier else None)
-                record = replace(record, package_set=found.key if found else "")
+                record = replace(
+                    record,
+                    package_set=found.key if found else "",
+                    restored_number=restored.number if restored else 0,
+                )
+                if mine is not None:
+                    record = claimed(record, mine)
                 record = await self._placement.assign(record, sandbox, kept)
+                # Before anything runs in it: nobody else may use this incarnation again.
+                await self._ownership.told(record.session_id)
+                await self._doors.open(record, sandbox)
             except BaseException:
                 self._pools.destroy(sandbox, keep=is_kept)
                 raise
@@ -168,10 +284,26 @@ class Opening:
             if earlier is not None:
                 earlier.execs.delete()  # of another incarnation
             session = self._placement.install(record, sandbox)
-        session.has_earlier_files = is_kept
+        session.has_earlier_files = is_kept or restored is not None
         outcome = Outcome.RECREATED if earlier else Outcome.CREATED
+        if earlier is not None and earlier.record.state == SessionState.PARKED:
+            is_taken = mine is not None and mine.origin is TAKEN
+            outcome = Outcome.RECREATED if is_taken else Outcome.UNPARKED
         log.info("session.opened", session_id=session.id, outcome=outcome.name.lower())
         return session, outcome
+
+    async def _fill(
+        self, sandbox: Sandbox, before: SessionRecord | None, wanted: OpenRequest
+    ) -> FilesToRestore | None:
+        """Restore what a parked session or the origin of a fork had; None if there is nothing."""
+        files = _files_to_restore(before, wanted.origin)
+        if files is None:
+            return None
+        await self._lines.restore(files.line, files.number, sandbox)
+        if wanted.origin is not None and wanted.origin.record.project_id:
+            source = KeptFiles(project_id=wanted.origin.record.project_id)
+            await self._kept_files.copy_project_files(source, sandbox.kept_files)
+        return files
 
     def _new_record(
         self, key: ThreadKey, wanted: OpenRequest, before: SessionRecord | None
@@ -196,7 +328,26 @@ class Opening:
             package_set=before.package_set if before and _is_same(before, config) else "",
             env_vars=config.env_vars,
             command_policy=_policy(before, wanted),
+            data_sources=_data_sources(before, wanted),
+            auto_snapshot=wanted.auto_snapshot
+            or (before.auto_snapshot if before else self._lines.settings.auto),
+            park_seconds=kept_or(
+                before.park_seconds if before else self._lines.settings.park_seconds,
+                wanted.park_seconds,
+            ),
+            forked_from=wanted.origin.record.session_id if wanted.origin else "",
+            fork_request=wanted.origin.request_id if wanted.origin else "",
+            egress=self._egress(before, wanted, environment),
         )
+
+    def _egress(
+        self, before: SessionRecord | None, wanted: OpenRequest, environment: Environment
+    ) -> Sequence[str] | None:
+        """What is asked for, or what an ended session had, if this caller may ask for it too."""
+        if wanted.egress is not None or before is None or before.egress is None:
+            return wanted.egress
+        may = self._doors.egress.may_ask_for(before.egress, environment.name)
+        return before.egress if may else None
 
     def _config(
         self, before: SessionRecord | None, wanted: OpenRequest, environment: Environment
@@ -259,6 +410,10 @@ def _policy(before: SessionRecord | None, wanted: OpenRequest) -> str:
     )
 
 
+def _data_sources(before: SessionRecord | None, wanted: OpenRequest) -> Sequence[str]:
+    return tuple(sorted({*(before.data_sources if before else ()), *wanted.data_sources}))
+
+
 def _check_same(session: Session, wanted: OpenRequest) -> None:
     """EnvironmentMismatch if an open session is not what is asked for."""
     record, config = session.record, wanted.environment_config
@@ -269,6 +424,12 @@ def _check_same(session: Session, wanted: OpenRequest) -> None:
     if wanted.command_policy not in ("", session.command_policy):
         raise EnvironmentMismatch(
             "command_policy", asked=wanted.command_policy, current=session.command_policy
+        )
+    if wanted.egress is not None and wanted.egress != record.egress:
+        raise EnvironmentMismatch(
+            "egress",
+            asked=", ".join(wanted.egress),
+            current=", ".join(record.egress or ()),
         )
     if config is None:
         return
@@ -285,6 +446,22 @@ def _check_same(session: Session, wanted: OpenRequest) -> None:
             asked=f"these values of {', '.join(config.env_vars)}",
             current=", ".join(record.env_vars),
         )
+
+
+def _files_to_restore(before: SessionRecord | None, origin: Origin | None) -> FilesToRestore | None:
+    if origin is not None:
+        return origin.files
+    if before is None or before.state != SessionState.PARKED:
+        return None
+    return FilesToRestore(line_of(before), before.parked_number)
+
+
+def _check_is_fork(session: Session, origin: Origin) -> None:
+    """SessionExists unless the session is the fork that the same request has made."""
+    record = session.record
+    made_by = (record.forked_from, record.fork_request)
+    if not origin.request_id or made_by != (origin.record.session_id, origin.request_id):
+        raise SessionExists(record.thread_id)
 
 
 def _is_on(sandbox: Sandbox, kept: KeptFiles) -> bool:

@@ -18,6 +18,7 @@ from sandboxd.sessions.ends import SessionEnds
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.session import Session, SessionSettings, kept_files_of
 from sandboxd.sessions.shared import SharedSessionState
+from sandboxd.sessions.turns import Turns
 
 log = structlog.get_logger()
 
@@ -26,7 +27,7 @@ class Placement:
     """Puts sessions on sandboxes."""
 
     def __init__(
-        self, shared: SharedSessionState, ends: SessionEnds, expiry: SessionExpiry
+        self, shared: SharedSessionState, ends: SessionEnds, expiry: SessionExpiry, turns: Turns
     ) -> None:
         self._pools = shared.pools
         self._kept_files = shared.kept_files
@@ -38,6 +39,7 @@ class Placement:
         self._tasks = shared.tasks
         self._ends = ends
         self._expiry = expiry
+        self._turns = turns
 
     # --- new sandboxes ---
 
@@ -53,6 +55,7 @@ class Placement:
         record = replace(
             record,
             disk_id=owned.disk.id if owned.disk else "",
+            disk_uid=owned.disk.uid if owned.disk else 0,
             uid=sandbox.uid,
             sandbox_id=sandbox.id,
             project_id=owned.project_id,
@@ -76,6 +79,7 @@ class Placement:
         sandbox.when_lost(lambda why: self._ends.on_sandbox_lost(session, sandbox, why))
         if not session.is_active:
             raise SandboxLost(session.record.end_reason)
+        self._turns.on_placed(session)
         self._expiry.wake()
         return session
 
@@ -86,6 +90,21 @@ class Placement:
         if record.unmoved_project_id:
             record = await self._finish_move(record)
         self._sessions.put(self._session(record))
+
+    # --- sessions of other workers ---
+
+    def known(self, record: SessionRecord) -> Session:
+        """A session that another worker had."""
+        session = self._session(record)
+        self._sessions.put(session)
+        return session
+
+    async def forget(self, session: Session) -> None:
+        """Forget a session that other workers have had since; its snapshots stay."""
+        self._kept_files.discard(kept_files_of(session.record))
+        session.execs.delete()
+        self._sessions.remove(session)
+        await self._registry.delete([session.id])
 
     async def _finish_move(self, record: SessionRecord) -> SessionRecord:
         unmoved = KeptFiles(project_id=record.unmoved_project_id)
@@ -116,7 +135,11 @@ class Placement:
 
     def _session(self, record: SessionRecord) -> Session:
         environment = self._pools.environment(record.environment)
-        return Session(record, environment, self._exec_state, self._journal)
+        code = self._settings.code
+        session = Session(record, environment, self._exec_state, self._journal, code)
+        session.on_change = self._turns.on_change
+        session.paused_because = self._turns.paused_because
+        return session
 
 
 def _file_settings(

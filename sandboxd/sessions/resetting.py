@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 import structlog
 
@@ -26,12 +28,24 @@ log = structlog.get_logger()
 RESET = "it was reset"
 
 
+@dataclass
+class Replacement:
+    """A sandbox that a session is to be put on."""
+
+    sandbox: Sandbox
+    package_set: str
+    """Key of the set that holds its packages; empty when it has none."""
+    is_used: bool = False
+    """Whether the session has begun to use it."""
+
+
 class Resetting:
     """Resets sessions; racing callers share one reset."""
 
     def __init__(self, shared: SharedSessionState, ends: SessionEnds, placement: Placement) -> None:
         self._pools = shared.pools
         self._packages = shared.packages
+        self._doors = shared.preparation.doors
         self._kept_files = shared.kept_files
         self._registry = shared.registry
         self._journal = shared.journal
@@ -49,14 +63,30 @@ class Resetting:
         return await result_of(resetting)
 
     async def _reset(self, session: Session) -> Session:
+        async with self.replacement(session, RESET) as found:
+            fresh = await run_to_end(self.swap(session, found, RESET))
+        self._journal.on_reset(fresh.record)
+        log.info("session.reset", session_id=session.id, incarnation=fresh.record.incarnation)
+        return fresh
+
+    @asynccontextmanager
+    async def replacement(self, session: Session, why: str) -> AsyncIterator[Replacement]:
+        """A sandbox to replace that of a session. An error in the block destroys it, unless `swap`
+        has begun, which sees to that itself."""
         environment = self._pools.get(session.record.environment).environment
         found = await self._packages.find(environment, session.record)
         with self._packages.held(found) as packages:
             project = self._attachments.of(session.record.user_id, session.record.project)
-            sandbox = await self._acquire_replacement(session, [*project, *packages])
-            return await run_to_end(self._swap(session, sandbox, found.key if found else ""))
+            sandbox = await self._acquire(session, [*project, *packages], why)
+            replacement = Replacement(sandbox, found.key if found else "")
+            try:
+                yield replacement
+            except BaseException:
+                if not replacement.is_used:
+                    self._pools.destroy(sandbox)
+                raise
 
-    async def _acquire_replacement(self, session: Session, shown: Sequence[Attachment]) -> Sandbox:
+    async def _acquire(self, session: Session, shown: Sequence[Attachment], why: str) -> Sandbox:
         """A sandbox to replace that of a session, which is given up first if the pool is full."""
         user_id = session.record.user_id
         pool = self._pools.get(session.record.environment)
@@ -67,13 +97,16 @@ class Resetting:
         except PoolExhausted:
             if session.sandbox is None:
                 raise
-        self._ends.stop(session, SessionState.LOST, RESET)
+        self._ends.stop(session, SessionState.LOST, why)
         await self._registry.save(session.record)
         return await pool.acquire(user_id=user_id, patience=Patience.GOES_FIRST, attachments=shown)
 
-    async def _swap(self, session: Session, sandbox: Sandbox, package_set: str) -> Session:
+    async def swap(self, session: Session, found: Replacement, why: str, **changes: Any) -> Session:
+        """Put a session on its replacement, with these changes of its record."""
+        found.is_used = True
+        sandbox = found.sandbox
         if session.is_active:
-            self._ends.stop(session, SessionState.LOST, RESET)
+            self._ends.stop(session, SessionState.LOST, why)
         kept = kept_files_of(session.record)
         try:
             session.check_not_closed()
@@ -83,9 +116,12 @@ class Resetting:
                 incarnation=session.record.incarnation + 1,
                 changed_at=time.time(),
                 end_reason="",
-                package_set=package_set,
+                parked_number=0,
+                package_set=found.package_set,
+                **changes,
             )
             record = await self._placement.assign(record, sandbox, kept)
+            await self._doors.open(record, sandbox)
             session.check_not_closed()
         except BaseException:
             self._pools.destroy(sandbox)
@@ -93,7 +129,4 @@ class Resetting:
             raise
         self._kept_files.discard(KeptFiles(disk=kept.disk))
         self._ends.delete_execs_later(session)
-        fresh = self._placement.install(record, sandbox)
-        self._journal.on_reset(record)
-        log.info("session.reset", session_id=session.id, incarnation=record.incarnation)
-        return fresh
+        return self._placement.install(record, sandbox)

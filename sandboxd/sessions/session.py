@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NewType
 
+from sandboxd.code.contexts import CodeRun, SessionContexts
+from sandboxd.code.settings import CodeSettings
 from sandboxd.environments.environment import Environment
 from sandboxd.errors import (
     ProjectMismatch,
     SandboxLost,
     SessionClosed,
     SessionExpired,
+    SessionParked,
     SessionRecreated,
     SessionReturning,
 )
@@ -29,6 +33,8 @@ from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sessions.book import ThreadKey
 from sandboxd.sessions.journal import Journal
+from sandboxd.sessions.lines import Cause, Occasion
+from sandboxd.sessions.turn_ids import current_turn
 from sandboxd.workspaces.disks import Disk
 from sandboxd.workspaces.layout import Layout
 
@@ -41,6 +47,7 @@ class Outcome(Enum):
     CREATED = auto()
     ATTACHED = auto()
     RECREATED = auto()
+    UNPARKED = auto()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +61,7 @@ class SessionSettings:
     """Whether a stop leaves them, with what runs in them, to the next daemon."""
     workspace_dir: str
     layout: Layout = Layout.SHARED
+    code: CodeSettings = field(default_factory=CodeSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +92,7 @@ class Session:
         environment: Environment | None,
         shared: SharedExecState,
         journal: Journal,
+        code: CodeSettings | None = None,
     ) -> None:
         self.record = record
         self.environment = environment
@@ -100,6 +109,14 @@ class Session:
             on_ended=self._on_exec_ended,
             policy=record.command_policy or (environment.command_policy if environment else ""),
         )
+        self.on_change: Callable[[Session, Occasion], None] = lambda session, occasion: None
+        """Called when a command or a file call may have changed the workspace."""
+        self.paused_because: Callable[[str], str] = lambda session_id: ""
+        self.uses = 0
+        """Counts starts and ends of commands and file calls."""
+        self._changing_calls = 0
+        self._turn_ids: dict[Exec, str] = {}
+        self.contexts = SessionContexts(self.execs, code or CodeSettings(), shared.labels)
         self._journal = journal
         self._last_use = time.monotonic()
         # The monotonic clock does not know when a session of an earlier daemon ended.
@@ -142,15 +159,37 @@ class Session:
 
     @property
     def has_files(self) -> bool:
-        return bool(self.record.disk_id or self.record.project_id)
+        record = self.record
+        return bool(record.disk_id or record.project_id or record.parked_number)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it has a sandbox in which no command runs and no file call changes anything.
+        Processes that a command left behind may still run."""
+        return self.sandbox is not None and not self.execs and not self._changing_calls
+
+    @property
+    def unused_seconds(self) -> float:
+        """Seconds since its last use. Running commands and file work are use, and may be under way
+        in a sandbox that is not adopted yet."""
+        is_used = self.execs or self.files or self.sandbox is None
+        return 0.0 if is_used else time.monotonic() - self._last_use
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until it expires if it is not used. Running commands and file work are use, and
-        may be under way in a sandbox that is not adopted yet."""
-        is_used = self.execs or self.files or self.sandbox is None
-        idle = 0.0 if is_used else time.monotonic() - self._last_use
-        return self.record.idle_seconds - idle
+        """Seconds until it expires if it is not used."""
+        return self.record.idle_seconds - self.unused_seconds
+
+    @property
+    def seconds_until_parked(self) -> float | None:
+        """Seconds until it is parked if it is not used; None if it never is."""
+        after = self.record.park_seconds
+        return after - self.unused_seconds if after else None
+
+    @property
+    def snapshots_paused_because(self) -> str:
+        """Why it gets no automatic snapshots at the moment; empty if it does."""
+        return self.paused_because(self.id)
 
     @property
     def seconds_since_end(self) -> float:
@@ -163,11 +202,14 @@ class Session:
         return meter.now() if meter is not None else None
 
     def touch(self) -> None:
+        self.uses += 1
         self._last_use = time.monotonic()
 
     def place(self, sandbox: Sandbox, files: WorkspaceFiles) -> None:
         """Use this sandbox from here on."""
+        sandbox.is_untouched = False
         self.sandbox = sandbox
+        self.contexts.place(sandbox)
         self.files = SessionFiles(files, on_use=self.touch)
 
     def end(self, record: SessionRecord) -> Sandbox | None:
@@ -178,6 +220,7 @@ class Session:
         if self.files is not None:
             self.files.close()
             self.files = None
+        self.contexts.leave()
         sandbox, self.sandbox = self.sandbox, None
         return sandbox
 
@@ -185,12 +228,29 @@ class Session:
         """Start a command once; False if it is there already. CheckTakesLong if it needs a
         clearance, GuestIsBehind if there is no room for it yet."""
         assert self.sandbox is not None
-        if self.record.env or self.record.env_vars:
-            spec = replace(spec, session_env={**self.record.env_vars, **self.record.env})
+        if spec.code is None and (env := self.variables):
+            spec = replace(spec, session_env=env)
         execution, is_new = self.execs.start(spec, self.sandbox, clearance)
         if is_new:
+            if turn_id := current_turn.get():
+                self._turn_ids[execution] = turn_id
             self._journal.on_started(self.record, execution, spec, self.execs.decision)
         return execution, is_new
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables of everything that it runs."""
+        doors = self.sandbox.doors.env if self.sandbox is not None else {}
+        return {**doors, **self.record.env_vars, **self.record.env}
+
+    def start_code(self, run: CodeRun) -> tuple[Exec, bool]:
+        """Start a run of code once; False if it is there already. GuestIsBehind if there is no room
+        for it yet."""
+        try:
+            return self.start_exec(self.contexts.spec(run, session_env=self.variables))
+        except BaseException:
+            self.contexts.forget_unused(run.context)
+            raise
 
     async def wait_for_guest(self) -> None:
         """Return when there is room for a command."""
@@ -219,6 +279,8 @@ class Session:
                 raise SessionExpired(self.id, self.record.end_reason)
             case SessionState.LOST:
                 raise SandboxLost(self.record.end_reason)
+            case SessionState.PARKED:
+                raise SessionParked(self.id)
 
     def check_not_returning(self) -> None:
         if self.is_returning:
@@ -228,9 +290,25 @@ class Session:
         if self.is_closed:
             raise SessionClosed(self.id)
 
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """A file call changes the workspace for as long as the block lasts."""
+        self._changing_calls += 1
+        try:
+            yield
+        finally:
+            self._changing_calls -= 1
+            self.on_change(self, Occasion(cause=Cause.FILES, turn_id=current_turn.get()))
+
     def _on_exec_ended(self, execution: Exec) -> None:
         self.touch()
+        if execution.is_code:
+            self.contexts.on_ended(execution)
+        if execution.details.is_internal:
+            return
         self._journal.on_ended(self.record, execution)
+        turn_id = self._turn_ids.pop(execution, "")
+        self.on_change(self, Occasion(cause=Cause.EXEC, exec_id=execution.id, turn_id=turn_id))
 
 
 def execs_key(record: SessionRecord) -> str:
@@ -241,6 +319,6 @@ def execs_key(record: SessionRecord) -> str:
 def kept_files_of(record: SessionRecord) -> KeptFiles:
     """What holds the files of a session."""
     # A disk without an owner could not be given to any sandbox.
-    has_disk = record.disk_id and record.uid
-    disk = Disk(id=record.disk_id, uid=record.uid) if has_disk else None
+    has_disk = record.disk_id and record.disk_owner
+    disk = Disk(id=record.disk_id, uid=record.disk_owner) if has_disk else None
     return KeptFiles(disk=disk, project_id=record.project_id)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TypeAlias
 
 from sandboxd.access import current_caller
+from sandboxd.code.contexts import CodeRun
 from sandboxd.errors import (
     Draining,
     ExecNotFound,
     FileWorkInterrupted,
+    SandboxdError,
     SandboxLost,
     SessionNotFound,
 )
@@ -29,14 +31,21 @@ from sandboxd.sandboxes.maker import Adopted
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sessions.added_packages import AddedPackages, sets_in_use
 from sandboxd.sessions.changing import Changing, SessionChange
+from sandboxd.sessions.egress import EgressStatus
 from sandboxd.sessions.ends import SessionEnds
 from sandboxd.sessions.expiry import SessionExpiry
 from sandboxd.sessions.journal import Journal
+from sandboxd.sessions.leaving import DrainProgress, Leaving
+from sandboxd.sessions.lines import SessionLines
 from sandboxd.sessions.opening import Opening, OpenRequest
+from sandboxd.sessions.owned_registry import OwnedRegistry
+from sandboxd.sessions.ownership import Ownership, claimed, is_same_owner
+from sandboxd.sessions.parking import Parking
 from sandboxd.sessions.placement import Placement
 from sandboxd.sessions.preparation import Preparation
 from sandboxd.sessions.resetting import Resetting
 from sandboxd.sessions.returning import ReturningSessions
+from sandboxd.sessions.rewinding import Rewinding, Rewound
 from sandboxd.sessions.session import (
     Outcome,
     Session,
@@ -45,6 +54,8 @@ from sandboxd.sessions.session import (
     execs_key,
 )
 from sandboxd.sessions.shared import SharedSessionState
+from sandboxd.sessions.turns import Turns
+from sandboxd.snapshots.contract import Snapshot
 
 Place: TypeAlias = tuple[float, str]
 """Place in a listing: creation time and session id."""
@@ -70,15 +81,20 @@ class Sessions:
     ) -> None:
         """With the ids of sessions of an earlier daemon whose sandboxes may still be adopted."""
         preparation = preparation or Preparation()
+        self.ownership = ownership = preparation.ownership or Ownership()
+        if ownership.is_shared:
+            registry = OwnedRegistry(registry, ownership)
         shared = SharedSessionState(
             pools=pools,
             kept_files=kept_files,
             registry=registry,
+            ownership=ownership,
             settings=settings,
             exec_state=exec_state,
             journal=journal or Journal(),
             preparation=preparation,
             packages=AddedPackages(preparation.packages),
+            lines=preparation.lines or SessionLines.off(kept_files),
         )
         self.exec_state = exec_state
         self._registry = registry
@@ -89,12 +105,23 @@ class Sessions:
         self._transitions = shared.transitions
         self._tasks = shared.tasks
         self._packages = shared.packages
+        self._doors = preparation.doors
+        self.lines = shared.lines
+        self.turns = Turns(shared.lines, shared.tasks, shared.journal)
         self._ends = SessionEnds(shared)
         self._expiry = SessionExpiry(shared, self._ends)
-        self._placement = Placement(shared, self._ends, self._expiry)
+        self._placement = Placement(shared, self._ends, self._expiry, self.turns)
         self._opening = Opening(shared, self._expiry, self._placement)
         self._resetting = Resetting(shared, self._ends, self._placement)
+        self._rewinding = Rewinding(shared, self._ends, self._resetting)
+        self._parking = Parking(shared, self._ends)
+        self._expiry.parking = self._parking
+        self._expiry.on_forgotten = self._forget
         self._changing = Changing(shared, self._expiry)
+        self._leaving = Leaving(shared, self._ends, self._parking)
+        shared.lines.on_taken = ownership.on_snapshot
+        shared.lines.check_owner = ownership.check_record
+        ownership.on_lost = self._leaving.let_go
         self._draining = False
 
     # --- start ---
@@ -131,6 +158,7 @@ class Sessions:
         is_wanted = session is not None and session.is_returning
         if session is not None and is_wanted:
             self._placement.adopt(session, adopted)
+            await self._doors.open(session.record, adopted.sandbox)
             # The answer follows the output that the guest has kept: no reader finds less of it than
             # before.
             await _probe(adopted.sandbox)
@@ -205,6 +233,18 @@ class Sessions:
             if session.is_active:
                 self._ends.end(session, SessionState.LOST, "the daemon was stopped")
 
+    async def keep_committing(self, pause_seconds: float) -> None:
+        """Take a snapshot of what has changed now and then, so that other workers can continue
+        from it."""
+        await self._leaving.keep_committing(pause_seconds)
+
+    def move_away(self, seconds: float) -> AsyncIterator[DrainProgress]:
+        """Park every session; commands get so many seconds to end."""
+        return self._leaving.drain(seconds)
+
+    def stop_moving_away(self) -> None:
+        self._leaving.stop_drain()
+
     @property
     def is_draining(self) -> bool:
         return self._draining
@@ -218,6 +258,18 @@ class Sessions:
     @property
     def active_count(self) -> int:
         return sum(session.is_active for session in self._sessions.present)
+
+    @property
+    def parked_count(self) -> int:
+        return sum(
+            session.record.state == SessionState.PARKED for session in self._sessions.present
+        )
+
+    @property
+    def paused_count(self) -> int:
+        """Active sessions that get no automatic snapshots although they want them."""
+        active = [session for session in self._sessions.present if session.is_active]
+        return sum(bool(session.snapshots_paused_because) for session in active)
 
     def count_in(self, environment: str) -> int:
         """Active sessions in an environment."""
@@ -271,29 +323,102 @@ class Sessions:
         self._refuse_if_draining()
         await self.wait_until_back(session_id)
         key = self.get(session_id).thread
-        while (opening := self._transitions.opening(key)) is not None:
-            await asyncio.wait([opening])
+        await self._transitions.wait_for_moves(key)
         session = self.get(session_id)
         session.check_incarnation(incarnation)
         session.check_not_closed()
         session.check_not_returning()
         return await self._resetting.reset(session)
 
+    async def rewind(
+        self, session_id: str, target: Snapshot, *, incarnation: int = 0, request_id: str = ""
+    ) -> Rewound:
+        """Give a session a fresh sandbox with the files of one of its snapshots.
+
+        A request that is repeated changes nothing. An incarnation of 0 means any.
+        """
+        self._refuse_if_draining()
+        await self.wait_until_back(session_id)
+        await self._transitions.wait_for_all(self.get(session_id).thread)
+        session = self.get(session_id)
+        if request_id and session.record.restore_request == request_id:
+            return Rewound(session, None)
+        session.check_incarnation(incarnation)
+        session.check_not_closed()
+        session.check_not_returning()
+        return await self._rewinding.rewind(session, target, request_id)
+
+    async def park(self, session_id: str, *, incarnation: int = 0) -> Session:
+        """Park a session now; one that is parked stays as it is."""
+        self._refuse_if_draining()
+        await self.wait_until_back(session_id)
+        await self._transitions.wait_for_all(self.get(session_id).thread)
+        session = self.get(session_id)
+        session.check_incarnation(incarnation)
+        return await self._parking.park(session)
+
     async def change(self, session_id: str, wanted: SessionChange) -> Session:
         """Change the idle time and the labels of an active session; this counts as use."""
         await self.wait_until_back(session_id)
         return await self._changing.change(self.get(session_id), wanted)
 
+    async def set_egress(
+        self, session_id: str, rules: Sequence[str] | None, *, incarnation: int = 0
+    ) -> Session:
+        """Let an active session reach these hosts, or those of its environment, from now on.
+
+        EgressNotAllowed, DoorsOff.
+        """
+        await self.wait_until_back(session_id)
+        session = self._active(session_id)
+        session.check_incarnation(incarnation)
+        self._doors.egress.check(rules or (), session.record.environment)
+        return await self._changing.set_egress(session, rules)
+
+    def egress(self, session_id: str) -> EgressStatus:
+        """The hosts that a session may reach, and what it did with that."""
+        session = self.get(session_id)
+        return self._doors.egress.status(session.record, session.sandbox)
+
     def close(self, session_id: str) -> Session:
         """End a session for good; one that has ended already stays as it is, but closed."""
         session = self.get(session_id)
         if not session.is_closed:
+            self.ownership.expect_end(session.record)
             self._ends.end(session, SessionState.CLOSED, "it was closed")
+            self._tasks.spawn(self._delete_line(session), "delete-line")
         return session
 
+    async def claim_parked(self, session_id: str) -> None:
+        """Before a parked session is closed: have it to ourselves, so that no other worker opens it
+        meanwhile. OwnedElsewhere if one has."""
+        session = self.get(session_id)
+        if not self.ownership.is_shared or session.record.state != SessionState.PARKED:
+            return
+        mine = await self.ownership.claim(*session.thread, session.record)
+        if not is_same_owner(session.record, mine):
+            await self.ownership.give_back(mine)
+            raise SessionNotFound(session_id)
+        session.record = claimed(session.record, mine)
+
+    async def _delete_line(self, session: Session) -> None:
+        """Delete the snapshots of a session. If that fails, it is done again when the session is
+        forgotten."""
+        self._forget(session.id)
+        with suppress(SandboxdError, OSError):
+            # Until then, another worker may take it over, and continue from them.
+            await self.ownership.told(session.id)
+            await self.lines.delete_line(session.record)
+
+    def _forget(self, session_id: str) -> None:
+        self.turns.forget(session_id)
+        self._parking.forget(session_id)
+
     async def wait_until_saved(self, session_id: str) -> None:
-        """Return when the end of a session is saved, or after a failure that is tried again."""
+        """Return when the end of a session is saved, or after a failure that is tried again, and
+        other workers know of it; OwnershipNotKnown if they do not."""
         await self._ends.wait_until_saved(session_id)
+        await self.ownership.told(session_id)
 
     # --- look-up ---
 
@@ -303,7 +428,20 @@ class Sessions:
         is_seen = current_caller().sees(session.record.user_id if session else "")
         if session is None or not is_seen:
             raise SessionNotFound(session_id)
+        if session.is_active:
+            self.ownership.check(session_id)
         return session
+
+    def has(self, session_id: str) -> bool:
+        """Whether this daemon answers for a session."""
+        session = self._sessions.get(session_id)
+        return session is not None and (session.is_active or not self.ownership.is_shared)
+
+    def has_thread(self, user_id: str, thread_id: str) -> bool:
+        """The same for the session of a thread."""
+        session = self._sessions.of_thread((user_id, thread_id))
+        is_opening = self._transitions.is_under_way((user_id, thread_id))
+        return is_opening or (session is not None and self.has(session.id))
 
     def list(
         self, wanted: SessionFilter, *, page_size: int, after: Place | None = None
@@ -346,6 +484,8 @@ class Sessions:
         session that is returning, or a guest that is behind, is waited for."""
         if self.are_returning:
             await self.wait_until_back(session_id)
+        if self.turns.is_busy(session_id):
+            await self.turns.settle(session_id)
         clearance: Clearance | None = None
         while True:
             try:
@@ -375,19 +515,43 @@ class Sessions:
         session.touch()
         return session.start_exec(spec, clearance)
 
+    async def start_code(
+        self, session_id: str, run: CodeRun, *, incarnation: int = 0
+    ) -> tuple[Exec, bool]:
+        """Start a run of code once in an active session; False if it is there already."""
+        if self.are_returning:
+            await self.wait_until_back(session_id)
+        while True:
+            self._refuse_if_draining()
+            session = self._active(session_id)
+            session.check_incarnation(incarnation)
+            session.touch()
+            try:
+                return session.start_code(run)
+            except GuestIsBehind:
+                await session.wait_for_guest()
+
+    async def with_contexts(self, session_id: str) -> Session:
+        """An active session, for a call about its contexts; this counts as use."""
+        if self.are_returning:
+            await self.wait_until_back(session_id)
+        return self.touch(session_id)
+
     @asynccontextmanager
     async def file_work(
-        self, session_id: str, *, incarnation: int = 0
+        self, session_id: str, *, incarnation: int = 0, changes: bool = False
     ) -> AsyncIterator[SessionFiles]:
-        """Work on the files of an active session. An operation that is still running when the
-        session ends is reported as failed, even if it took effect."""
+        """Work on the files of an active session, which `changes` them or not. An operation that is
+        still running when the session ends is reported as failed, even if it took effect."""
         self._refuse_if_draining()
         await self.wait_until_back(session_id)
+        if changes and self.turns.is_busy(session_id):
+            await self.turns.settle(session_id)
         session = self._active(session_id)
         session.check_incarnation(incarnation)
         assert session.files is not None
         try:
-            with session.files.in_use():
+            with session.files.in_use(), session.changing() if changes else nullcontext():
                 yield session.files
         except (FileWorkInterrupted, SandboxLost):
             if session.sandbox is not None:

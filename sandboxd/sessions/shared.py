@@ -11,6 +11,8 @@ from sandboxd.sandboxes.kept_files import KeptFilesStore
 from sandboxd.sessions.added_packages import AddedPackages
 from sandboxd.sessions.book import SessionBook
 from sandboxd.sessions.journal import Journal
+from sandboxd.sessions.lines import SessionLines
+from sandboxd.sessions.ownership import Ownership
 from sandboxd.sessions.preparation import Preparation
 from sandboxd.sessions.session import Session, SessionSettings
 from sandboxd.sessions.transitions import Transitions
@@ -29,6 +31,8 @@ class SharedSessionState:
     journal: Journal
     preparation: Preparation
     packages: AddedPackages
+    lines: SessionLines
+    ownership: Ownership
     sessions: SessionBook[Session] = field(default_factory=SessionBook)
     transitions: Transitions = field(default_factory=Transitions)
     tasks: Tasks = field(default_factory=Tasks)

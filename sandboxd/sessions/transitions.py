@@ -1,4 +1,4 @@
-"""Opens and resets that are under way."""
+"""Opens, resets and other moves of sessions that are under way."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ Opened: TypeAlias = tuple[Session, Outcome]
 
 
 class Transitions:
-    """The opens and resets under way: a thread has at most one, of either kind."""
+    """The opens, resets, and moves (rewinds, parkings) under way: a thread has at most one, of any
+    kind."""
 
     def __init__(self) -> None:
         self._opening: dict[ThreadKey, asyncio.Task[Opened]] = {}
         self._resetting: dict[ThreadKey, asyncio.Task[Session]] = {}
+        self._moving: dict[ThreadKey, asyncio.Task[Session]] = {}
         self._afterwards: dict[ThreadKey, list[Callable[[], None]]] = {}
 
     def opening(self, key: ThreadKey) -> asyncio.Task[Opened] | None:
@@ -27,8 +29,22 @@ class Transitions:
     def resetting(self, key: ThreadKey) -> asyncio.Task[Session] | None:
         return self._resetting.get(key)
 
+    def replacing(self, key: ThreadKey) -> asyncio.Task[Session] | None:
+        """The reset or move of a thread."""
+        return self._resetting.get(key) or self._moving.get(key)
+
+    async def wait_for_moves(self, key: ThreadKey) -> None:
+        """Return when the thread is neither opened nor moved; a reset may be under way."""
+        while (other := self._opening.get(key) or self._moving.get(key)) is not None:
+            await asyncio.wait([other])
+
+    async def wait_for_all(self, key: ThreadKey) -> None:
+        """Return when nothing of the thread is under way."""
+        while (other := self._opening.get(key) or self.replacing(key)) is not None:
+            await asyncio.wait([other])
+
     def is_under_way(self, key: ThreadKey) -> bool:
-        return key in self._opening or key in self._resetting
+        return key in self._opening or key in self._resetting or key in self._moving
 
     @property
     def opening_threads(self) -> Collection[ThreadKey]:
@@ -36,7 +52,7 @@ class Transitions:
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[Any]]:
-        return [*self._opening.values(), *self._resetting.values()]
+        return [*self._opening.values(), *self._resetting.values(), *self._moving.values()]
 
     def start_open(
         self, key: ThreadKey, work: Coroutine[None, None, Opened]
@@ -48,8 +64,13 @@ class Transitions:
     ) -> asyncio.Task[Session]:
         return self._start(self._resetting, key, work, "session-reset")
 
+    def start_move(
+        self, key: ThreadKey, work: Coroutine[None, None, Session]
+    ) -> asyncio.Task[Session]:
+        return self._start(self._moving, key, work, "session-move")
+
     def when_done(self, key: ThreadKey, action: Callable[[], None]) -> None:
-        """Call back after the open or reset of a thread; at once if there is none."""
+        """Call back after what is under way for a thread; at once if that is nothing."""
         if self.is_under_way(key):
             self._afterwards.setdefault(key, []).append(action)
         else:

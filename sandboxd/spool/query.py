@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from sandboxd.errors import InvalidRequest
-from sandboxd.guest.frames import Stream
+from sandboxd.guest.frames import TEXT_STREAMS, Stream
 
 MAX_CONTEXT_LINES = 50
 
@@ -26,7 +26,7 @@ class StoppedBy(Enum):
 class SearchQuery:
     pattern: str
     """Expression in RE2 syntax, which matches within a line."""
-    streams: Sequence[Stream] = tuple(Stream)
+    streams: Sequence[Stream] = TEXT_STREAMS
     max_matches: int = 100
     before_lines: int = 0
     after_lines: int = 0

@@ -1,4 +1,4 @@
-"""The spool of one command: both of its streams, which a new process can reopen."""
+"""The spool of one command: its streams, which a new process can reopen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandboxd.spool.settings import SpoolSettings
 from sandboxd.spool.stream import Gap, KeptStream, Piece
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
-_SUFFIXES = (".stdout", ".stderr")
+_SUFFIXES = (".stdout", ".stderr", ".events")
 """In the order of Stream."""
 
 
@@ -85,7 +85,7 @@ class Spool:
                 self._kept(stream).skip(count)
 
     def persist(self) -> None:
-        """Make both streams durable; if the disk fails, `problem` says why."""
+        """Make all streams durable; if the disk fails, `problem` says why."""
         with self._lock:
             for kept in self._used():
                 kept.persist()

@@ -36,7 +36,7 @@ from sandboxd.workspaces.image_file import (
     half_made,
     is_fully_allocated,
 )
-from sandboxd.workspaces.layout import Layout
+from sandboxd.workspaces.layout import OUTPUTS, Layout
 from sandboxd.workspaces.thread_work import run_in_thread
 
 log = structlog.get_logger()
@@ -133,9 +133,10 @@ class Disks:
         self._building_template = asyncio.Lock()
         self._allocating = threading.Lock()
 
-    async def prove(self) -> str:
+    async def prove(self, examine: Callable[[Path], None] = lambda _: None) -> str:
         """Fill a small scratch disk up to both limits; returns a description of the protection.
 
+        Before that, `examine` is called in a thread with a directory in it that is not root's.
         DisksUnusable if disks do not work on this host, ProofWithoutSpace if there is only no space
         for another.
         """
@@ -153,7 +154,7 @@ class Disks:
             )
         )
         try:
-            await scratch._prove_limits()
+            await scratch._prove_limits(examine)
             await self._build_template(self._usual_size, settings.layout)
         except (OSError, DiskSpaceLow) as error:
             # The template is made only after a proof.
@@ -208,6 +209,10 @@ class Disks:
     def has(self, disk_id: str) -> bool:
         """Whether this disk exists, made by this daemon or an earlier one."""
         return self._image(disk_id).exists()
+
+    def image(self, disk_id: str) -> Path:
+        """The file that holds the filesystem of a disk; only to be read."""
+        return self._image(disk_id)
 
     def ids(self) -> Sequence[str]:
         """The ids of all disks."""
@@ -400,10 +405,11 @@ class Disks:
             log.warning("workspace.unknown_deleted", path=path.name)
         return next_seconds
 
-    async def _prove_limits(self) -> None:
+    async def _prove_limits(self, examine: Callable[[Path], None]) -> None:
         settings = self._settings
         disk = await self.make(_PROOF_UID)
         async with self.attached(disk) as attached:
+            await self._run(partial(examine, attached.path / OUTPUTS))
             await self._run(
                 partial(
                     disk_proof.prove_limits,

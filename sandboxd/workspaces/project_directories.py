@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -60,6 +62,14 @@ class ProjectDirectories:
             seconds=_DEADLINE_SECONDS,
             undo=lambda moved: _move_back(moved, target, source),
         )
+
+    async def copy(self, source_id: str, target_id: str) -> None:
+        """Copy all files from one directory to another in which none of their names exist.
+
+        After an error or a cancel the target has a part of them.
+        """
+        source, target = self.path(source_id), self.path(self.make(target_id))
+        await run_in_thread(partial(_copy, source, target), seconds=_DEADLINE_SECONDS)
 
     async def delete(self, project_id: str) -> None:
         """Delete a directory, if it exists."""
@@ -118,6 +128,12 @@ def _move(source: Path, target: Path) -> list[str]:
         _move_back(moved, target, source)
         raise
     return moved
+
+
+def _copy(source: Path, target: Path) -> None:
+    """No command writes there, so nothing in it is a link or a device."""
+    with suppress(FileNotFoundError):  # a missing source has no files
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
 
 
 def _move_back(names: Collection[str], source: Path, target: Path) -> None:

@@ -158,11 +158,11 @@ async def send_signal(
 
 
 async def write(
-    api: Api, session_id: str, exec_id: str, offset: int, data: bytes = b"", *, eof: bool = False
+    api: Api, session_id: str, exec_id: str, offset: int, data: bytes = b"", **fields: bool
 ) -> int:
     """Write to standard input; returns where the next byte goes."""
     request = exec_service_pb2.WriteStdinRequest(
-        session_id=session_id, exec_id=exec_id, offset=offset, data=data, eof=eof
+        session_id=session_id, exec_id=exec_id, offset=offset, data=data, **fields
     )
     return (await api.execs.WriteStdin(request, timeout=CALL_SECONDS)).next_offset
 

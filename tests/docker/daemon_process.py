@@ -19,6 +19,7 @@ from grpc import aio
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
+    code_service_pb2_grpc,
     environment_service_pb2_grpc,
     exec_service_pb2_grpc,
     file_service_pb2_grpc,
@@ -58,6 +59,7 @@ class Api:
         )
         self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
+        self.code = code_service_pb2_grpc.CodeServiceStub(self.channel)
         self.files = file_service_pb2_grpc.FileServiceStub(self.channel)
         self.environments = environment_service_pb2_grpc.EnvironmentServiceStub(self.channel)
         self.projects = project_service_pb2_grpc.ProjectServiceStub(self.channel)
@@ -70,6 +72,9 @@ class Api:
 
 class DaemonProcess:
     """Starts `sandboxd serve`; a second start uses the same directories."""
+
+    start_seconds = 90.0
+    """Until the API answers."""
 
     def __init__(self, **settings: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sbx-"))
@@ -87,6 +92,7 @@ class DaemonProcess:
             # Small, so that many daemons of tests fit on a small disk.
             "MAX_WORKSPACE_SIZE_MB": "64",
             "SANDBOXD_EXAMINE": "false",
+            "SANDBOXD_CONSOLE_PORT": "0",
             "SANDBOXD_COMMAND_POLICY": "open",
             **settings,
         }
@@ -108,7 +114,11 @@ class DaemonProcess:
             self.process = await asyncio.create_subprocess_exec(
                 *self.program, env=self.environment, stderr=log
             )
-        async with self.api() as api, asyncio.timeout(20):
+        await self._wait_until_it_answers(self.start_seconds)
+
+    async def _wait_until_it_answers(self, seconds: float) -> None:
+        assert self.process is not None
+        async with self.api() as api, asyncio.timeout(seconds):
             while True:
                 try:
                     await api.status()
@@ -123,7 +133,7 @@ class DaemonProcess:
         assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(number)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             return await self.process.wait()
 
     async def stop(self) -> int:
@@ -138,7 +148,7 @@ class DaemonProcess:
             await api.channel.close()
 
     async def wait_until_warm(self) -> None:
-        async with self.api() as api, asyncio.timeout(60):
+        async with self.api() as api, asyncio.timeout(120):
             while True:
                 pool = (await api.status()).pool
                 if pool.warm >= pool.target:
@@ -157,6 +167,52 @@ class DaemonProcess:
 
     def remove_directory(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class PreloadedDaemon(DaemonProcess):
+    """One for tests with many starts: its `process` has imported everything and starts daemons."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__(**settings)
+        self.program = [sys.executable, "-m", "tests.docker.preloaded_daemon"]
+        self._daemon_pid = 0
+
+    @property
+    def pid(self) -> int:
+        return self._daemon_pid
+
+    async def start(self) -> None:
+        if self.process is None:
+            with self.log.open("ab") as log:
+                pipe = asyncio.subprocess.PIPE
+                self.process = await asyncio.create_subprocess_exec(
+                    *self.program, env=self.environment, stdin=pipe, stdout=pipe, stderr=log
+                )
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"start\n")
+        self._daemon_pid = await self._number(60)
+        await self._wait_until_it_answers(self.start_seconds)
+
+    async def signal(self, number: signal.Signals) -> int:
+        os.kill(self._daemon_pid, number)
+        self._daemon_pid = 0
+        return await self._number(30)
+
+    async def stop(self) -> int:
+        code = await super().stop() if self._daemon_pid else 0
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        async with asyncio.timeout(30):
+            await self.process.wait()
+        return code
+
+    async def _number(self, seconds: float) -> int:
+        """The next answer; it is in one line."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        async with asyncio.timeout(seconds):
+            return int(await self.process.stdout.readline())
 
 
 @asynccontextmanager
@@ -181,6 +237,6 @@ async def served(daemon: DaemonProcess) -> AsyncIterator[DaemonProcess]:
 
 async def _nothing_is_left(daemon: DaemonProcess) -> None:
     """No disk of a stopped daemon is mounted or has a device, whatever the test did to it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while daemon.held_by_the_host():
             await asyncio.sleep(0.05)

@@ -97,6 +97,22 @@ async def test_the_langchain_example(
     assert told == "3 lines"
 
 
+def test_the_deep_agent_example(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of the example writes a program, runs it, and says what it printed."""
+    monkeypatch.setenv("SANDBOXD_URL", f"unix:{daemon.socket}")
+    model = ScriptedModel(
+        steps=[
+            calls("write_file", file_path="/workspace/a.py", content="print(2, 3, 5)"),
+            calls("execute", command="python3 a.py"),
+            says(lambda answer: str(answer["text"].splitlines()[0])),
+        ]
+    )
+
+    said = loaded("deep_agent").answer(model, "Primes, please.", "ada", "example-deep-agent")
+
+    assert said == "2 3 5"
+
+
 def loaded(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import aiodocker
 import pytest
 
 from sandboxd_proto.v1 import session_service_pb2
+from sandboxd_proto.v1.egress_pb2 import EgressRules
+from tests.data.rig import sqlite_file
 from tests.docker.commands import run
 from tests.docker.daemon_process import Api, running_daemon
 from tests.docker.test_lifecycle import _count, eventually, open_session
@@ -21,10 +24,28 @@ CYCLES = round(150 * SCALE)
 PARALLEL = 4
 
 
+ASK_THE_EGRESS = (
+    "exec 3<>/dev/tcp/127.0.0.1/3128; "
+    "printf 'GET http://elsewhere.test/ HTTP/1.1\\r\\n\\r\\n' >&3; head -c 12 <&3; "
+)
+ASK_THE_DATABASE = "sandboxd-sql --format csv 'SELECT 40 + 2'; "
+
+
 async def cycle(api: Api, number: int) -> None:
-    session_id = (await open_session(api, f"churn-{number}")).session.session_id
-    answer = await run(api, session_id, f"echo {number}")
-    assert answer.stdout.data == b"%d\n" % number
+    """Every session has doors, and uses them."""
+    opened = await open_session(
+        api,
+        f"churn-{number}",
+        egress=EgressRules(rules=["example.com"]),
+        data_sources=["lite"],
+    )
+    session_id = opened.session.session_id
+    asks_database = number % 8 == 0  # it starts a Python
+    command = ASK_THE_EGRESS + (ASK_THE_DATABASE if asks_database else "")
+    answer = await run(api, session_id, f"{command}echo {number}")
+    assert answer.stdout.data.startswith(b"HTTP/1.1 403"), answer
+    assert (b"\n42\n" in answer.stdout.data.replace(b"\r", b"")) == asks_database, answer
+    assert answer.stdout.data.endswith(b"%d\n" % number), answer
     await api.sessions.CloseSession(session_service_pb2.CloseSessionRequest(session_id=session_id))
 
 
@@ -49,10 +70,15 @@ def descriptors(pid: int) -> int:
 
 @pytest.mark.alone
 @pytest.mark.timeout(300 + 200 * SCALE)
-async def test_many_sessions_leave_nothing_behind(docker: aiodocker.Docker) -> None:
-    """After hundreds of open/exec/close cycles there are as many containers as the pool holds, and
-    the daemon has not grown."""
-    async with running_daemon(POOL_SIZE="6", SANDBOXD_LOG_LEVEL="warning") as daemon:
+async def test_many_sessions_leave_nothing_behind(docker: aiodocker.Docker, tmp_path: Path) -> None:
+    """After hundreds of open/exec/close cycles, each with an egress and a data door, there are as
+    many containers as the pool holds, and the daemon has not grown."""
+    sources = {"lite": {"engine": "sqlite", "path": str(sqlite_file(tmp_path))}}
+    async with running_daemon(
+        POOL_SIZE="6",
+        SANDBOXD_LOG_LEVEL="warning",
+        SANDBOXD_DATA_SOURCES=json.dumps(sources),
+    ) as daemon:
         async with daemon.api() as api:
             await cycles(api, range(FIRST_CYCLES))
             await daemon.wait_until_warm()

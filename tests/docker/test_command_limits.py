@@ -232,7 +232,7 @@ async def test_commands_have_a_name_and_the_layout(api: Api, session_id: str) ->
 async def test_guest_that_stops_is_ended_from_the_host() -> None:
     """When the guest is late, the host kills it; the command ends as timed out, the session is
     told, its files are kept, and each step is counted."""
-    async with running_daemon(POOL_SIZE="1") as daemon, daemon.api() as api:
+    async with running_daemon(POOL_SIZE="0") as daemon, daemon.api() as api:
         session_id = await open_session(api)
         await run(api, session_id, "echo here >f")
         easy = await run(api, session_id, "sleep 100", timeout=0.3)

@@ -166,6 +166,28 @@ async def test_stdin_in_pieces_and_repeats(api: Api, session_id: str) -> None:
     assert streamed.exit.code == 0
 
 
+async def test_two_people_type_into_one_terminal(api: Api, session_id: str) -> None:
+    """Each line of both arrives whole, although neither knows what the other has typed."""
+    count = 100
+    await start(api, session_id, "stty -echo; echo ready; cat", exec_id="tty", terminal=SCREEN)
+
+    async def type_lines(name: str) -> None:
+        for number in range(count):
+            await write(api, session_id, "tty", 0, f"{name}{number}\n".encode(), append=True)
+
+    async with watching(api, session_id, "tty") as terminal:
+        await terminal.shows("ready\r\n")
+        await asyncio.gather(type_lines("ada"), type_lines("bob"))
+        await write(api, session_id, "tty", 0, b"\x04", append=True)
+        await terminal.ends()
+
+    lines = terminal.streamed.stdout.decode().split("\r\n")
+    for name in ("ada", "bob"):
+        assert [line for line in lines if line.startswith(name)] == [
+            f"{name}{number}" for number in range(count)
+        ]
+
+
 async def test_stdin_with_a_gap_is_refused(api: Api, session_id: str) -> None:
     """Bytes beyond the next position are refused, and the input is as it was."""
     await start(api, session_id, ["cat"], exec_id="cat", stdin=True)

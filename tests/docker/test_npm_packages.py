@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import grpc
 import pytest
 import pytest_asyncio
 
-from sandboxd_proto.v1 import environment_service_pb2, session_pb2, session_service_pb2
+from sandboxd_proto.v1 import (
+    code_service_pb2,
+    environment_service_pb2,
+    session_pb2,
+    session_service_pb2,
+)
 from tests.cli.command_line import CommandLine
+from tests.docker.code import OK, RAISED, TIMED_OUT, run_code
 from tests.docker.commands import close_session, duration, run
 from tests.docker.daemon_process import Api, DaemonProcess, running_daemon
 from tests.docker.test_lifecycle import reason
@@ -120,6 +127,37 @@ async def test_packages_are_read_only_and_their_programs_come_last(api: Api) -> 
     for command in ("touch /node_modules/x", "rm -r /node_modules/program"):
         answer = await run(api, session.session_id, command)
         assert b"Read-only file system" in answer.stderr.data
+
+
+async def test_code_of_javascript_runs_in_contexts(api: Api) -> None:
+    """Variables stay, packages are there, `await` works, a busy loop is interrupted."""
+    session = await open_with(api, "first")
+    js = partial(run_code, api, session.session_id, context="js", language="javascript")
+
+    first = await js("const x = await Promise.resolve(41); console.log('hi'); x + 1")
+    assert (first.status, first.result.json, first.stdout.data) == (OK, "42", b"hi\n"), str(first)
+    assert first.context.version == (await js("process.versions.node")).result.json.strip('"')
+    assert (await js("require('first').version + x")).result.json == '"1.0.041"'
+    failed = await js("throw new TypeError('no')")
+    assert (failed.status, failed.error.type) == (RAISED, "TypeError")
+    busy = await js("for (;;) {}", seconds=1.0)
+    assert busy.status == TIMED_OUT
+    assert (await js("x")).result.json == "41"
+
+
+async def test_an_interpreter_that_does_not_start(api: Api) -> None:
+    """It is reported as such, whatever it wrote; the session goes on."""
+    session = await open_with(api)
+    made = code_service_pb2.CreateContextRequest(
+        session_id=session.session_id,
+        name="broken",
+        language="javascript",
+        env={"NODE_OPTIONS": "--no-such-option"},
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await api.code.CreateContext(made, timeout=60)
+    assert "the interpreter did not start" in str(refused.value.details())
+    assert await output(api, session, "echo still here") == "still here"
 
 
 async def test_second_user_waits_for_nothing(api: Api, registry: NpmRegistry) -> None:

@@ -150,10 +150,13 @@ class Rig:
     def _processes(self) -> Iterator[str]:
         for status in Path("/proc").glob("[0-9]*/status"):
             try:
-                uid = int(re.findall(r"^Uid:\s+(\d+)", status.read_text(), re.MULTILINE)[0])
+                text = status.read_text()
+                uid = int(re.findall(r"^Uid:\s+(\d+)", text, re.MULTILINE)[0])
             except (OSError, IndexError):
                 continue  # it has ended
-            if self.first_uid <= uid < self.first_uid + UIDS:
+            # One that has ended stays until the host's first process collects it.
+            is_over = re.search(r"^State:\s+Z", text, re.MULTILINE)
+            if self.first_uid <= uid < self.first_uid + UIDS and not is_over:
                 yield status.parent.name
 
 

@@ -28,6 +28,7 @@ from tests.cli.command_line import CommandLine
 from tests.docker.commands import close_session, duration, run
 from tests.docker.daemon_process import Api, DaemonProcess, running_daemon, served
 from tests.docker.test_lifecycle import containers, eventually, get_session, reason
+from tests.docker.test_moved_disks import pid_of
 from tests.docker.test_package_builds import held_by_the_kernel
 from tests.fakes.package_index import PackageIndex
 from tests.fakes.wheels import Entry, a_wheel
@@ -350,6 +351,30 @@ async def test_recreated_session_has_its_packages(
     assert again.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
     assert list(again.session.environment_config.packages) == ["first"]
     assert await python(api, session_id, IMPORT) == "1.0 1.5"
+
+
+async def test_lost_session_gets_disk_and_packages_in_a_warm_sandbox(
+    api: Api, docker: aiodocker.Docker, daemon: DaemonProcess
+) -> None:
+    """None is started for it."""
+    session_id = (await open_with(api, "first")).session.session_id
+    await run(api, session_id, ["python3", "-c", "open('mine', 'w').write('kept')"])
+    os.kill(await pid_of(docker, daemon, session_id), signal.SIGKILL)
+
+    async def is_lost() -> bool:
+        return (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_LOST
+
+    await eventually(is_lost)
+    await daemon.wait_until_warm()
+    before = (await api.status()).pool
+    plain = session_service_pb2.OpenSessionRequest(user_id="ada", thread_id="t")
+    again = await api.sessions.OpenSession(plain, timeout=60)
+    after = (await api.status()).pool
+
+    assert again.workspace_kept
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
+    assert await python(api, session_id, IMPORT) == "1.0 1.5"
+    assert await python(api, session_id, "print(open('mine').read())") == "kept"
 
 
 async def test_session_keeps_its_packages_when_the_daemon_is_killed(index: PackageIndex) -> None:

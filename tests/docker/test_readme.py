@@ -15,7 +15,15 @@ from tests.docker.daemon_process import running_daemon
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("page", "name"), [("README.md", "sdk"), ("docs/api.md", "quickstart")])
+SNIPPETS = [
+    ("README.md", "sdk"),
+    ("docs/api.md", "quickstart"),
+    ("docs/code.md", "run"),
+    ("docs/code.md", "debugger"),
+]
+
+
+@pytest.mark.parametrize(("page", "name"), SNIPPETS)
 async def test_python_of_a_page_prints_what_it_says(page: str, name: str) -> None:
     """The snippet runs unchanged but for the socket, under the default policy, and prints what its
     comments promise."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.docker.daemon_process import RUNTIME, Api
 
 IMAGE = "sandboxd/test-busybox:latest"
-BOOT_SECONDS = 60.0
+BOOT_SECONDS = 300.0
 COMMAND_SECONDS = 300.0
 GUEST_RUNTIME = "/opt/guest-runtime"
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,8 @@ class Machine:
         await self.run("rm", "/var/lib/sandboxd/image.tar")
 
     def _save_image(self, archive: Path) -> None:
-        subprocess.run(["docker", "save", "--output", archive, self._image], check=True, timeout=60)
+        command = ["docker", "save", "--output", archive, self._image]
+        subprocess.run(command, check=True, timeout=COMMAND_SECONDS)
 
     async def _is_up(self) -> bool:
         self.first_pid = self._find_first()

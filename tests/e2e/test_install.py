@@ -87,7 +87,7 @@ def download_dependencies(target: Path) -> None:
         *project["build-system"]["requires"],
     ]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(target), *wanted]
-    subprocess.run(command, check=True, timeout=180)
+    subprocess.run(command, check=True, timeout=600)
 
 
 def set_version(source: Path, version: str) -> None:

@@ -119,7 +119,7 @@ async def test_installed_service_is_ready_and_does_its_work(machine: Machine) ->
         for one in status.protections
         if one.state != admin_service_pb2.PROTECTION_STATE_IN_FORCE
     ]
-    assert not {"workspace", "attaching"} & set(weak), status.protections
+    assert not {"workspace", "attaching", "moving"} & set(weak), status.protections
     await eventually(lambda: tells(machine, "sandboxes warm"))
     rated = await machine.run("systemd-analyze", "security", "sandboxd", "--no-pager")
     print(f"systemd: {rated.splitlines()[-1].split('→')[-1].strip()}")

@@ -58,6 +58,15 @@ class ScriptedModel(BaseChatModel):
     ) -> ChatResult:
         self.shown.append(messages)
         last = messages[-1]
-        answer = json.loads(str(last.content)) if isinstance(last, ToolMessage) else {}
+        answer = _answer(last) if isinstance(last, ToolMessage) else {}
         message = self.steps[len(self.shown) - 1](answer)
         return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def _answer(message: ToolMessage) -> Answer:
+    """What a tool answered; plain words are its `text`."""
+    try:
+        answer = json.loads(str(message.content))
+    except ValueError:
+        answer = None
+    return answer if isinstance(answer, dict) else {"text": str(message.content)}

@@ -33,6 +33,9 @@ class FakeDisks:
         self.sizes[disk.id] = size
         return disk
 
+    def image(self, disk_id: str) -> Path:
+        return Path("/disks") / f"{disk_id}.img"
+
     def has(self, disk_id: str) -> bool:
         return disk_id in self.owners
 

@@ -18,6 +18,7 @@ import asyncio
 import json
 import os
 import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from sandboxd.engine.contract import Container, ContainerId, ContainerSpec, Engine
 from sandboxd.guest import frames
@@ -48,9 +49,12 @@ from sandboxd.isolation.uids import UidRange
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
+from tests.fakes.contexts import FakeContexts
 from tests.fakes.engine import FakeEngine
 from tests.fakes.lies import LIES
 from tests.fakes.output_frame import encode_output
+
+T = TypeVar("T")
 
 LINK_TARGET = "/.sandboxd/link"
 
@@ -90,10 +94,16 @@ class Command:
     input_taken: int = 0
     is_input_closed: bool = False
     exited: Exited | None = None
+    run: frames.ContextRun | None = None
 
     @property
     def line(self) -> str:
-        return self.request["shell"] or " ".join(self.request["argv"])
+        return self.request["shell"] or self.request.get("code") or " ".join(self.request["argv"])
+
+    @property
+    def context(self) -> str:
+        """Context of a run of code; empty for a command."""
+        return str(self.request.get("context", {}).get("name", ""))
 
     @property
     def pid(self) -> int:
@@ -123,8 +133,8 @@ class Command:
 
     @property
     def state(self) -> ExecState:
-        stdout_bytes, stderr_bytes = self.sent.values()
-        return ExecState(self.exited, stdout_bytes, stderr_bytes, self.label)
+        stdout_bytes, stderr_bytes, events_bytes = self.sent.values()
+        return ExecState(self.exited, stdout_bytes, stderr_bytes, self.label, events_bytes)
 
     def forget(self, stream: Stream, offset: int) -> None:
         """The daemon has this stream up to here."""
@@ -164,6 +174,7 @@ class FakeGuest(asyncio.Protocol):
         self.running: dict[int, Command] = {}
         self.ended: dict[int, Command] = {}
         """Those that the daemon has not released."""
+        self.contexts = FakeContexts()
         self.settings: dict[str, Any] | None = None
         self.pings = 0
         self.process: FakeProcess | None = None
@@ -228,6 +239,8 @@ class FakeGuest(asyncio.Protocol):
         """Say what it has, which is nothing at first."""
         for command in (*self.ended.values(), *self.running.values()):
             self.say(frames.encode_state(command.channel, command.state))
+        for name in self.contexts.by_name:
+            self.say(frames.encode_context(self.contexts.describe(name)))
         self.say(frames.encode(Kind.READY))
 
     def output(self, command: Command, stream: Stream, data: bytes) -> None:
@@ -246,11 +259,20 @@ class FakeGuest(asyncio.Protocol):
         self, command: Command, ending: Ending, value: int, cause: Cause = Cause.ITSELF
     ) -> None:
         if self.running.pop(command.channel, None) is not None:
+            if command.context and ending is Ending.CODE and cause is Cause.ITSELF:
+                ending, value = Ending.DONE, min(value, 3)
+            elif command.context:
+                self.contexts.lose(command.context, ending, value)
             command.exited = Exited(ending, cause, value, *command.sent.values())
             if command.request.get("keep"):
                 self.ended[command.channel] = command
             if command.is_attached:
-                self.say(frames.encode_exited(command.channel, command.exited))
+                self.say(self._encode_exited(command.channel, command.exited))
+
+    def _encode_exited(self, channel: int, exited: Exited) -> bytes:
+        if self._guests.version >= frames.CODE_VERSION:
+            return frames.encode_exited(channel, exited)
+        return frames.encode(Kind.EXITED, channel, struct.pack("!BBiQQ", *exited[:5]))
 
     # --- from the daemon ---
 
@@ -292,7 +314,8 @@ class FakeGuest(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self._decoder.feed(data):
-            self._handle(frame)
+            is_about_context = frame.kind in (Kind.CONTEXT, Kind.DROP_CONTEXT)
+            (self._handle_context if is_about_context else self._handle)(frame)
         self._guests.engine.notify()
 
     def _handle(self, frame: frames.Frame) -> None:
@@ -332,7 +355,9 @@ class FakeGuest(asyncio.Protocol):
             case Kind.SIGNAL:
                 number, target = frames.decode_signal(frame.payload)
                 command.signals.append((number, target))
-                if not command.is_stubborn:
+                if command.context and not command.is_stubborn:
+                    self.exit(command, Ending.CODE, frames.RunEnd.INTERRUPTED)
+                elif not command.is_stubborn:
                     self.exit(command, Ending.SIGNAL, number)
             case Kind.INPUT:
                 offset, data = frames.decode_input(frame.payload)
@@ -364,10 +389,12 @@ class FakeGuest(asyncio.Protocol):
             for root in roots:
                 os.close(root)
 
-    def _resume(self, command: Command, stdout_bytes: int, stderr_bytes: int) -> None:
-        command.rewind({Stream.STDOUT: stdout_bytes, Stream.STDERR: stderr_bytes})
+    def _resume(self, command: Command, *counts: int) -> None:
+        command.rewind(dict(zip(Stream, counts, strict=True)))
         command.is_attached = True
         command.window = frames.WINDOW
+        if command.run is not None:
+            self.say(frames.encode_context_run(command.channel, command.run))
         self.report_start(command)
         for piece in command.unacknowledged:
             self._send_output(command, piece)
@@ -381,11 +408,25 @@ class FakeGuest(asyncio.Protocol):
         command = Command(self, channel, request, [])
         command.steps = command.line.split("; ")
         command.is_input_closed = not command.has_input
+        if command.context:
+            command.run = self.contexts.begin(request)
+            if command.run is None:
+                why = "another generation"
+                self.say(frames.encode_refused(channel, StartFailure.CONTEXT_LOST, why))
+                return
+            self.say(frames.encode_context_run(channel, command.run))
         self.running[channel] = command
         self._guests.commands.append(command)
         if not command.steps[0].startswith("refuse "):
             self.report_start(command)
         self.advance(command)
+
+    def _handle_context(self, frame: frames.Frame) -> None:
+        name = bytes(frame.payload).decode()
+        if frame.kind == Kind.DROP_CONTEXT:
+            name, is_forgotten = frames.decode_drop_context(frame.payload)
+            self.contexts.drop(name, is_forgotten)
+        self.say(frames.encode_context(self.contexts.describe(name)))
 
     def report_start(self, command: Command) -> None:
         if command.request.get("report_start"):
@@ -412,10 +453,11 @@ class FakeGuest(asyncio.Protocol):
 
     def _step(self, command: Command, verb: str, argument: str) -> None:
         match verb:
-            case "echo":
-                self.output(command, Stream.STDOUT, argument.encode() + b"\n")
-            case "err":
-                self.output(command, Stream.STDERR, argument.encode() + b"\n")
+            case "echo" | "err":
+                stream = Stream.STDOUT if verb == "echo" else Stream.STDERR
+                self.output(command, stream, argument.encode() + b"\n")
+            case "event":
+                self.output(command, Stream.EVENTS, bytes.fromhex(argument))
             case "flood":
                 command.flood_left = int(argument)
             case "exit":
@@ -471,6 +513,17 @@ class FakeProcess:
     def attach(self, attachments: Sequence[Attachment]) -> None:
         self.attached.extend(attachments)
 
+    def in_network(self, make: Callable[[], T]) -> T:
+        """In the network of the tests themselves."""
+        return make()
+
+    def read_proc(self, name: str, max_bytes: int) -> bytes:
+        return Path("/proc/self", name).read_bytes()[:max_bytes]
+
+    def open_directory(self, path: str) -> int:
+        """The same directory for every sandbox; a fake store of snapshots does not look into it."""
+        return os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+
     async def gone(self, seconds: float) -> bool:
         return True
 
@@ -493,6 +546,8 @@ class FakeGuests:
         self.work: Callable[[FakeGuest, socket.socket], None] = FakeGuest.work_on_files
         """What a guest does with the socket to a worker."""
         self.answers_pings = True
+        self.version = frames.PROTOCOL_VERSION
+        """Version of the frames that guests send; what they greet with is theirs to say."""
         self.connects_late = False
         """Whether the engine answers a start before the guest has dialled."""
         self.start_seconds = 5.0

@@ -69,6 +69,9 @@ def _raw(kind: int, payload: bytes = b"", *, size: int | None = None) -> Callabl
     return lambda channel: HEADER.pack(length, kind, channel) + payload
 
 
+_CONTEXT = frames.ContextState(
+    "main", 1, 1, frames.ContextPhase.LOST, Ending.SIGNAL, 9, b"", b"label"
+)
 _NOT_RUNNING = "which does not run"
 _WRONG_SIZE = "bytes where"
 
@@ -96,6 +99,8 @@ LIES: dict[str, Lie] = {
             Kind.INPUT_END,
             Kind.SIGNAL,
             Kind.RESIZE,
+            Kind.DROP_CONTEXT,
+            Kind.CODE_PARENT_PLACED,
         )
     },
     "second hello": Lie(lambda _: frames.encode_hello(1), "second hello"),
@@ -164,25 +169,33 @@ LIES: dict[str, Lie] = {
     "exit code -2^31": Lie(
         lambda channel: _exited(channel, value=-(2**31)), "impossible exit value"
     ),
-    "exit code 2^63": Lie(_raw(Kind.EXITED, struct.pack("!BBQQQ", 0, 0, 2**63, 0, 0)), _WRONG_SIZE),
+    "exit code 2^63": Lie(
+        _raw(Kind.EXITED, struct.pack("!BBQQQQ", 0, 0, 2**63, 0, 0, 0)), _WRONG_SIZE
+    ),
     "exit code in words": Lie(
-        _raw(Kind.EXITED, struct.pack("!BB4sQQ", 0, 0, b"zero", 0, 0)), "impossible exit value"
+        _raw(Kind.EXITED, struct.pack("!BB4sQQQ", 0, 0, b"zero", 0, 0, 0)), "impossible exit value"
     ),
     "signal 0": Lie(lambda channel: _exited(channel, ending=1), "impossible exit value"),
     "signal 65": Lie(lambda channel: _exited(channel, ending=1, value=65), "impossible exit value"),
-    "unknown ending": Lie(lambda channel: _exited(channel, ending=2), "unknown way of ending"),
+    "unknown ending": Lie(lambda channel: _exited(channel, ending=3), "unknown way of ending"),
+    "end of a run that is a command": Lie(
+        lambda channel: _exited(channel, ending=2), "ended without its process"
+    ),
+    "unknown end of a run": Lie(
+        lambda channel: _exited(channel, ending=2, value=4), "impossible exit value"
+    ),
     "unknown cause": Lie(lambda channel: _exited(channel, cause=4), "unknown way of ending"),
     "deadline before its time": Lie(
         lambda channel: _exited(channel, ending=1, value=9, cause=3), "not asked to kill"
     ),
     "no remarks": Lie(_raw(Kind.REMARKS, b"\0"), "unknown remarks"),
-    "unknown remarks": Lie(_raw(Kind.REMARKS, b"\4"), "unknown remarks"),
+    "unknown remarks": Lie(_raw(Kind.REMARKS, b"\x08"), "unknown remarks"),
     "remarks too long": Lie(_raw(Kind.REMARKS, b"\1\1"), _WRONG_SIZE),
     "remarks twice": Lie(
         lambda channel: 2 * frames.encode_remarks(channel, Remark.COMPANY), "second remarks"
     ),
-    "exit too short": Lie(_raw(Kind.EXITED, b"\0" * 21), _WRONG_SIZE),
-    "exit too long": Lie(_raw(Kind.EXITED, b"\0" * 23), _WRONG_SIZE),
+    "exit too short": Lie(_raw(Kind.EXITED, b"\0" * 29), _WRONG_SIZE),
+    "exit too long": Lie(_raw(Kind.EXITED, b"\0" * 31), _WRONG_SIZE),
     "hello too long": Lie(_raw(Kind.HELLO, b"\0" * 8), _WRONG_SIZE),
     "output with a gap": Lie(lambda channel: _output(channel, offset=1), "out of order"),
     "output once more": Lie(lambda channel: 2 * _output(channel), "out of order"),
@@ -190,7 +203,22 @@ LIES: dict[str, Lie] = {
         lambda channel: _output(channel, offset=2**64 - 1), "out of order"
     ),
     "output on stream 0": Lie(lambda channel: _output(channel, stream=0), "unknown stream 0"),
-    "output on stream 3": Lie(lambda channel: _output(channel, stream=3), "unknown stream 3"),
+    "events of a command": Lie(lambda channel: _output(channel, stream=3), "events of a command"),
+    "output on stream 4": Lie(lambda channel: _output(channel, stream=4), "unknown stream 4"),
+    "context of a command": Lie(
+        lambda channel: frames.encode_context_run(channel, frames.ContextRun(1, 1)),
+        "a context where none belongs",
+    ),
+    "context unasked": Lie(
+        lambda _: frames.encode_context(_CONTEXT), "more reports of contexts than there can be"
+    ),
+    "malformed context": Lie(lambda _: frames.encode(Kind.CONTEXT, 0, b"\0" * 17), _WRONG_SIZE),
+    "parents of contexts without end": Lie(
+        lambda _: 200 * frames.encode_code_parent(7), "a parent of contexts out of order"
+    ),
+    "parent of contexts that is PID 1": Lie(
+        lambda _: frames.encode_code_parent(1), "impossible process"
+    ),
     "too much output": Lie(_beyond_the_window, "more output than was allowed"),
     "too many tiny outputs": Lie(_tiny_beyond_the_window, "more output than was allowed"),
     "more counted than sent": Lie(lambda channel: _exited(channel, out=1), "counts other output"),

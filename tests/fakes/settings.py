@@ -106,5 +106,6 @@ def of_daemon(directory: Path) -> Config:
         drain_seconds=0.0,
         workspace_backend="memory",
         examine=False,
+        console_port=0,
         command_policy="open",  # fake guests have commands of their own
     )

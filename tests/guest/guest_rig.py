@@ -83,7 +83,10 @@ class Channel:
     """What a daemon knows of one exec."""
 
     def __init__(self) -> None:
-        self.output = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
+        self.output = {stream: bytearray() for stream in Stream}
+        self.context: frames.ContextRun | None = None
+        self.order: list[tuple[Stream, bytes]] = []
+        """Output as it came, across streams."""
         self.exited: Exited | None = None
         self.remarks = Remark(0)
         self.refused: str | None = None
@@ -100,6 +103,10 @@ class Channel:
     @property
     def stderr(self) -> bytes:
         return bytes(self.output[Stream.STDERR])
+
+    @property
+    def events(self) -> bytes:
+        return bytes(self.output[Stream.EVENTS])
 
     @property
     def is_over(self) -> bool:
@@ -121,6 +128,9 @@ class Connection:
         self.pongs: list[bytes] = []
         self.places = 0
         self.answers_place = True
+        self.contexts: list[frames.ContextState] = []
+        """Descriptions of contexts, as they came."""
+        self.code_parents: list[int] = []
         self.log: list[tuple[Kind, int]] = []
 
     def send(self, data: bytes) -> None:
@@ -160,6 +170,12 @@ class Connection:
             self.places += 1
             if self.answers_place:
                 self.send(frames.encode(Kind.PLACED))
+        elif kind == Kind.CONTEXT and not number:
+            self.contexts.append(frames.decode_context(payload))
+        elif kind == Kind.CODE_PARENT:
+            self.code_parents.append(frames.decode_code_parent(payload))
+            if self.answers_place:
+                self.send(frames.encode(Kind.CODE_PARENT_PLACED))
         else:
             self._handle_news(kind, number, self._channels[number], payload)
 
@@ -171,6 +187,7 @@ class Connection:
             assert channel.window > 0
             channel.window -= len(data) + frames.FRAME_COST
             channel.output[stream] += data
+            channel.order.append((stream, bytes(data)))
             if self.acks:
                 self.acknowledge(number, stream, len(data) + frames.FRAME_COST)
         elif kind == Kind.SKIPPED:
@@ -179,11 +196,13 @@ class Connection:
             channel.output[stream] = channel.output[stream].ljust(offset, b"?")
         elif kind == Kind.EXITED:
             channel.exited = frames.decode_exited(payload)
-            told = (channel.exited.stdout_bytes, channel.exited.stderr_bytes)
-            assert told == (len(channel.stdout), len(channel.stderr))
+            lengths = {stream: len(data) for stream, data in channel.output.items()}
+            assert channel.exited.counts == lengths
         elif kind == Kind.REMARKS:
             assert channel.exited is None
             channel.remarks = frames.decode_remarks(payload)
+        elif kind == Kind.CONTEXT:
+            channel.context = frames.decode_context_run(payload)
         elif kind == Kind.STARTED:
             channel.pids.append(frames.decode_started(payload))
         elif kind == Kind.INPUT_TAKEN:
@@ -208,8 +227,8 @@ class Connection:
         channel.window = frames.WINDOW
         channel.sweep_reports = 0
         self.resumed.add(number)
-        have = (len(channel.stdout), len(channel.stderr))
-        self.send(frames.encode_resume(number, *have))
+        have = {stream: len(data) for stream, data in channel.output.items()}
+        self.send(frames.encode_resume(number, have, frames.PROTOCOL_VERSION))
 
     def close(self) -> None:
         self.peer.close()
@@ -345,6 +364,37 @@ class Rig:
         data = json.dumps(request, ensure_ascii=False).encode()
         self.link.send(frames.encode(Kind.START, self._last, data))
         return self._last
+
+    def start_code(
+        self,
+        code: str,
+        context: str = "main",
+        *,
+        generation: int = 0,
+        options: Mapping[str, object] | None = None,
+        **more: object,
+    ) -> int:
+        settings = {"name": context, "cwd": "", "env": {}, "limits": {"open_files": 100}}
+        asked = {"name": context, "settings": settings, "label": f"of {context}"}
+        return self.start(
+            None,
+            code=code,
+            context={**asked, "generation": generation},
+            options={"sync": True, **(options or {})},
+            **more,
+        )
+
+    def run_code(self, code: str, context: str = "main", **more: object) -> Channel:
+        return self.finish(self.start_code(code, context, **more))  # type: ignore[arg-type]
+
+    def describe_context(self, name: str = "main") -> frames.ContextState:
+        self.link.contexts.clear()
+        self.link.send(frames.encode(Kind.CONTEXT, payload=name.encode()))
+        self.link.until(lambda: any(state.name == name for state in self.link.contexts))
+        return next(state for state in self.link.contexts if state.name == name)
+
+    def drop_context(self, name: str = "main", *, is_forgotten: bool = False) -> None:
+        self.link.send(frames.encode_drop_context(name, is_forgotten=is_forgotten))
 
     def finish(self, number: int) -> Channel:
         channel = self.channels[number]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .guest_rig import Rig, guest
+from sandboxd.guest.frames import Kind
+
+from .guest_rig import Rig, guest, wait_until
 
 TITLE = "tr '\\0' '|' </proc/$$/cmdline"
 IN_A_ROW = 40
@@ -34,3 +36,23 @@ def test_commands_in_a_row_find_a_shell(tmp_path: Path) -> None:
         found = [waited(rig) for _ in range(IN_A_ROW)]
 
     assert found.count(True) >= IN_A_ROW // 4
+
+
+def test_a_moved_workspace_is_where_commands_start(tmp_path: Path) -> None:
+    """The shell that waits is replaced, so that nothing stays in the directory that was there."""
+    with guest(tmp_path) as rig:
+        workspace = rig.workspace
+        old = workspace.rename(workspace.with_name("moved"))
+        workspace.mkdir()
+        (workspace / "here").touch()
+        rig.say(Kind.MOVED, 0)
+
+        wait_until(lambda: not any(is_in(process, old) for process in Path("/proc").glob("[0-9]*")))
+        assert rig.run("ls; pwd -P").stdout.decode() == f"here\n{workspace}\n"
+
+
+def is_in(process: Path, directory: Path) -> bool:
+    try:
+        return (process / "cwd").readlink() == directory
+    except OSError:  # it has ended
+        return False

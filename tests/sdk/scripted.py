@@ -35,7 +35,7 @@ class Scripted:
     async def start(self) -> None:
         pass
 
-    async def ready(self, timeout: float) -> None:
+    async def ready(self, timeout: float, session_id: str = "") -> None:
         pass
 
     async def call(
@@ -75,12 +75,38 @@ class Scripted:
         *,
         timeout: float,
         metadata: Metadata = (),
+        session_id: str = "",
     ) -> Any:
         sent = [request async for request in requests]
         answer = self._next(method, sent, metadata)
         if isinstance(answer, SandboxError):
             raise answer
         return answer(sent) if isinstance(answer, Callable) else answer  # type: ignore[arg-type]
+
+    async def converse(
+        self,
+        method: Method[Any, Any],
+        requests: AsyncIterator[Any],
+        *,
+        timeout: float | None,
+        metadata: Metadata = (),
+        session_id: str = "",
+    ) -> AsyncGenerator[Any, None]:
+        """The answer is a function from the requests to the responses."""
+        peer = self._next(method, None, metadata)
+
+        async def noted() -> AsyncIterator[Any]:
+            async for request in requests:
+                self.asked.append((method.name, request))
+                yield request
+
+        try:
+            async for response in peer(noted()):
+                if isinstance(response, SandboxError):
+                    raise response
+                yield response
+        finally:
+            self.left += 1
 
     async def aclose(self) -> None:
         pass

@@ -84,6 +84,8 @@ PLAUSIBLE: dict[str, object] = {
     "data": b"",
     "labels": {},
     "files": {},
+    "source": io.BytesIO(),
+    "target": io.BytesIO(),
 }
 """Values of required parameters; the others are texts."""
 

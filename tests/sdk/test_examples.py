@@ -5,12 +5,17 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+import tarfile
+import tempfile
 import textwrap
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +26,7 @@ import pytest_asyncio
 import sandboxd_client
 from sandboxd_client import AsyncSandbox, AsyncSandboxClient, Sandbox, SandboxClient, sync
 from tests.docker.daemon_process import DaemonProcess, running_daemon
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,9 +46,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def daemon() -> AsyncIterator[DaemonProcess]:
-    """As it is by default, with its strict policy."""
-    async with running_daemon(POOL_SIZE="3", SANDBOXD_COMMAND_POLICY="strict") as daemon:
-        yield daemon
+    """As it is by default, with its strict policy, and with a data source."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "shop.sqlite"
+        with closing(sqlite3.connect(path)) as shop:
+            shop.executescript(
+                "CREATE TABLE orders (id INT, name); INSERT INTO orders VALUES (1, 'x')"
+            )
+        sources = json.dumps({"shop": {"engine": "sqlite", "path": str(path)}})
+        async with running_daemon(
+            POOL_SIZE="3",
+            SANDBOXD_COMMAND_POLICY="strict",
+            SANDBOXD_DATA_SOURCES=sources,
+            SANDBOXD_CONSOLE_PORT=str(free_port()),
+        ) as daemon:
+            yield daemon
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -50,7 +68,7 @@ async def async_names(daemon: DaemonProcess) -> AsyncIterator[dict[str, Any]]:
     """What async examples may use: the package, a sandbox and a client."""
     url = f"unix:{daemon.socket}"
     async with (
-        await AsyncSandbox.create(server_url=url) as sandbox,
+        await AsyncSandbox.create(server_url=url, data_sources=["shop"]) as sandbox,
         AsyncSandboxClient(server_url=url) as client,
     ):
         yield {**vars(sandboxd_client), "sandbox": sandbox, "client": client}
@@ -60,7 +78,10 @@ async def async_names(daemon: DaemonProcess) -> AsyncIterator[dict[str, Any]]:
 def sync_names(daemon: DaemonProcess) -> Iterator[dict[str, Any]]:
     """The same for sync ones."""
     url = f"unix:{daemon.socket}"
-    with Sandbox.create(server_url=url) as sandbox, SandboxClient(server_url=url) as client:
+    with (
+        Sandbox.create(server_url=url, data_sources=["shop"]) as sandbox,
+        SandboxClient(server_url=url) as client,
+    ):
         yield {**vars(sandboxd_client), "sandbox": sandbox, "client": client}
 
 
@@ -72,6 +93,8 @@ def place(daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "report.csv").write_text("a,b\n1,2\n")
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "main.py").write_text("print('hello')\n")
+    with tarfile.open(tmp_path / "project.tar", "w") as archive:
+        archive.add(tmp_path / "project", arcname=".")
     return tmp_path
 
 
@@ -100,7 +123,10 @@ def is_face(name: str, *, is_async: bool) -> bool:
 SYNC = list(documented(sync, is_async=False))
 ASYNC = [
     example
-    for name in ("command_stream", "command_handle", "commands", "terminals", "files")
+    for name in (
+        *("command_stream", "command_handle", "commands", "terminals", "files", "data"),
+        *("code_stream", "step_stream", "code_handle", "debugger", "code"),
+    )
     for example in documented(getattr(sandboxd_client, name), is_async=True)
     if str(example.id).startswith("Async")
 ]

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.docker.daemon_process import RUNTIME, DaemonProcess, running_daemon
-from tests.service.test_metrics import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -152,3 +152,25 @@ async def test_session_that_another_task_chose_is_not_taken(client: AsyncSandbox
     client.thread_id = "two"
     assert client.thread_id == "two"
     assert (client.user_id, client.mode) == ("ada", "local")
+
+
+async def test_a_port_is_forwarded_without_a_channel(client: AsyncSandboxClient) -> None:
+    """Both directions flow; the fake sandbox shares the network of the test."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read()).upper())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await client.get_or_create_session("ada", "42")
+
+    async with asyncio.timeout(30), await client.sandbox.ports.forward(port) as forward:
+        reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
+        writer.write(b"hello")
+        writer.write_eof()
+        assert await reader.read() == b"HELLO"
+        writer.close()
+        await writer.wait_closed()
+
+    server.close()

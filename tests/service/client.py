@@ -18,6 +18,7 @@ from grpc import aio
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
+    code_service_pb2_grpc,
     environment_service_pb2_grpc,
     exec_pb2,
     exec_service_pb2,
@@ -65,6 +66,7 @@ class Api:
         )
         self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.execs = exec_service_pb2_grpc.ExecServiceStub(self.channel)
+        self.code = code_service_pb2_grpc.CodeServiceStub(self.channel)
         self.files = file_service_pb2_grpc.FileServiceStub(self.channel)
         self.projects = project_service_pb2_grpc.ProjectServiceStub(self.channel)
         self.environments = environment_service_pb2_grpc.EnvironmentServiceStub(self.channel)
@@ -153,10 +155,10 @@ class Api:
         )
 
     async def write(
-        self, session_id: str, exec_id: str, offset: int, data: bytes, *, eof: bool = False
+        self, session_id: str, exec_id: str, offset: int, data: bytes, **fields: Any
     ) -> int:
         request = exec_service_pb2.WriteStdinRequest(
-            session_id=session_id, exec_id=exec_id, offset=offset, data=data, eof=eof
+            session_id=session_id, exec_id=exec_id, offset=offset, data=data, **fields
         )
         return (await self.execs.WriteStdin(request)).next_offset
 

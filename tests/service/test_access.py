@@ -42,7 +42,11 @@ CALLERS = {
 }
 TOKENS = {who: new_token() for who in CALLERS}
 NOT_THERE = "ses_000000000000000000000000"
-NOT_FOR_USERS = ("GetStatus", "GetStatistics", "BuildEnvironment", "DeleteEnvironment")
+NOT_FOR_USERS = (
+    *("GetStatus", "GetStatistics", "WatchFigures", "ListAudit", "VerifyAudit"),
+    *("BuildEnvironment", "DeleteEnvironment", "VerifySnapshots"),
+    *("ListWorkers", "FindSession", "DrainWorker"),
+)
 PROJECT = "p1"
 WAIT_SECONDS = 20.0
 
@@ -102,13 +106,17 @@ def _fill(message: Message, ids: dict[str, str]) -> None:
     ids = {
         **{"thread_id": "t1", "exec_id": "exe_1", "shell": "true"},
         **{"path": "x", "new_path": "y", "pattern": "z", "old_text": "z"},
-        **{"project_id": PROJECT, "name": "x.txt"},
+        **{"project_id": PROJECT, "name": "x.txt", "code": "echo 1", "context": "main"},
         **ids,
     }
     for field in message.DESCRIPTOR.fields:
-        if field.name == "header":
+        if field.name in ("header", "run", "start", "target") and field.message_type:
             getattr(message, field.name).SetInParent()
             _fill(getattr(message, field.name), ids)
+        elif field.name in ("snapshot", "before"):
+            getattr(message, field.name).number = 1
+        elif field.name in ("number", "count"):
+            setattr(message, field.name, 1)
         elif field.name in ids and not field.message_type and not field.is_repeated:
             setattr(message, field.name, ids[field.name])
 
@@ -214,8 +222,12 @@ async def test_what_another_user_has_is_as_if_it_were_not(channel: aio.Channel) 
 
     assert answers == absent
     refusals = dict.fromkeys(("OpenSession", *NOT_FOR_USERS, *PROJECT_METHODS), "NOT_PERMITTED")
-    refusals |= dict.fromkeys(("ListSessions", "ListEnvironments", "GetEnvironment"), "")
+    refusals |= dict.fromkeys(("ListSessions", "WhoAmI"), "")
+    refusals["CreateConsoleLink"] = "CONSOLE_OFF"
+    refusals |= dict.fromkeys(("ListEnvironments", "GetEnvironment"), "")
     refusals["EnsurePackages"] = "INVALID_REQUEST"
+    refusals["ListDataSources"] = "NOT_PERMITTED"
+    refusals["QuickExecute"] = "NOT_PERMITTED"
     assert {name: answer.reason for name, answer in answers.items()} == {
         method.name: refusals.get(method.name, "SESSION_NOT_FOUND") for method in SERVED
     }
@@ -226,15 +238,37 @@ async def test_read_only_token_looks_and_does_nothing(who: str, channel: aio.Cha
     """It gets what Get, List and Status tell, and no output, no files and no changes. Figures about
     all users are not for a token of one."""
     answers = await everything(channel, token_of(who))
-    looks = {"GetSession", "ListSessions", "ListExecs", "ListExecutions"}
+    looks = {"GetSession", "ListSessions", "WhoAmI", "ListExecs", "ListExecutions"}
     looks |= {"ListEnvironments", "GetEnvironment"}
     looks |= {"GetProject", "ListProjects"}
+    looks |= {"ListDataSources", "ListQueries"}
+    looks |= {"GetEgress", "ListDoors"}
     if who == "board":
-        looks |= {"GetStatus", "GetStatistics"}
+        looks |= {"GetStatus", "GetStatistics", "WatchFigures", "ListWorkers", "FindSession"}
+    assert answers.pop("CreateConsoleLink").reason == "CONSOLE_OFF"
+    # This daemon has its workspaces in memory.
+    assert {answers.pop(name).reason for name in ("ListSnapshots", "GetSnapshot")} == {
+        "SNAPSHOTS_OFF"
+    }
 
     assert {name: answer.reason for name, answer in answers.items()} == {
-        method.name: "" if method.name in looks else "NOT_PERMITTED" for method in SERVED
+        method.name: "" if method.name in looks else "NOT_PERMITTED"
+        for method in SERVED
+        if method.name in answers
     }
+
+
+@pytest.mark.parametrize("who", list(CALLERS))
+async def test_caller_learns_who_it_is(who: str, channel: aio.Channel) -> None:
+    """As the token file names it, with its scope and its user."""
+    stub = session_service_pb2_grpc.SessionServiceStub(channel)
+    answer = await stub.WhoAmI(session_service_pb2.WhoAmIRequest(), metadata=token_of(who))
+    caller = CALLERS[who]
+
+    assert (answer.name, answer.scope, answer.user_id) == (
+        *(caller.name, caller.scope.value),
+        caller.user_id or "",
+    )
 
 
 def test_every_method_that_a_read_only_token_may_call_is_documented() -> None:

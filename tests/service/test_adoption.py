@@ -21,6 +21,7 @@ from sandboxd.guest import frames
 from sandboxd.guest.frames import Kind
 from sandboxd.link import GuestLink
 from sandboxd.sessions import returning
+from sandboxd_proto.v1 import code_service_pb2 as code_pb
 from sandboxd_proto.v1 import exec_pb2, session_pb2, session_service_pb2
 from tests.cancellation.invariants import Tasks, free_uids
 from tests.fakes import settings as settings_for_tests
@@ -576,3 +577,45 @@ async def test_shell_of_an_adopted_command_still_queues(world: World) -> None:
         assert started.exec.state == exec_pb2.EXEC_STATE_QUEUED
         await api.signal(session_id, "e1", 9)
         assert (await api.wait(session_id, "e2")).exit.code == 0
+
+
+async def test_ended_and_running_command_of_a_shell_are_both_adopted(world: World) -> None:
+    """The end of one that came while no daemon was there does not start the next one again."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        await api.start(session_id, "echo first", "e1", shell_name="main")
+        await api.wait(session_id, "e1")
+        await api.start(session_id, "sleep", "e2", shell_name="main")
+        await world.guests.wait_for("sleep")
+    async with world.next_daemon() as (_, api):
+        assert (await api.wait(session_id, "e1")).exit.code == 0
+        await api.signal(session_id, "e2", 9)
+        assert (await api.wait(session_id, "e2")).exit.signal == 9
+        assert (await api.run(session_id, "echo next", shell_name="main")).stdout.data == b"next\n"
+    assert len(world.guests.commands) == 3
+
+
+async def test_context_and_its_run_go_on(world: World) -> None:
+    """The next daemon knows the contexts, their settings and generation, and the run under way."""
+    async with world.daemon() as (_, api):
+        session_id = await api.open_id()
+        made = code_pb.CreateContextRequest(session_id=session_id, name="work", cwd="sub")
+        await api.code.CreateContext(made)
+        run = code_pb.RunCodeRequest(
+            session_id=session_id, code="echo begun; sleep", context="work", exec_id="e1"
+        )
+        await api.code.StartCode(run)
+        await written(api, session_id, "e1", 6)
+    async with world.next_daemon() as (_, api):
+        assert (await api.code.CreateContext(made)).already_exists
+        assert (await api.code.StartCode(run)).already_started
+        request = code_pb.InterruptContextRequest(session_id=session_id, context="work")
+        assert (await api.code.InterruptContext(request)).interrupted
+        await api.wait(session_id, "e1")
+        ended = await api.code.GetCodeRun(
+            code_pb.GetCodeRunRequest(session_id=session_id, exec_id="e1")
+        )
+        assert ended.status == code_pb.CODE_STATUS_INTERRUPTED
+        assert ended.stdout.data == b"begun\n"
+        assert (ended.context.name, ended.context.generation) == ("work", 1)
+        assert ended.context.cwd == "sub"

@@ -15,8 +15,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandboxd.daemon.composition import Daemon
+from tests.ports import free_port
 from tests.service.client import Api, refused
-from tests.service.test_metrics import free_port, get
+from tests.service.test_metrics import get
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -228,6 +228,7 @@ async def test_sandbox_of_an_earlier_release_runs_what_it_can(
 ) -> None:
     """What its guest does not know is refused with what to do; nothing waits for its reports."""
     hello = struct.pack("!HIB", frames.START_REPORTS_VERSION - 1, 1, 0)
+    guests.version = frames.START_REPORTS_VERSION - 1
     guests.greet = lambda guest: guest.say(frames.encode(Kind.HELLO, payload=hello))
     daemon = await start_daemon()
     async with Api(daemon.config.api_socket) as api:
@@ -380,6 +381,21 @@ async def test_input_is_written_once_in_order(
     assert await api.write(session_id, "e1", 11, b"!\n", eof=True) == 13
 
 
+async def test_writers_that_append_do_not_lose_a_byte(api: Api, session_id: str) -> None:
+    """Two of them need not know of each other; after the end of the input it is refused."""
+    await api.start(session_id, "cat", "e1", stdin=True)
+    assert await api.write(session_id, "e1", 0, b"one ", append=True) == 4
+    assert await api.write(session_id, "e1", 0, b"two ", append=True) == 8
+    assert await api.write(session_id, "e1", 8, b"three ") == 14
+    with refused(INVALID, "INVALID_REQUEST"):
+        await api.write(session_id, "e1", 14, b"x", append=True)
+    assert await api.write(session_id, "e1", 0, b"four", append=True, eof=True) == 18
+    with refused(INVALID, "INVALID_REQUEST"):
+        await api.write(session_id, "e1", 0, b"five", append=True)
+
+    assert (await stdout_of(api.attach(session_id, "e1")))[0] == b"one two three four"
+
+
 async def test_gap_in_the_input_is_refused(api: Api, session_id: str) -> None:
     """Bytes that would leave a hole are not taken, and the answer says where to go on."""
     await api.start(session_id, "cat", "e1", stdin=True)
@@ -461,6 +477,16 @@ async def test_terminal_can_be_resized(api: Api, session_id: str, guests: FakeGu
     command = guests.command("sleep")
     assert command.request["terminal"] == {"rows": 50, "columns": 80}
     await eventually(lambda: command.sizes == [(30, 100)])
+
+
+async def test_size_of_a_terminal_is_not_part_of_its_content(api: Api, session_id: str) -> None:
+    """A phone and a desktop share the terminal that the first of them started."""
+    await api.start(session_id, "sleep", "e1", terminal=exec_pb2.Terminal(rows=50))
+    again = await api.start(session_id, "sleep", "e1", terminal=exec_pb2.Terminal(columns=40))
+
+    assert again.already_started
+    with refused(grpc.StatusCode.ALREADY_EXISTS, "EXEC_CONFLICT"):
+        await api.start(session_id, "sleep", "e1")
 
 
 # --- kept output ---

@@ -314,6 +314,34 @@ async def test_work_on_files_is_use_of_the_session(start_daemon: StartDaemon) ->
         await eventually(lambda: not session_of(daemon, files).is_active)
 
 
+async def test_passive_reads_are_no_use_of_the_session(start_daemon: StartDaemon) -> None:
+    """A panel that only shows files does not keep a sandbox."""
+    daemon = await start_daemon(session_timeout_minutes=0.2 / 60)
+    passive = (("sandboxd-passive", "1"),)
+    async with Api(daemon.config.api_socket) as api:
+        files = FileClient(api.files, await api.open_id())
+        watch = api.files.WatchFiles(
+            pb.WatchFilesRequest(session_id=files.session_id), metadata=passive, timeout=60
+        )
+        await watch.read()
+        await eventually(lambda: not session_of(daemon, files).is_active, timeout_seconds=30)
+
+
+async def test_only_reads_can_be_passive(files: FileClient, api: Api, daemon: Daemon) -> None:
+    """A listing that is marked so leaves the idle time as it is; a change renews it."""
+    passive, session = (("sandboxd-passive", "1"),), session_of(daemon, files)
+    await files.upload("f", b"x")
+    before = session.seconds_left
+    await eventually(lambda: session.seconds_left < before)
+    await api.files.ListFiles(pb.ListFilesRequest(session_id=files.session_id), metadata=passive)
+    assert session.seconds_left < before
+    left = session.seconds_left
+    await api.files.MakeDirectory(
+        pb.MakeDirectoryRequest(session_id=files.session_id, path="d"), metadata=passive
+    )
+    assert session.seconds_left > left
+
+
 async def test_abandoned_calls_are_forgotten(files: FileClient, daemon: Daemon) -> None:
     """A caller that goes away leaves no call at work and no file, whatever it was doing."""
     await files.upload("f", b"x" * MIB)

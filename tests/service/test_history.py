@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ from sandboxd.audit.check import check, entries
 from sandboxd.audit.files import strangers_directory
 from sandboxd.config import Config
 from sandboxd.daemon.composition import Daemon, running
-from sandboxd_proto.v1 import exec_pb2, session_service_pb2
+from sandboxd_proto.v1 import admin_service_pb2, exec_pb2, session_service_pb2
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -407,6 +408,68 @@ async def test_statistics_tell_the_head_of_the_audit_log(api: Api, daemon: Daemo
     audit = (await api.statistics()).audit
     head = check(daemon.config.audit_dir).head
     assert (audit.head_sequence, audit.head_hash, audit.lost_entries) == (*head, 0)
+
+
+async def test_lines_of_the_audit_log_are_listed(api: Api, daemon: Daemon) -> None:
+    """Newest first, in pages that together are the log, and by user, session and action."""
+    mine = [await api.open_id(user="ada", thread=str(number)) for number in range(3)]
+    await api.open_id(user="bob")
+    whole = await told(daemon, action="")
+    listed: list[admin_service_pb2.AuditLine] = []
+    token = ""
+    while token or not listed:
+        page = await api.admin.ListAudit(
+            admin_service_pb2.ListAuditRequest(page_size=3, page_token=token)
+        )
+        listed += page.lines
+        token = page.next_page_token
+    assert [line.sequence for line in listed] == [entry["seq"] for entry in reversed(whole)]
+    assert json.loads(listed[0].json)["action"] == listed[0].action == whole[-1]["action"]
+
+    async def sessions(**asked: str) -> list[str]:
+        request = admin_service_pb2.ListAuditRequest(action="session.opened", **asked)
+        lines = (await api.admin.ListAudit(request)).lines
+        return [json.loads(line.json)["session"] for line in lines]
+
+    assert await sessions(who="ada") == mine[::-1]
+    assert await sessions(session_id=mine[1]) == [mine[1]]
+    assert await sessions(who="eve") == []
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"):
+        await api.admin.ListAudit(admin_service_pb2.ListAuditRequest(page_token="x"))
+
+
+async def test_changed_audit_log_is_noticed(api: Api, daemon: Daemon) -> None:
+    """A line that is changed after it was written breaks the chain, and is left out of listings."""
+    await api.open_id()
+    whole = await told(daemon, action="")
+    verdict = await api.admin.VerifyAudit(admin_service_pb2.VerifyAuditRequest())
+    assert (verdict.whole, verdict.lines, list(verdict.problems)) == (True, len(whole), [])
+    (file,) = daemon.config.audit_dir.glob("audit-*.jsonl")
+    file.write_bytes(file.read_bytes().replace(b"session.opened", b"session.closed"))
+
+    verdict = await api.admin.VerifyAudit(admin_service_pb2.VerifyAuditRequest())
+    assert not verdict.whole
+    assert "hash" in verdict.problems[0]
+    page = await api.admin.ListAudit(admin_service_pb2.ListAuditRequest())
+    assert "session.closed" not in {line.action for line in page.lines}
+
+
+async def test_figures_have_a_past(api: Api, daemon: Daemon) -> None:
+    """The first message has what is kept, then one sample comes after the other."""
+    session_id = await api.open_id()
+    await api.run(session_id, "true")
+    call = api.admin.WatchFigures(admin_service_pb2.WatchFiguresRequest(), timeout=60)
+    first = await call.read()
+    assert first.minutes
+    assert first.seconds
+    counts = [first.seconds[-1]]
+    while not counts[-1].execs:
+        counts += (await call.read()).seconds
+    assert (counts[-1].active_sessions, counts[-1].opens) == (1, 1)
+    assert [sample.time.ToNanoseconds() for sample in counts] == sorted(
+        {sample.time.ToNanoseconds() for sample in counts}
+    )
+    call.cancel()
 
 
 async def test_repeated_calls_are_counted_with_their_success(api: Api) -> None:

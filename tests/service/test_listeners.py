@@ -329,6 +329,7 @@ async def test_sighup_reloads_a_running_daemon(short_dir: Path, tokens_file: Pat
         "workspace-backend": "memory",
         "tokens-file": tokens_file,
         "socket-auth": "token",
+        "console-port": 0,
     }
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     process = await asyncio.create_subprocess_exec(

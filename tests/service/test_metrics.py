@@ -13,15 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sandboxd.daemon.composition import Daemon
 from sandboxd.daemon.instance import StartRefused
+from tests.ports import free_port
 from tests.service.client import Api
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -20,6 +22,7 @@ from sandboxd_proto.v1.session_service_pb2 import (
 )
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
+from tests.fakes.waiting import eventually
 from tests.service.client import Api, refused
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
@@ -168,3 +171,19 @@ async def test_names_may_be_anything_printable(user: str, api: Api) -> None:
     session = (await api.open(user, user)).session
 
     assert (session.user_id, session.thread_id) == (user, user)
+
+
+async def test_ended_session_keeps_nothing_of_its_sandbox(api: Api, daemon: Daemon) -> None:
+    """Ended sessions are remembered by the thousand, so what they held has to go."""
+    ids = [await api.open_id(thread=f"t{number}") for number in range(3)]
+    held = [weakref.ref(daemon.sessions.get(session_id).sandbox) for session_id in ids]
+    for session_id in ids:
+        await api.run(session_id, "true")
+        await api.close(session_id)
+
+    def are_gone() -> bool:
+        gc.collect()
+        return all(sandbox() is None for sandbox in held)
+
+    await eventually(are_gone, timeout_seconds=30)
+    assert [daemon.sessions.get(session_id).is_active for session_id in ids] == [False] * 3

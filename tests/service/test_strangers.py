@@ -73,6 +73,7 @@ async def process(short_dir: Path, tokens_file: Path) -> AsyncIterator[DaemonPro
         "docker-url": "unix:///nobody/listens.sock",
         "host": "127.0.0.1",
         "port": 0,
+        "console-port": 0,
         "pool-size": 0,
         "min-pool-size": 0,
         "workspace-backend": "memory",

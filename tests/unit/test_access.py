@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,9 @@ def test_comments_and_empty_lines_are_no_entries(file: Path) -> None:
         pytest.param(
             f"ci admin {new_token()}", "this is the token itself; revoke it", id="a token"
         ),
+        (f"ci admin sha256:{HASH} egress=*", "only a line with the scope user:ID has egress"),
+        (f"ci user:ada sha256:{HASH} egress=", "write hosts as egress="),
+        (f"ci user:ada sha256:{HASH} egress=a/b", "write hosts as egress="),
         (f"ci user:ada sha256:{HASH} open", "write the policies as policies=strict,open"),
         (f"ci user:ada sha256:{HASH} policies=", "write the policies as policies=strict,open"),
         (f"ci user:ada sha256:{HASH} policies=a,,b", "write the policies as policies="),
@@ -361,3 +365,12 @@ def test_token_for_all_users_has_a_share_by_itself() -> None:
     places = CallPlaces(total=64, per_user=3)
     assert taken_by(places, Caller(name="board", scope=Scope.READ_ONLY)) == 3
     assert taken_by(places, user("board")) == 3
+
+
+def test_a_token_may_have_hosts_of_its_own() -> None:
+    """In the line, with policies or without; `sandboxd token create` writes it."""
+    caller = replace(ADA, policies=frozenset({"open"}), egress=("*.example.com", "a.org:8443"))
+    (entry,) = parse(line(caller, HASH))
+    assert entry.caller == caller
+    made = CliRunner().invoke(program, ["token", "create", "--user", "ada", "--egress", "a.org"])
+    assert "egress=a.org" in made.output

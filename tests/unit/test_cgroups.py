@@ -17,6 +17,7 @@ from sandboxd.isolation.cgroups import (
     CgroupLost,
     CgroupsV1,
     CgroupsV2,
+    CodeLimits,
     CommandLimits,
     Counters,
     ReadOnlyCgroups,
@@ -199,6 +200,41 @@ def test_v1_sets_the_limits_in_each_hierarchy(v1: tuple[Tree, CgroupsV1]) -> Non
     assert not group.asks
 
 
+def test_v1_limits_writes_to_a_device(
+    v1: tuple[Tree, CgroupsV1], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the whole container, in a hierarchy of their own; a host without it says so."""
+    tree, found = v1
+    with pytest.raises(FileNotFoundError, match="limit writes"):
+        found.open(os.getpid(), LIMITS).limit_writes(os.makedev(7, 300), 1000)
+    tree.put({f"blkio/{CONTAINER}/cgroup.procs": ""})
+    monkeypatch.setattr(
+        CgroupsV1, "_paths", lambda self, pid: {"blkio": tree.root / "blkio" / CONTAINER}
+    )
+    found.open(os.getpid(), LIMITS).limit_writes(os.makedev(7, 300), 1000)
+
+    assert tree.read(f"blkio/{CONTAINER}/blkio.throttle.write_bps_device") == "7:300 1000"
+
+
+def test_v1_never_limits_the_writes_of_the_host(
+    v1: tuple[Tree, CgroupsV1], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a container has no cgroup of its own for them, nothing is written."""
+    tree, found = v1
+    monkeypatch.setattr(CgroupsV1, "_paths", lambda self, pid: {"blkio": tree.root / "blkio"})
+
+    with pytest.raises(FileNotFoundError, match="limit writes"):
+        found.open(os.getpid(), LIMITS).limit_writes(os.makedev(7, 300), 1000)
+    assert not (tree.root / "blkio").exists()
+
+
+def test_v2_limits_writes_to_a_device(v2: Tree) -> None:
+    """Of the whole container, above the leaf of its commands."""
+    _open_v2(v2).limit_writes(os.makedev(7, 300), 1000)
+
+    assert v2.read(f"{CONTAINER}/io.max") == "7:300 wbps=1000"
+
+
 def test_v1_limits_socket_buffers_of_the_whole_container(v1: tuple[Tree, CgroupsV1]) -> None:
     """Sockets count where they were created, which may be beside the place of commands."""
     tree, found = v1
@@ -268,3 +304,46 @@ def test_version_is_detected_from_the_mounts(
     assert cgroups.detect(is_root=True, mountinfo=mountinfo).version == version
     assert cgroups.detect(is_root=True, mountinfo=mountinfo).separates
     assert not cgroups.detect(is_root=False, mountinfo=mountinfo).separates
+
+
+CODE_LIMITS = CodeLimits(memory_bytes=500, processes=13, cpu_quota_us=50_000)
+
+
+def test_contexts_have_limits_and_counters_of_their_own_in_version_2(v2: Tree) -> None:
+    """Beside the commands; what the kernel counts there is part of what commands used."""
+    group = _open_v2(v2)
+    place = f"{CONTAINER}/code"
+    assert not group.has_code
+    group.limit_code(CODE_LIMITS)
+    limits = {name: v2.read(f"{place}/{name}") for name in ("memory.max", "pids.max", "cpu.max")}
+    assert limits == {"memory.max": "500", "pids.max": "13", "cpu.max": "50000 100000"}
+    for child, count in (("cmd", 1), ("code", 2)):
+        v2.put(
+            {
+                f"{CONTAINER}/{child}/cpu.stat": f"usage_usec {count}\n",
+                f"{CONTAINER}/{child}/memory.events": f"oom_kill {count}\n",
+                f"{CONTAINER}/{child}/pids.events": f"max {count}\n",
+                f"{CONTAINER}/{child}/pids.peak": "7\n",
+                f"{CONTAINER}/{child}/pids.current": f"{count}\n",
+                f"{CONTAINER}/{child}/memory.current": f"{count}\n",
+            }
+        )
+    assert group.counters() == Counters(cpu_ns=3000, oom_kills=3, refused_forks=3, most_processes=7)
+    assert (group.processes(), group.memory()) == (3, 3)
+    group.set_quota(0)
+    assert v2.read(f"{place}/cpu.max") == "max 100000"
+    group.set_quota(25_000)
+    assert v2.read(f"{place}/cpu.max") == "50000 100000"
+
+
+def test_only_a_process_of_the_commands_becomes_the_parent_of_contexts(v2: Tree) -> None:
+    """The guest names it by its own number; one that is not among the commands is not moved."""
+    group = _open_v2(v2)
+    group.limit_code(CODE_LIMITS)
+    v2.put({f"{CONTAINER}/cmd/cgroup.procs": f"{os.getpid()}\n"})
+    status = Path("/proc/self/status").read_text()
+    inner = int(status.partition("NSpid:")[2].split("\n")[0].split()[-1])
+    group.place_code_parent(inner + 1)
+    assert not (v2.root / CONTAINER / "code" / "cgroup.procs").exists()
+    group.place_code_parent(inner)
+    assert v2.read(f"{CONTAINER}/code/cgroup.procs") == str(os.getpid())

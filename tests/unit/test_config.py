@@ -109,6 +109,29 @@ def test_host_beyond_loopback_is_refused(host: str) -> None:
         Config(host=host)
 
 
+def test_console_beyond_loopback_needs_tokens_and_tls(tmp_path: Path) -> None:
+    """Either alone is not enough; a console that is off needs neither."""
+    tls = {"SANDBOXD_TLS_CERT": tmp_path / "cert", "SANDBOXD_TLS_KEY": tmp_path / "key"}
+    tokens = {"SANDBOXD_TOKENS_FILE": tmp_path / "tokens"}
+    for given in ({}, tls, tokens):
+        with pytest.raises(ValidationError, match="would open the console to the network"):
+            Config.model_validate({"SANDBOXD_CONSOLE_HOST": "0.0.0.0", **given})
+
+    Config.model_validate({"SANDBOXD_CONSOLE_HOST": "192.168.1.7", **tls, **tokens})
+    Config.model_validate({"SANDBOXD_CONSOLE_HOST": "0.0.0.0", "SANDBOXD_CONSOLE_PORT": 0})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_console_on_every_address_needs_a_name(host: str, tmp_path: Path) -> None:
+    """Requests under other names are refused, so without one no browser would get in."""
+    files = ("SANDBOXD_TLS_CERT", "SANDBOXD_TLS_KEY", "SANDBOXD_TOKENS_FILE")
+    settings = {"SANDBOXD_CONSOLE_HOST": host, **{name: tmp_path / name for name in files}}
+    with pytest.raises(ValidationError, match=r"list the names .* in SANDBOXD_CONSOLE_NAMES"):
+        Config.model_validate(settings)
+    named = Config.model_validate({**settings, "SANDBOXD_CONSOLE_NAMES": " Box.example.org, b "})
+    assert named.names_of_console == ["box.example.org", "b"]
+
+
 @pytest.mark.parametrize(
     "settings",
     [

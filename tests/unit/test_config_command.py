@@ -68,12 +68,12 @@ def test_check_of_a_missing_file_exits_with_2(sandboxd: Sandboxd, tmp_path: Path
     assert "No such file" in result.stderr
 
 
-def test_check_warns_of_variables_without_effect(sandboxd: Sandboxd) -> None:
-    """They are told, and are no error."""
+def test_check_refuses_half_a_cluster(sandboxd: Sandboxd) -> None:
+    """A daemon that shares sessions needs what the others have, and the check says so."""
     result = sandboxd("config", "check", REDIS_HOST="redis")
 
-    assert result.exit_code == 0
-    assert "warning: environment REDIS_HOST: has no effect" in result.stderr
+    assert result.exit_code == 1
+    assert "REDIS_HOST needs SANDBOXD_CLUSTER_KEY_FILE" in result.stderr
 
 
 def test_check_warns_of_unknown_variables(sandboxd: Sandboxd) -> None:

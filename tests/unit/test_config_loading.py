@@ -255,11 +255,13 @@ def test_variables_of_others_are_left_alone(name: str) -> None:
     assert not loaded.warnings
 
 
-@pytest.mark.parametrize("name", ["REDIS_HOST", "SANDBOXD_REDIS_HOST"])
-def test_variable_without_effect_is_told_and_no_error(name: str) -> None:
-    """Who brings settings of a setup like this learns which of them do nothing."""
-    assert warnings_of({name: "redis"}) == [
-        f"environment {name}: has no effect: a daemon serves one machine and needs no Redis"
+def test_worker_of_a_cluster_needs_what_the_others_share() -> None:
+    """Who sets REDIS_HOST alone is told everything that is missing, at once."""
+    told = problems_of(environment={"REDIS_HOST": "redis"})
+
+    assert [problem.partition(" needs ")[2].partition(",")[0] for problem in told] == [
+        "SANDBOXD_CLUSTER_KEY_FILE",
+        "SANDBOXD_SNAPSHOT_STORE and SANDBOXD_SNAPSHOT_KEY_FILE",
     ]
 
 

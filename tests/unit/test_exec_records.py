@@ -55,6 +55,9 @@ details = st.builds(
     started_at=st.floats(0, 4e9),
     is_chosen=st.booleans(),
     began=st.none() | st.floats(0, 4e9),
+    context=st.from_regex(r"[A-Za-z0-9_.-]{0,64}", fullmatch=True),
+    generation=st.integers(0, 1 << 32),
+    run=st.integers(0, 1 << 32),
 )
 
 

@@ -37,6 +37,8 @@ NAMES = [
     "kernel memory",
     "workspace",
     "attaching",
+    "moving",
+    "doors",
     "host kill",
     "kernel",
     "engine",
@@ -84,6 +86,8 @@ SETTINGS = ProtectionSettings(
     has_disks=True,
     disks_detail="a write beyond the end of one was refused",
     attaching=Possibility(Way.ATTACHED),
+    moving_problem="",
+    doors_problem="",
     workspace_bytes=500 * MIB,
     workspace_files=1000,
     reserve_bytes=1024 * MIB,
@@ -177,6 +181,35 @@ def test_a_host_that_cannot_attach_is_weaker() -> None:
     assert "bound at start" in told.detail
     assert "cannot enter a mount namespace; it takes" in told.detail
     assert "CAP_SYS_CHROOT" in told.detail
+
+
+def test_a_host_that_cannot_move_disks_is_weaker() -> None:
+    """The line names what failed and what it takes; without attaching, and without disks, there is
+    no moving either."""
+    assert line("moving").state is State.IN_FORCE
+    problems = {
+        "cannot map the owner": replace(SETTINGS, moving_problem="cannot map the owner"),
+        "cannot enter": replace(SETTINGS, attaching=Possibility(Way.BOUND, "cannot enter")),
+        "in memory": replace(SETTINGS, has_disks=False, moving_problem="no disks"),
+    }
+    for problem, settings in problems.items():
+        told = line("moving", settings=settings)
+
+        assert told.state is State.WEAKER
+        assert problem in told.detail
+        assert ("CAP_SETFCAP" in told.detail) == settings.has_disks
+
+
+def test_a_host_that_cannot_open_doors_is_weaker() -> None:
+    """The line says what is off, why, and what it takes."""
+    assert line("doors").state is State.IN_FORCE
+    problem = "cannot enter a network namespace: Operation not permitted"
+
+    told = line("doors", settings=replace(SETTINGS, doors_problem=problem))
+
+    assert told.state is State.WEAKER
+    assert f"egress, data sources and ports are off: {problem}; they take" in told.detail
+    assert "CAP_SYS_ADMIN" in told.detail
 
 
 def test_a_setting_alone_is_no_proof() -> None:

@@ -131,6 +131,7 @@ def test_exited_round_trip(cause: Cause, code: int, signal: int, out: int, err: 
     for exited in (
         Exited(Ending.CODE, cause, code, out, err),
         Exited(Ending.SIGNAL, cause, signal, out, err),
+        *(Exited(Ending.DONE, cause, end, out, err, code) for end in frames.RunEnd),
     ):
         (frame,) = Decoder(100).feed(frames.encode_exited(5, exited))
         assert frames.decode_exited(frame.payload) == exited
@@ -145,7 +146,7 @@ def test_small_frames_round_trip(
     hello, ack, resume, given, taken, signal, resized = Decoder(100).feed(
         frames.encode_hello(pid, is_resumed=is_resumed)
         + frames.encode_ack(3, Ack(stream, end, size))
-        + frames.encode_resume(3, end, size)
+        + frames.encode_resume(3, dict(zip(Stream, (end, size, end), strict=True)), 7)
         + frames.encode_input(3, end, b"x" * size)
         + frames.encode_input_taken(3, end)
         + frames.encode_signal(3, 15, Target.LEADER)
@@ -154,7 +155,7 @@ def test_small_frames_round_trip(
 
     assert frames.decode_hello(hello.payload) == (frames.PROTOCOL_VERSION, pid, is_resumed)
     assert frames.decode_ack(ack.payload) == (stream, end, size)
-    assert frames.decode_resume(resume.payload) == (end, size)
+    assert frames.decode_resume(resume.payload) == (end, size, end)
     assert frames.decode_input(given.payload) == (end, b"x" * size)
     assert frames.decode_input_taken(taken.payload) == end
     assert frames.decode_signal(signal.payload) == (15, Target.LEADER)
@@ -164,8 +165,8 @@ def test_small_frames_round_trip(
 @given(out=counts, err=counts, label=st.binary(max_size=frames.MAX_LABEL), has_ended=st.booleans())
 def test_state_round_trip(out: int, err: int, label: bytes, has_ended: bool) -> None:
     """A guest's memory of an exec says the same at the other end, label and all."""
-    exited = Exited(Ending.SIGNAL, Cause.KILLED, 9, out, err) if has_ended else None
-    state = ExecState(exited, out, err, label)
+    exited = Exited(Ending.SIGNAL, Cause.KILLED, 9, out, err, out) if has_ended else None
+    state = ExecState(exited, out, err, label, out)
     (frame,) = Decoder(2000).feed(frames.encode_state(5, state))
 
     assert frames.decode_state(frame.payload) == state
@@ -195,7 +196,7 @@ def test_refusal_of_an_earlier_guest_is_understood(text: str, failure: StartFail
         assert frames.decode_refused(text.encode(), version) == (failure, text)
 
 
-@pytest.mark.parametrize("number", [0, 3, 255])
+@pytest.mark.parametrize("number", [0, 4, 255])
 def test_what_is_not_known_is_a_broken_protocol_for_a_guest_too(number: int) -> None:
     """A stream or a target that there is not is refused as any other broken rule."""
     with pytest.raises(ProtocolError, match="unknown stream"):
@@ -221,6 +222,10 @@ def test_endless_label_is_refused() -> None:
         frames.decode_state,
         frames.decode_input_taken,
         frames.decode_started,
+        frames.decode_context,
+        frames.decode_context_run,
+        partial(frames.decode_exited, version=frames.OLDEST_VERSION),
+        partial(frames.decode_state, version=frames.OLDEST_VERSION),
         partial(frames.decode_refused, version=frames.OLDEST_VERSION),
         partial(frames.decode_refused, version=frames.PROTOCOL_VERSION),
     ],
@@ -240,14 +245,56 @@ def test_payload_of_garbage_is_read_or_refused(decode: object, payload: bytes) -
     value=st.integers(-(2**31), 2**31 - 1),
 )
 def test_impossible_endings_are_refused(ending: int, cause: int, value: int) -> None:
-    """Only codes 0 to 255, signals 1 to 64 and known causes are believed."""
-    payload = struct.pack("!BBiQQ", ending, cause, value, 0, 0)
+    """Only codes 0 to 255, signals 1 to 64, ends of runs and known causes are believed."""
+    payload = struct.pack("!BBiQQQ", ending, cause, value, 0, 0, 0)
     is_possible = cause in tuple(Cause) and (
         (ending == Ending.CODE and 0 <= value <= 255)
         or (ending == Ending.SIGNAL and 1 <= value <= 64)
+        or (ending == Ending.DONE and value in tuple(frames.RunEnd))
     )
     if is_possible:
         assert frames.decode_exited(payload).value == value
     else:
         with pytest.raises(ProtocolError):
             frames.decode_exited(payload)
+
+
+@given(
+    name=st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True),
+    generation=counts,
+    background=st.binary(max_size=5000),
+    label=st.binary(max_size=2000),
+    version=st.text(st.characters(codec="ascii", categories=("L", "N")), max_size=32),
+    phase=st.sampled_from(frames.ContextPhase),
+)
+def test_context_round_trip(
+    name: str,
+    generation: int,
+    background: bytes,
+    label: bytes,
+    version: str,
+    phase: frames.ContextPhase,
+) -> None:
+    """A context says the same at the other end; of what it wrote between runs the end is kept."""
+    number = generation % (1 << 32)
+    state = frames.ContextState(
+        name, number, 7, phase, Ending.SIGNAL, 9, background, label, version
+    )
+    (frame,) = Decoder(20_000).feed(frames.encode_context(state))
+
+    kept = background[-frames.MAX_BACKGROUND :]
+    assert frames.decode_context(frame.payload) == state._replace(background=kept)
+
+
+def test_earlier_guests_count_two_streams() -> None:
+    """What a guest of an earlier release sends is read by its length, and what it gets likewise."""
+    version = frames.CODE_VERSION - 1
+    exited = frames.decode_exited(struct.pack("!BBiQQ", 0, 0, 3, 5, 6), version)
+    state = frames.decode_state(struct.pack("!BBBiQQ", 0, 0, 0, 0, 5, 6) + b"label", version)
+    (resume,) = Decoder(100).feed(
+        frames.encode_resume(1, {Stream.STDOUT: 5, Stream.STDERR: 6, Stream.EVENTS: 0}, version)
+    )
+
+    assert exited == Exited(Ending.CODE, Cause.ITSELF, 3, 5, 6)
+    assert state == ExecState(None, 5, 6, b"label")
+    assert resume.payload == struct.pack("!QQ", 5, 6)

@@ -170,7 +170,7 @@ class Source:
     def follow(self, parts: tuple[float, float]) -> None:
         offsets = {
             stream: int(self.lengths[stream] * part)
-            for stream, part in zip(Stream, parts, strict=True)
+            for stream, part in zip(Stream, (*parts, parts[0]), strict=True)
         }
         self.readers.append(Reader(self.output, offsets))
 

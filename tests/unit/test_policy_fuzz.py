@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -73,6 +74,9 @@ strange = mixtures | edited
 
 Runs = Callable[..., bool]
 
+# On one worker: a made-up command may kill everything that its user runs.
+pytestmark = pytest.mark.xdist_group("policy fuzz")
+
 
 NOBODY = 65534 if os.geteuid() == 0 else None
 """Nothing of the host is theirs: what is run here was made up."""
@@ -96,7 +100,9 @@ def runs_rm() -> Iterator[Runs]:
         yield partial(_runs_rm, directory)
 
 
-def _runs_rm(directory: Path, command: str, seconds: float = 3) -> bool:
+def _runs_rm(
+    directory: Path, command: str, seconds: float = 3, errors: IO[bytes] | int = subprocess.DEVNULL
+) -> bool:
     mark, place = directory / "marks" / "mark", directory / "place"
     for own in (mark.parent, place):
         shutil.rmtree(own, ignore_errors=True)
@@ -112,7 +118,7 @@ def _runs_rm(directory: Path, command: str, seconds: float = 3) -> bool:
         cwd=place,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=errors,
         start_new_session=True,
         user=NOBODY,
         group=NOBODY,
@@ -143,7 +149,10 @@ def test_rig_sees_what_bash_runs(runs_rm: Runs) -> None:
 @pytest.mark.parametrize("command", [case[0] for case in RUNS_RM])
 def test_refused_command_would_have_run_rm(runs_rm: Runs, command: str) -> None:
     """The cases are real: without the policy, bash comes to `rm`."""
-    assert runs_rm(command, 60)
+    with tempfile.TemporaryFile() as errors:
+        has_run = runs_rm(command, 60, errors)
+        errors.seek(0)
+        assert has_run, errors.read(1000)
 
 
 @given(strange)

@@ -124,7 +124,8 @@ some_processes = st.lists(
 
 @given(there=some_processes)
 def test_victims_of_any_family_tree(there: list[Process]) -> None:
-    """Always the first process, never another's or an older one, and no child of what is spared."""
+    """Always the first process, never another's, no older one outside of its session, and no child
+    of what is spared."""
     found = doomed(*there)
     by_pid = {process.pid: process for process in there}
     spared = set(by_pid) - found
@@ -132,7 +133,8 @@ def test_victims_of_any_family_tree(there: list[Process]) -> None:
     assert found <= set(by_pid)
     assert LEADER in found or LEADER not in by_pid
     assert not found & {OTHER, WAITING}
-    assert all(by_pid[pid].started >= NOW for pid in found - {LEADER})
+    own = {pid for pid, process in by_pid.items() if process.session == LEADER}
+    assert all(by_pid[pid].started >= NOW for pid in found - own - {LEADER})
     assert all(by_pid[pid].parent not in spared for pid in found - {LEADER})
 
 

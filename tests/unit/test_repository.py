@@ -15,6 +15,7 @@ from sandboxd.config import Config
 ROOT = Path(__file__).parents[2]
 IN_THE_ROOT = {
     ".ci",
+    ".gitattributes",
     ".gitignore",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -22,7 +23,9 @@ IN_THE_ROOT = {
     "LICENSE",
     "README.md",
     "benchmarks",
+    "console_web",
     "client_py",
+    "client_ts",
     "deploy",
     "docs",
     "environments",
@@ -105,3 +108,17 @@ def test_the_architecture_page_names_every_room() -> None:
     for named in (drawn - {"sandboxd"}, set(re.findall(r"`([a-z]+)/`", first_cells))):
         assert named >= {path.parent.name for path in (ROOT / "sandboxd").glob("*/__init__.py")}
         assert named <= known
+
+
+def test_console_is_installed_without_a_build() -> None:
+    """The package has every file of the built pages, and they name no other."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["sandboxd.console"]
+    console = ROOT / "sandboxd" / "console"
+    installed = {path.name for pattern in patterns for path in console.glob(pattern)}
+    tracked = {Path(name).name for name in tracked_files() if "/console/assets/" in name}
+    assert installed == tracked
+    named = re.compile(r"""["'](?:\./|/assets/)([\w.-]+\.(?:js|css|svg))["']""")
+    pages = [path.read_text() for path in (console / "assets").glob("*.*") if path.suffix != ".txt"]
+    found = {name for page in pages for name in named.findall(page)}
+    assert {"main.js", "main.css"} <= found <= installed

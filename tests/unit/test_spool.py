@@ -88,7 +88,8 @@ def test_persist_makes_both_streams_durable(tmp_path: Path) -> None:
 
     assert found is not None
     assert (read_all(found), read_all(found, ERR)) == (OUTPUT[:10], OUTPUT[:20])
-    assert repr(found) == "<Spool exe_1: stdout 10 (10 durable), stderr 20 (20 durable)>"
+    counts = "stdout 10 (10 durable), stderr 20 (20 durable), events 0 (0 durable)"
+    assert repr(found) == f"<Spool exe_1: {counts}>"
 
 
 def test_past_the_cap_the_middle_is_dropped(tmp_path: Path) -> None:

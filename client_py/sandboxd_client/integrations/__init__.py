@@ -2,8 +2,8 @@
 
 `AsyncBashTool` (and `BashTool`, the same without `await`) runs commands for a model in the sandbox
 of its conversation, and first uploads the files that they need from the agent's virtual file
-system. Each framework has a separate module: `langchain` (extra `langchain`), `postgres_files`
-(extra `postgres`).
+system. Each framework has a separate module, with an extra of the same name: `deepagents`,
+`langchain`; `postgres_files` needs the extra `postgres`.
 
 Example:
     from sandboxd_client.integrations import BashTool, FilesInMemory

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
@@ -15,13 +16,14 @@ from sandboxd_client.errors import (
     InvalidRequestError,
     MissingFileError,
     SandboxError,
-    SandboxLostError,
-    SessionExpiredError,
-    SessionNotFoundError,
-    SessionRecreatedError,
 )
 from sandboxd_client.integrations import prompt
-from sandboxd_client.integrations.conversation import Conversation, DaemonSandboxes, Sandboxes
+from sandboxd_client.integrations.conversation import (
+    Conversation,
+    DaemonSandboxes,
+    Sandboxes,
+    in_sandbox,
+)
 from sandboxd_client.integrations.model_output import shaped
 from sandboxd_client.integrations.sent_files import SentFiles, SessionMemory
 from sandboxd_client.integrations.tool_results import (
@@ -48,6 +50,8 @@ from sandboxd_client.results import (
 )
 from sandboxd_client.sandbox import AsyncSandbox
 from sandboxd_client.settings import Mode, Timeouts
+from sandboxd_client.snapshot_results import AutoSnapshotName
+from sandboxd_client.turns import turn
 
 T = TypeVar("T")
 
@@ -58,7 +62,6 @@ MAX_PAGE_BYTES = 64 << 10
 MAX_MATCHES = 200
 UPLOADS_AT_ONCE = 4
 
-_REOPENED = (SessionExpiredError, SandboxLostError, SessionRecreatedError, SessionNotFoundError)
 _FRESH = (
     "The sandbox is new since the last command: files that earlier commands created are gone. "
     "Files of file_paths are there."
@@ -80,7 +83,8 @@ class AsyncBashTool:
     `files` is the agent's virtual file system, or a function that returns the one of a
     conversation. The daemon and `policy` are chosen as for AsyncSandboxClient. `timeout_minutes` is
     the idle time after which a session expires, `timeout` how many seconds a command may run,
-    `max_output_bytes` how much of each stream a model sees. Leaving the `async with` block frees
+    `max_output_bytes` how much of each stream a model sees. With `auto_snapshot="turns"` each call
+    is a turn that `undo` takes back. Leaving the `async with` block frees
     the connection; sessions stay open, so the next message of the conversation finds its files.
 
     Example:
@@ -106,6 +110,7 @@ class AsyncBashTool:
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
         sandboxes: Sandboxes | None = None,
+        auto_snapshot: AutoSnapshotName | None = None,
     ) -> None:
         self._sandboxes = sandboxes or DaemonSandboxes(
             mode,
@@ -115,7 +120,9 @@ class AsyncBashTool:
             timeouts=timeouts,
             local_settings=local_settings,
             idle_minutes=timeout_minutes,
+            auto_snapshot=auto_snapshot,
         )
+        self._has_turns = auto_snapshot not in (None, "off")
         self._files = files
         self._timeout = timeout
         self._max_output_bytes = max_output_bytes
@@ -160,11 +167,13 @@ class AsyncBashTool:
         user_id: str,
         thread_id: str,
         runtime: object = None,
+        turn_id: str | None = None,
     ) -> BashResult:
         """Upload the files, run the command and return its result.
 
         A file is sent again only if it has changed, here or in the sandbox. All files are in place
-        before the command starts; if one cannot be read, nothing is run.
+        before the command starts; if one cannot be read, nothing is run. With `auto_snapshot` the
+        call is a turn: `turn_id`, or a new one, which is in the result.
 
         Example:
             result = await bash.execute_bash_command(
@@ -172,13 +181,18 @@ class AsyncBashTool:
             )
         """
         conversation = Conversation(user_id, thread_id, runtime)
+        turn_id = (turn_id or f"turn-{secrets.token_hex(6)}") if self._has_turns else ""
         try:
-            return await self._in_sandbox(
-                conversation,
-                lambda sandbox, notice: self._execute(
-                    sandbox, conversation, command, file_paths or (), notice
-                ),
-            )
+            with turn(turn_id):
+                result = await self._in_sandbox(
+                    conversation,
+                    lambda sandbox, notice: self._execute(
+                        sandbox, conversation, command, file_paths or (), notice
+                    ),
+                )
+            if turn_id:
+                result["turn_id"] = turn_id
+            return result
         except (SandboxError, VirtualFileError) as error:
             _log.warning("a command of thread %s was not run: %s", thread_id, error)
             return BashResult(
@@ -245,6 +259,22 @@ class AsyncBashTool:
             return OutputPage(text="", next_offset=None, total_bytes=0, error=str(error))
 
     # --- what the program around the model calls ---
+
+    async def undo(self, turn_id: str, *, user_id: str, thread_id: str) -> SessionInfo:
+        """Take a call back, and all calls after it: the workspace is as it was before.
+
+        It needs `auto_snapshot`. Processes that run in the sandbox end.
+
+        Example:
+            bash = AsyncBashTool(auto_snapshot="turns")
+            await bash.execute_bash_command("echo 1 > a.txt", user_id="ada", thread_id="43")
+            done = await bash.execute_bash_command("echo 2 > a.txt", user_id="ada", thread_id="43")
+            await bash.undo(done.turn_id, user_id="ada", thread_id="43")
+            await bash.aclose()
+        """
+        return await self._in_sandbox(
+            Conversation(user_id, thread_id), lambda sandbox, _: sandbox.rewind(before=turn_id)
+        )
 
     async def execute(
         self, command: str, user_id: str, thread_id: str, timeout: float | None = None
@@ -329,15 +359,14 @@ class AsyncBashTool:
 
         The second argument of `work` is a notice about the workspace, if there is one.
         """
-        sandbox = await self._sandboxes.open(conversation)
-        notice = self._notice(sandbox.info)
-        try:
+        notice = ""
+
+        async def noticed(sandbox: AsyncSandbox) -> T:
+            nonlocal notice
+            notice = self._notice(sandbox.info) or notice
             return await work(sandbox, notice)
-        except _REOPENED as error:
-            if error.may_have_begun:
-                raise
-        sandbox = await self._sandboxes.open(conversation, is_repeated=True)
-        return await work(sandbox, self._notice(sandbox.info) or notice)
+
+        return await in_sandbox(self._sandboxes, conversation, noticed)
 
     def _notice(self, session: SessionInfo) -> str:
         _, has_moved = self._sent.of(session)

@@ -11,7 +11,9 @@ from types import TracebackType
 
 from sandboxd_client.command_policy import CommandPolicy
 from sandboxd_client.integrations.bash_tool import AsyncBashTool
-from sandboxd_client.integrations.conversation import Sandboxes
+from sandboxd_client.integrations.conversation import (
+    Sandboxes,
+)
 from sandboxd_client.integrations.tool_results import (
     BashResult,
     DownloadResult,
@@ -25,10 +27,12 @@ from sandboxd_client.results import (
     CommandResult,
     DownloadedFile,
     FileListing,
+    SessionInfo,
     StreamName,
     UploadResult,
 )
 from sandboxd_client.settings import Mode, Timeouts
+from sandboxd_client.snapshot_results import AutoSnapshotName
 
 
 class BashTool:
@@ -41,7 +45,8 @@ class BashTool:
     `files` is the agent's virtual file system, or a function that returns the one of a
     conversation. The daemon and `policy` are chosen as for SandboxClient. `timeout_minutes` is
     the idle time after which a session expires, `timeout` how many seconds a command may run,
-    `max_output_bytes` how much of each stream a model sees. Leaving the `with` block frees
+    `max_output_bytes` how much of each stream a model sees. With `auto_snapshot="turns"` each call
+    is a turn that `undo` takes back. Leaving the `with` block frees
     the connection; sessions stay open, so the next message of the conversation finds its files.
 
     Example:
@@ -67,6 +72,7 @@ class BashTool:
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
         sandboxes: Sandboxes | None = None,
+        auto_snapshot: AutoSnapshotName | None = None,
     ) -> None:
         self._inner = AsyncBashTool(
             mode,
@@ -81,6 +87,7 @@ class BashTool:
             timeouts=timeouts,
             local_settings=local_settings,
             sandboxes=sandboxes,
+            auto_snapshot=auto_snapshot,
         )
 
     def __enter__(self) -> BashTool:
@@ -120,11 +127,13 @@ class BashTool:
         user_id: str,
         thread_id: str,
         runtime: object = None,
+        turn_id: str | None = None,
     ) -> BashResult:
         """Upload the files, run the command and return its result.
 
         A file is sent again only if it has changed, here or in the sandbox. All files are in place
-        before the command starts; if one cannot be read, nothing is run.
+        before the command starts; if one cannot be read, nothing is run. With `auto_snapshot` the
+        call is a turn: `turn_id`, or a new one, which is in the result.
 
         Example:
             result = bash.execute_bash_command(
@@ -133,7 +142,12 @@ class BashTool:
         """
         return portal.call(
             self._inner.execute_bash_command(
-                command, file_paths, user_id=user_id, thread_id=thread_id, runtime=runtime
+                command,
+                file_paths,
+                user_id=user_id,
+                thread_id=thread_id,
+                runtime=runtime,
+                turn_id=turn_id,
             )
         )
 
@@ -182,6 +196,20 @@ class BashTool:
                 runtime=runtime,
             )
         )
+
+    def undo(self, turn_id: str, *, user_id: str, thread_id: str) -> SessionInfo:
+        """Take a call back, and all calls after it: the workspace is as it was before.
+
+        It needs `auto_snapshot`. Processes that run in the sandbox end.
+
+        Example:
+            bash = BashTool(auto_snapshot="turns")
+            bash.execute_bash_command("echo 1 > a.txt", user_id="ada", thread_id="43")
+            done = bash.execute_bash_command("echo 2 > a.txt", user_id="ada", thread_id="43")
+            bash.undo(done.turn_id, user_id="ada", thread_id="43")
+            bash.close()
+        """
+        return portal.call(self._inner.undo(turn_id, user_id=user_id, thread_id=thread_id))
 
     def execute(
         self, command: str, user_id: str, thread_id: str, timeout: float | None = None

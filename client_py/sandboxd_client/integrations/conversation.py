@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
-from sandboxd_client.errors import InvalidRequestError
+from sandboxd_client.errors import (
+    InvalidRequestError,
+    SandboxLostError,
+    SessionExpiredError,
+    SessionNotFoundError,
+    SessionParkedError,
+    SessionRecreatedError,
+)
 from sandboxd_client.sandbox import AsyncSandbox, sandbox_of
-from sandboxd_client.session import open_session
+from sandboxd_client.session import get_session, open_session
 from sandboxd_client.settings import Mode, Timeouts, resolve
+from sandboxd_client.snapshot_results import AutoSnapshotName
+
+T = TypeVar("T")
+_ENDED = (
+    SessionExpiredError,
+    SandboxLostError,
+    SessionRecreatedError,
+    SessionNotFoundError,
+    SessionParkedError,
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,19 @@ class Sandboxes(Protocol):
         """Free the connections. Sessions stay open until they expire."""
 
 
+async def in_sandbox(
+    sandboxes: Sandboxes, conversation: Conversation, work: Callable[[AsyncSandbox], Awaitable[T]]
+) -> T:
+    """Do the work in the conversation's sandbox; start again if the session ends before it."""
+    sandbox = await sandboxes.open(conversation)
+    try:
+        return await work(sandbox)
+    except _ENDED as error:
+        if error.may_have_begun:
+            raise
+    return await work(await sandboxes.open(conversation, is_repeated=True))
+
+
 class DaemonSandboxes:
     """Sandboxes of one daemon, over one connection per event loop."""
 
@@ -61,25 +91,36 @@ class DaemonSandboxes:
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
         idle_minutes: float | None = None,
+        auto_snapshot: AutoSnapshotName | None = None,
     ) -> None:
         self._settings = resolve(mode, server_url, token=token, local_settings=local_settings)
         self._check = command_check(policy)
         self._timeouts = timeouts or Timeouts()
         self._idle_seconds = None if idle_minutes is None else idle_minutes * 60
+        self._auto_snapshot = auto_snapshot
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
             WeakKeyDictionary()
         )
 
     async def open(self, conversation: Conversation, *, is_repeated: bool = False) -> AsyncSandbox:
-        connection = await self._connection()
+        connection = await self.connection()
         info = await open_session(
             connection,
             conversation.user_id,
             conversation.thread_id,
             idle_seconds=self._idle_seconds,
+            auto_snapshot=self._auto_snapshot,
         )
         if is_repeated:
             connection = connection.repeating()
+        return sandbox_of(connection, info, check=self._check)
+
+    async def connect(self, session_id: str) -> AsyncSandbox:
+        """The sandbox of an active session, by its id; does not count as use."""
+        connection = await self.connection()
+        info = await get_session(connection, session_id)
+        if info.state != "active":
+            raise SessionNotFoundError(f"The session {session_id} has ended: {info.state}.")
         return sandbox_of(connection, info, check=self._check)
 
     async def aclose(self) -> None:
@@ -87,7 +128,8 @@ class DaemonSandboxes:
         if connection is not None:
             await release(connection)
 
-    async def _connection(self) -> Connection:
+    async def connection(self) -> Connection:
+        """The connection of this event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._connections:
             connection = await acquire(self._settings, self._timeouts)

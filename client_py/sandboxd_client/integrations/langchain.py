@@ -63,11 +63,17 @@ def from_context(runtime: AnyRuntime) -> Conversation:
     The context is an object or a dict with `user_id` and `thread_id` (or `session_id`); in the
     configuration they are `configurable`.
     """
-    configurable = runtime.config.get("configurable", {})
-    user_id = _field(runtime.context, "user_id") or configurable.get("user_id")
+    return conversation_of(runtime.context, runtime.config.get("configurable", {}), runtime)
+
+
+def conversation_of(
+    context: object, configurable: Mapping[str, Any], runtime: object = None
+) -> Conversation:
+    """User and thread in the context of an agent, or else in its configuration."""
+    user_id = _field(context, "user_id") or configurable.get("user_id")
     thread_id = (
-        _field(runtime.context, "thread_id")
-        or _field(runtime.context, "session_id")
+        _field(context, "thread_id")
+        or _field(context, "session_id")
         or configurable.get("thread_id")
     )
     for name, value in (("user_id", user_id), ("thread_id", thread_id)):

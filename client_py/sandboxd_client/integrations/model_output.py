@@ -8,12 +8,17 @@ from sandboxd_client.sandbox import AsyncSandbox
 
 
 async def shaped(
-    sandbox: AsyncSandbox, result: CommandResult, max_bytes: int
+    sandbox: AsyncSandbox,
+    result: CommandResult,
+    max_bytes: int,
+    *,
+    reader: str = "read_command_output",
 ) -> tuple[str, str, bool]:
     """Standard output and error of a command, and whether something was left out.
 
     Short, plain output is returned unchanged. Otherwise the daemon returns its beginning and end,
-    with progress bars reduced to their last state and without colours.
+    with progress bars reduced to their last state and without colours. `reader` is the name of the
+    tool that reads the rest.
     """
     if _is_fit(result, max_bytes):
         return result.stdout, result.stderr, False
@@ -26,8 +31,8 @@ async def shaped(
         return stdout.text, stderr.text, False
     is_cut = bool(stdout.omitted_bytes or stderr.omitted_bytes)
     return (
-        _text(stdout, "stdout", result.exec_id),
-        _text(stderr, "stderr", result.exec_id),
+        _text(stdout, "stdout", result.exec_id, reader),
+        _text(stderr, "stderr", result.exec_id, reader),
         is_cut,
     )
 
@@ -41,13 +46,13 @@ def _is_fit(result: CommandResult, max_bytes: int) -> bool:
     )
 
 
-def _text(preview: OutputPreview, stream: StreamName, output_id: str) -> str:
+def _text(preview: OutputPreview, stream: StreamName, output_id: str, reader: str) -> str:
     if not preview.omitted_bytes:
         return preview.head
     offset = len(preview.head.encode())
     return (
         f"{_ended(preview.head)}[... {preview.omitted_bytes} of {preview.total_bytes} bytes left "
-        f'out; read_command_output("{output_id}", stream="{stream}", offset={offset}) has them, '
+        f'out; {reader}("{output_id}", stream="{stream}", offset={offset}) has them, '
         f"and with pattern= it finds lines ...]\n{preview.tail}"
     )
 

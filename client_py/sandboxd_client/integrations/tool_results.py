@@ -33,6 +33,8 @@ class BashResult(Result):
     """What happened beyond the exit code, and what to do next."""
     notice: str
     """A notice that the workspace has changed since the last command."""
+    turn_id: str
+    """Turn of this call, with `auto_snapshot`; `undo` takes it back."""
     error: str
     """Why nothing was run."""
 

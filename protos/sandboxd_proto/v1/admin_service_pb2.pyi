@@ -50,6 +50,290 @@ PROTECTION_STATE_MISSING: ProtectionState.ValueType  # 3
 global___ProtectionState = ProtectionState
 
 @typing.final
+class WatchFiguresRequest(google.protobuf.message.Message):
+    """Request for figures over time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___WatchFiguresRequest = WatchFiguresRequest
+
+@typing.final
+class WatchFiguresResponse(google.protobuf.message.Message):
+    """Figures over time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MINUTES_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    @property
+    def minutes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FigureSample]:
+        """One sample of each minute of the last day, oldest first; only in the first response."""
+
+    @property
+    def seconds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FigureSample]:
+        """Samples of a second, oldest first: in the first response those of the last five minutes, afterwards the new ones."""
+
+    def __init__(
+        self,
+        *,
+        minutes: collections.abc.Iterable[global___FigureSample] | None = ...,
+        seconds: collections.abc.Iterable[global___FigureSample] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["minutes", b"minutes", "seconds", b"seconds"]) -> None: ...
+
+global___WatchFiguresResponse = WatchFiguresResponse
+
+@typing.final
+class FigureSample(google.protobuf.message.Message):
+    """The daemon at a moment. Counts are since its start: two samples give a rate."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: builtins.int
+    ACTIVE_SESSIONS_FIELD_NUMBER: builtins.int
+    RUNNING_EXECS_FIELD_NUMBER: builtins.int
+    WARM_FIELD_NUMBER: builtins.int
+    STARTING_FIELD_NUMBER: builtins.int
+    IN_USE_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    OPENS_FIELD_NUMBER: builtins.int
+    EXECS_FIELD_NUMBER: builtins.int
+    FAILED_EXECS_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    FAILED_CALLS_FIELD_NUMBER: builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: builtins.int
+    INPUT_BYTES_FIELD_NUMBER: builtins.int
+    EXEC_TIME_FIELD_NUMBER: builtins.int
+    OPEN_TIME_FIELD_NUMBER: builtins.int
+    NEW_SANDBOXES_FIELD_NUMBER: builtins.int
+    active_sessions: builtins.int
+    """Sessions with a sandbox."""
+    running_execs: builtins.int
+    """Running commands."""
+    warm: builtins.int
+    """Warm sandboxes of all pools."""
+    starting: builtins.int
+    """Sandboxes that are being started."""
+    in_use: builtins.int
+    """Sandboxes that sessions hold."""
+    waiting: builtins.int
+    """Opens that wait for a sandbox."""
+    opens: builtins.int
+    """Number of opens."""
+    execs: builtins.int
+    """Number of ended commands."""
+    failed_execs: builtins.int
+    """Number of ended commands that did not return 0."""
+    calls: builtins.int
+    """Number of calls."""
+    failed_calls: builtins.int
+    """Number of failed calls."""
+    output_bytes: builtins.int
+    """Bytes of output and of files sent."""
+    input_bytes: builtins.int
+    """Bytes of input and of files received."""
+    new_sandboxes: builtins.int
+    """Number of opens that got a new sandbox."""
+    @property
+    def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the sample was taken."""
+
+    @property
+    def exec_time(self) -> google.protobuf.duration_pb2.Duration:
+        """Sum of the durations of all ended commands."""
+
+    @property
+    def open_time(self) -> google.protobuf.duration_pb2.Duration:
+        """Sum of the durations of all opens that got a new sandbox."""
+
+    def __init__(
+        self,
+        *,
+        time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        active_sessions: builtins.int = ...,
+        running_execs: builtins.int = ...,
+        warm: builtins.int = ...,
+        starting: builtins.int = ...,
+        in_use: builtins.int = ...,
+        waiting: builtins.int = ...,
+        opens: builtins.int = ...,
+        execs: builtins.int = ...,
+        failed_execs: builtins.int = ...,
+        calls: builtins.int = ...,
+        failed_calls: builtins.int = ...,
+        output_bytes: builtins.int = ...,
+        input_bytes: builtins.int = ...,
+        exec_time: google.protobuf.duration_pb2.Duration | None = ...,
+        open_time: google.protobuf.duration_pb2.Duration | None = ...,
+        new_sandboxes: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["exec_time", b"exec_time", "open_time", b"open_time", "time", b"time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_sessions", b"active_sessions", "calls", b"calls", "exec_time", b"exec_time", "execs", b"execs", "failed_calls", b"failed_calls", "failed_execs", b"failed_execs", "in_use", b"in_use", "input_bytes", b"input_bytes", "new_sandboxes", b"new_sandboxes", "open_time", b"open_time", "opens", b"opens", "output_bytes", b"output_bytes", "running_execs", b"running_execs", "starting", b"starting", "time", b"time", "waiting", b"waiting", "warm", b"warm"]) -> None: ...
+
+global___FigureSample = FigureSample
+
+@typing.final
+class ListAuditRequest(google.protobuf.message.Message):
+    """Request for lines of the audit log."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    WHO_FIELD_NUMBER: builtins.int
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    ACTION_FIELD_NUMBER: builtins.int
+    STRANGERS_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
+    """Optional. Lines per page, 1 to 1000; 0 means 100."""
+    page_token: builtins.str
+    """Optional. `next_page_token` of the previous page; empty means the first page."""
+    who: builtins.str
+    """Optional. Only lines about this user, or of a caller with this name; empty means any."""
+    session_id: builtins.str
+    """Optional. Only lines about this session; empty means any."""
+    action: builtins.str
+    """Optional. Only actions that begin with this text, such as `session.` or `exec.started`; empty means any."""
+    strangers: builtins.bool
+    """Optional. Lines about calls of strangers, which are kept apart, instead of the others."""
+    def __init__(
+        self,
+        *,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        who: builtins.str = ...,
+        session_id: builtins.str = ...,
+        action: builtins.str = ...,
+        strangers: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["action", b"action", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "strangers", b"strangers", "who", b"who"]) -> None: ...
+
+global___ListAuditRequest = ListAuditRequest
+
+@typing.final
+class ListAuditResponse(google.protobuf.message.Message):
+    """A page of the audit log."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Token of the next page; empty on the last page."""
+    @property
+    def lines(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AuditLine]:
+        """The lines, newest first. A page may have fewer lines than asked for, or none, and still have a next page: the work for one is limited."""
+
+    def __init__(
+        self,
+        *,
+        lines: collections.abc.Iterable[global___AuditLine] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lines", b"lines", "next_page_token", b"next_page_token"]) -> None: ...
+
+global___ListAuditResponse = ListAuditResponse
+
+@typing.final
+class AuditLine(google.protobuf.message.Message):
+    """A line of the audit log."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: builtins.int
+    TIME_FIELD_NUMBER: builtins.int
+    ACTION_FIELD_NUMBER: builtins.int
+    WHO_FIELD_NUMBER: builtins.int
+    JSON_FIELD_NUMBER: builtins.int
+    sequence: builtins.int
+    """Number of the line in the log."""
+    action: builtins.str
+    """What happened, such as `session.opened`."""
+    who: builtins.str
+    """Name of the caller; `sandboxd` for the daemon itself."""
+    json: builtins.str
+    """All fields of the line as a JSON object."""
+    @property
+    def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    def __init__(
+        self,
+        *,
+        sequence: builtins.int = ...,
+        time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        action: builtins.str = ...,
+        who: builtins.str = ...,
+        json: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["time", b"time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["action", b"action", "json", b"json", "sequence", b"sequence", "time", b"time", "who", b"who"]) -> None: ...
+
+global___AuditLine = AuditLine
+
+@typing.final
+class VerifyAuditRequest(google.protobuf.message.Message):
+    """Request to check the audit log."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___VerifyAuditRequest = VerifyAuditRequest
+
+@typing.final
+class VerifyAuditResponse(google.protobuf.message.Message):
+    """Whether the audit log is whole."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WHOLE_FIELD_NUMBER: builtins.int
+    LINES_FIELD_NUMBER: builtins.int
+    FIRST_SEQUENCE_FIELD_NUMBER: builtins.int
+    LAST_SEQUENCE_FIELD_NUMBER: builtins.int
+    LAST_HASH_FIELD_NUMBER: builtins.int
+    PROBLEMS_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
+    whole: builtins.bool
+    """True if every line follows the one before it."""
+    lines: builtins.int
+    """Number of lines."""
+    first_sequence: builtins.int
+    """Number of the oldest line."""
+    last_sequence: builtins.int
+    """Number of the newest line."""
+    last_hash: builtins.str
+    """Hash of the newest line."""
+    @property
+    def problems(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What is wrong, up to 100 sentences."""
+
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Gaps, repairs and prunings, which are not damage, up to 100 sentences."""
+
+    def __init__(
+        self,
+        *,
+        whole: builtins.bool = ...,
+        lines: builtins.int = ...,
+        first_sequence: builtins.int = ...,
+        last_sequence: builtins.int = ...,
+        last_hash: builtins.str = ...,
+        problems: collections.abc.Iterable[builtins.str] | None = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first_sequence", b"first_sequence", "last_hash", b"last_hash", "last_sequence", b"last_sequence", "lines", b"lines", "notes", b"notes", "problems", b"problems", "whole", b"whole"]) -> None: ...
+
+global___VerifyAuditResponse = VerifyAuditResponse
+
+@typing.final
 class GetStatisticsRequest(google.protobuf.message.Message):
     """Request for the statistics."""
 

@@ -45,6 +45,21 @@ class AdminServiceStub(object):
                 request_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsRequest.SerializeToString,
                 response_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsResponse.FromString,
                 _registered_method=True)
+        self.WatchFigures = channel.unary_stream(
+                '/sandboxd.v1.AdminService/WatchFigures',
+                request_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.WatchFiguresRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.WatchFiguresResponse.FromString,
+                _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/sandboxd.v1.AdminService/ListAudit',
+                request_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.ListAuditResponse.FromString,
+                _registered_method=True)
+        self.VerifyAudit = channel.unary_unary(
+                '/sandboxd.v1.AdminService/VerifyAudit',
+                request_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.VerifyAuditRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.VerifyAuditResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -66,6 +81,27 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchFigures(self, request, context):
+        """Streams figures for charts: first those that are kept of the last day and of the last minutes, then one sample a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAudit(self, request, context):
+        """Lists lines of the audit log, newest first. Reasons: INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyAudit(self, request, context):
+        """Checks that the audit log was not changed after it was written. This reads all of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +114,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatistics,
                     request_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsRequest.FromString,
                     response_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsResponse.SerializeToString,
+            ),
+            'WatchFigures': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchFigures,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.WatchFiguresRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.WatchFiguresResponse.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.ListAuditRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.ListAuditResponse.SerializeToString,
+            ),
+            'VerifyAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAudit,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.VerifyAuditRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_admin__service__pb2.VerifyAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +186,87 @@ class AdminService(object):
             '/sandboxd.v1.AdminService/GetStatistics',
             sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsRequest.SerializeToString,
             sandboxd__proto_dot_v1_dot_admin__service__pb2.GetStatisticsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchFigures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandboxd.v1.AdminService/WatchFigures',
+            sandboxd__proto_dot_v1_dot_admin__service__pb2.WatchFiguresRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_admin__service__pb2.WatchFiguresResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.AdminService/ListAudit',
+            sandboxd__proto_dot_v1_dot_admin__service__pb2.ListAuditRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_admin__service__pb2.ListAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.AdminService/VerifyAudit',
+            sandboxd__proto_dot_v1_dot_admin__service__pb2.VerifyAuditRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_admin__service__pb2.VerifyAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,24 @@ class AdminServiceStub:
     ]
     """Returns counts and rates since the daemon started."""
 
+    WatchFigures: grpc.UnaryStreamMultiCallable[
+        sandboxd_proto.v1.admin_service_pb2.WatchFiguresRequest,
+        sandboxd_proto.v1.admin_service_pb2.WatchFiguresResponse,
+    ]
+    """Streams figures for charts: first those that are kept of the last day and of the last minutes, then one sample a second."""
+
+    ListAudit: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.admin_service_pb2.ListAuditRequest,
+        sandboxd_proto.v1.admin_service_pb2.ListAuditResponse,
+    ]
+    """Lists lines of the audit log, newest first. Reasons: INVALID_REQUEST."""
+
+    VerifyAudit: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.admin_service_pb2.VerifyAuditRequest,
+        sandboxd_proto.v1.admin_service_pb2.VerifyAuditResponse,
+    ]
+    """Checks that the audit log was not changed after it was written. This reads all of it."""
+
 class AdminServiceAsyncStub:
     """Reports to operators what the daemon is doing."""
 
@@ -51,6 +69,24 @@ class AdminServiceAsyncStub:
         sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse,
     ]
     """Returns counts and rates since the daemon started."""
+
+    WatchFigures: grpc.aio.UnaryStreamMultiCallable[
+        sandboxd_proto.v1.admin_service_pb2.WatchFiguresRequest,
+        sandboxd_proto.v1.admin_service_pb2.WatchFiguresResponse,
+    ]
+    """Streams figures for charts: first those that are kept of the last day and of the last minutes, then one sample a second."""
+
+    ListAudit: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.admin_service_pb2.ListAuditRequest,
+        sandboxd_proto.v1.admin_service_pb2.ListAuditResponse,
+    ]
+    """Lists lines of the audit log, newest first. Reasons: INVALID_REQUEST."""
+
+    VerifyAudit: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.admin_service_pb2.VerifyAuditRequest,
+        sandboxd_proto.v1.admin_service_pb2.VerifyAuditResponse,
+    ]
+    """Checks that the audit log was not changed after it was written. This reads all of it."""
 
 class AdminServiceServicer(metaclass=abc.ABCMeta):
     """Reports to operators what the daemon is doing."""
@@ -72,5 +108,29 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse, collections.abc.Awaitable[sandboxd_proto.v1.admin_service_pb2.GetStatisticsResponse]]:
         """Returns counts and rates since the daemon started."""
+
+    @abc.abstractmethod
+    def WatchFigures(
+        self,
+        request: sandboxd_proto.v1.admin_service_pb2.WatchFiguresRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[sandboxd_proto.v1.admin_service_pb2.WatchFiguresResponse], collections.abc.AsyncIterator[sandboxd_proto.v1.admin_service_pb2.WatchFiguresResponse]]:
+        """Streams figures for charts: first those that are kept of the last day and of the last minutes, then one sample a second."""
+
+    @abc.abstractmethod
+    def ListAudit(
+        self,
+        request: sandboxd_proto.v1.admin_service_pb2.ListAuditRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.admin_service_pb2.ListAuditResponse, collections.abc.Awaitable[sandboxd_proto.v1.admin_service_pb2.ListAuditResponse]]:
+        """Lists lines of the audit log, newest first. Reasons: INVALID_REQUEST."""
+
+    @abc.abstractmethod
+    def VerifyAudit(
+        self,
+        request: sandboxd_proto.v1.admin_service_pb2.VerifyAuditRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.admin_service_pb2.VerifyAuditResponse, collections.abc.Awaitable[sandboxd_proto.v1.admin_service_pb2.VerifyAuditResponse]]:
+        """Checks that the audit log was not changed after it was written. This reads all of it."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

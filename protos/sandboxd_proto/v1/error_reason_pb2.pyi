@@ -139,6 +139,28 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The environment cannot be deleted: it is the default, or has open sessions. FAILED_PRECONDITION."""
     ENVIRONMENT_BUILDS_BUSY: _ErrorReason.ValueType  # 66
     """Too many builds run or wait. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    SNAPSHOT_NOT_FOUND: _ErrorReason.ValueType  # 42
+    """The session has no such snapshot, or it was deleted. NOT_FOUND."""
+    SNAPSHOT_DAMAGED: _ErrorReason.ValueType  # 43
+    """Something that the snapshot needs is missing in the store or damaged; the message names it. FAILED_PRECONDITION."""
+    SESSION_PARKED: _ErrorReason.ValueType  # 44
+    """The session is parked. FAILED_PRECONDITION; open it, and it has its files again."""
+    SNAPSHOTS_OFF: _ErrorReason.ValueType  # 45
+    """This daemon takes no snapshots; the message says why. FAILED_PRECONDITION."""
+    WORKSPACE_BUSY: _ErrorReason.ValueType  # 48
+    """Commands changed files all the time while the snapshot was taken. UNAVAILABLE, with google.rpc.RetryInfo."""
+    SNAPSHOT_LIMIT_REACHED: _ErrorReason.ValueType  # 49
+    """The session has as many snapshots as it may have, and none may be deleted by itself. RESOURCE_EXHAUSTED; the limit is in the metadata."""
+    SNAPSHOT_STORE_FAILED: _ErrorReason.ValueType  # 53
+    """The store of snapshots does not answer or failed. UNAVAILABLE, with google.rpc.RetryInfo."""
+    SNAPSHOT_IN_USE: _ErrorReason.ValueType  # 54
+    """A parked session has its files in this snapshot. FAILED_PRECONDITION."""
+    WORKSPACE_UNREADABLE: _ErrorReason.ValueType  # 55
+    """The filesystem of the workspace is damaged or is not one that this release makes. FAILED_PRECONDITION."""
+    SESSION_EXISTS: _ErrorReason.ValueType  # 56
+    """The thread has an open or parked session, so nothing can be forked into it. ALREADY_EXISTS."""
+    CONSOLE_OFF: _ErrorReason.ValueType  # 120
+    """This daemon serves no web console. FAILED_PRECONDITION."""
     PROJECT_NOT_FOUND: _ErrorReason.ValueType  # 70
     """The user has no project with this id. NOT_FOUND."""
     PROJECT_FULL: _ErrorReason.ValueType  # 71
@@ -161,10 +183,58 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The packages, with what they depend on, are larger than a set may be. FAILED_PRECONDITION; the limit is in the metadata."""
     PACKAGES_BUILD_FAILED: _ErrorReason.ValueType  # 85
     """The packages could not be installed, for example within the time that is allowed; the message says why. FAILED_PRECONDITION."""
+    EGRESS_NOT_ALLOWED: _ErrorReason.ValueType  # 103
+    """The caller may not let a session reach this host. PERMISSION_DENIED; the rule is in the metadata."""
+    DOORS_OFF: _ErrorReason.ValueType  # 104
+    """The daemon cannot open doors in sandboxes; the message says why. FAILED_PRECONDITION."""
+    PORT_NOT_LISTENING: _ErrorReason.ValueType  # 105
+    """No program in the sandbox accepts connections on the port. FAILED_PRECONDITION."""
+    PREVIEWS_UNAVAILABLE: _ErrorReason.ValueType  # 106
+    """The listener of previews cannot be opened; the message says why. FAILED_PRECONDITION."""
+    PORT_LIMIT_REACHED: _ErrorReason.ValueType  # 107
+    """The session has too many connections to its ports, or too many previews. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
     PACKAGE_INDEX_UNREACHABLE: _ErrorReason.ValueType  # 86
     """The package index does not answer. UNAVAILABLE, with google.rpc.RetryInfo."""
     PACKAGE_CACHE_FULL: _ErrorReason.ValueType  # 87
     """Packages of open sessions fill the space that is there for packages. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    CONTEXT_NOT_FOUND: _ErrorReason.ValueType  # 88
+    """The session has no context of this name. NOT_FOUND; ListContexts returns those that it has."""
+    CONTEXT_CONFLICT: _ErrorReason.ValueType  # 89
+    """The session has a context of this name with other settings. ALREADY_EXISTS."""
+    CONTEXT_LOST: _ErrorReason.ValueType  # 90
+    """The context is on another generation than the request names: its process ended, and its variables are lost. ABORTED; nothing has run."""
+    CONTEXT_BUSY: _ErrorReason.ValueType  # 91
+    """A run is under way in the context. UNAVAILABLE, with google.rpc.RetryInfo."""
+    CONTEXT_LIMIT_REACHED: _ErrorReason.ValueType  # 92
+    """The session has the maximum number of contexts. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo; delete one that is no longer needed."""
+    CODE_NOT_ALLOWED: _ErrorReason.ValueType  # 93
+    """The code policy refuses the code; rule, line and name are in the metadata. PERMISSION_DENIED; nothing has run."""
+    CODE_UNAVAILABLE: _ErrorReason.ValueType  # 94
+    """The sandbox cannot run code in this language; the message says why. FAILED_PRECONDITION."""
+    DATA_SOURCE_NOT_FOUND: _ErrorReason.ValueType  # 95
+    """There is no data source of this name that the caller, or the session, may use. NOT_FOUND."""
+    STATEMENT_NOT_ALLOWED: _ErrorReason.ValueType  # 96
+    """The data source does not run this statement. PERMISSION_DENIED; the metadata has `rule` (ONE_STATEMENT, KIND, FUNCTION, RELATION,
+    DEPTH or GRANT) and the word that offends.
+    """
+    QUERY_FAILED: _ErrorReason.ValueType  # 97
+    """The database refused the statement. FAILED_PRECONDITION; the metadata has `sqlstate` and `position`, where they are known."""
+    QUERY_TIMED_OUT: _ErrorReason.ValueType  # 98
+    """The query took too long and was ended, in the database too. FAILED_PRECONDITION."""
+    QUERY_LIMIT_REACHED: _ErrorReason.ValueType  # 99
+    """The statement would change more rows than the data source allows; nothing was changed. FAILED_PRECONDITION."""
+    DATA_SOURCE_UNAVAILABLE: _ErrorReason.ValueType  # 100
+    """The database cannot be reached, or its login must not be used. UNAVAILABLE, with google.rpc.RetryInfo."""
+    QUERY_OUTCOME_UNKNOWN: _ErrorReason.ValueType  # 101
+    """The connection broke while a change was made: it may have been made or not. ABORTED."""
+    QUERIES_BUSY: _ErrorReason.ValueType  # 102
+    """Too many queries wait for a connection to the data source. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+    OWNED_ELSEWHERE: _ErrorReason.ValueType  # 121
+    """Another worker of the cluster has the session; the metadata has `worker`, `address` and `epoch`. UNAVAILABLE; nothing was done. Only callers
+    that accept redirects get it, and calls that were forwarded already.
+    """
+    OWNERSHIP_UNKNOWN: _ErrorReason.ValueType  # 122
+    """The cluster cannot say at the moment which worker has the session. UNAVAILABLE, with google.rpc.RetryInfo; nothing was done."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. The name of the value is the `reason` of the google.rpc.ErrorInfo in the status
@@ -289,6 +359,28 @@ ENVIRONMENT_IN_USE: ErrorReason.ValueType  # 65
 """The environment cannot be deleted: it is the default, or has open sessions. FAILED_PRECONDITION."""
 ENVIRONMENT_BUILDS_BUSY: ErrorReason.ValueType  # 66
 """Too many builds run or wait. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+SNAPSHOT_NOT_FOUND: ErrorReason.ValueType  # 42
+"""The session has no such snapshot, or it was deleted. NOT_FOUND."""
+SNAPSHOT_DAMAGED: ErrorReason.ValueType  # 43
+"""Something that the snapshot needs is missing in the store or damaged; the message names it. FAILED_PRECONDITION."""
+SESSION_PARKED: ErrorReason.ValueType  # 44
+"""The session is parked. FAILED_PRECONDITION; open it, and it has its files again."""
+SNAPSHOTS_OFF: ErrorReason.ValueType  # 45
+"""This daemon takes no snapshots; the message says why. FAILED_PRECONDITION."""
+WORKSPACE_BUSY: ErrorReason.ValueType  # 48
+"""Commands changed files all the time while the snapshot was taken. UNAVAILABLE, with google.rpc.RetryInfo."""
+SNAPSHOT_LIMIT_REACHED: ErrorReason.ValueType  # 49
+"""The session has as many snapshots as it may have, and none may be deleted by itself. RESOURCE_EXHAUSTED; the limit is in the metadata."""
+SNAPSHOT_STORE_FAILED: ErrorReason.ValueType  # 53
+"""The store of snapshots does not answer or failed. UNAVAILABLE, with google.rpc.RetryInfo."""
+SNAPSHOT_IN_USE: ErrorReason.ValueType  # 54
+"""A parked session has its files in this snapshot. FAILED_PRECONDITION."""
+WORKSPACE_UNREADABLE: ErrorReason.ValueType  # 55
+"""The filesystem of the workspace is damaged or is not one that this release makes. FAILED_PRECONDITION."""
+SESSION_EXISTS: ErrorReason.ValueType  # 56
+"""The thread has an open or parked session, so nothing can be forked into it. ALREADY_EXISTS."""
+CONSOLE_OFF: ErrorReason.ValueType  # 120
+"""This daemon serves no web console. FAILED_PRECONDITION."""
 PROJECT_NOT_FOUND: ErrorReason.ValueType  # 70
 """The user has no project with this id. NOT_FOUND."""
 PROJECT_FULL: ErrorReason.ValueType  # 71
@@ -311,8 +403,56 @@ PACKAGES_TOO_LARGE: ErrorReason.ValueType  # 84
 """The packages, with what they depend on, are larger than a set may be. FAILED_PRECONDITION; the limit is in the metadata."""
 PACKAGES_BUILD_FAILED: ErrorReason.ValueType  # 85
 """The packages could not be installed, for example within the time that is allowed; the message says why. FAILED_PRECONDITION."""
+EGRESS_NOT_ALLOWED: ErrorReason.ValueType  # 103
+"""The caller may not let a session reach this host. PERMISSION_DENIED; the rule is in the metadata."""
+DOORS_OFF: ErrorReason.ValueType  # 104
+"""The daemon cannot open doors in sandboxes; the message says why. FAILED_PRECONDITION."""
+PORT_NOT_LISTENING: ErrorReason.ValueType  # 105
+"""No program in the sandbox accepts connections on the port. FAILED_PRECONDITION."""
+PREVIEWS_UNAVAILABLE: ErrorReason.ValueType  # 106
+"""The listener of previews cannot be opened; the message says why. FAILED_PRECONDITION."""
+PORT_LIMIT_REACHED: ErrorReason.ValueType  # 107
+"""The session has too many connections to its ports, or too many previews. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
 PACKAGE_INDEX_UNREACHABLE: ErrorReason.ValueType  # 86
 """The package index does not answer. UNAVAILABLE, with google.rpc.RetryInfo."""
 PACKAGE_CACHE_FULL: ErrorReason.ValueType  # 87
 """Packages of open sessions fill the space that is there for packages. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+CONTEXT_NOT_FOUND: ErrorReason.ValueType  # 88
+"""The session has no context of this name. NOT_FOUND; ListContexts returns those that it has."""
+CONTEXT_CONFLICT: ErrorReason.ValueType  # 89
+"""The session has a context of this name with other settings. ALREADY_EXISTS."""
+CONTEXT_LOST: ErrorReason.ValueType  # 90
+"""The context is on another generation than the request names: its process ended, and its variables are lost. ABORTED; nothing has run."""
+CONTEXT_BUSY: ErrorReason.ValueType  # 91
+"""A run is under way in the context. UNAVAILABLE, with google.rpc.RetryInfo."""
+CONTEXT_LIMIT_REACHED: ErrorReason.ValueType  # 92
+"""The session has the maximum number of contexts. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo; delete one that is no longer needed."""
+CODE_NOT_ALLOWED: ErrorReason.ValueType  # 93
+"""The code policy refuses the code; rule, line and name are in the metadata. PERMISSION_DENIED; nothing has run."""
+CODE_UNAVAILABLE: ErrorReason.ValueType  # 94
+"""The sandbox cannot run code in this language; the message says why. FAILED_PRECONDITION."""
+DATA_SOURCE_NOT_FOUND: ErrorReason.ValueType  # 95
+"""There is no data source of this name that the caller, or the session, may use. NOT_FOUND."""
+STATEMENT_NOT_ALLOWED: ErrorReason.ValueType  # 96
+"""The data source does not run this statement. PERMISSION_DENIED; the metadata has `rule` (ONE_STATEMENT, KIND, FUNCTION, RELATION,
+DEPTH or GRANT) and the word that offends.
+"""
+QUERY_FAILED: ErrorReason.ValueType  # 97
+"""The database refused the statement. FAILED_PRECONDITION; the metadata has `sqlstate` and `position`, where they are known."""
+QUERY_TIMED_OUT: ErrorReason.ValueType  # 98
+"""The query took too long and was ended, in the database too. FAILED_PRECONDITION."""
+QUERY_LIMIT_REACHED: ErrorReason.ValueType  # 99
+"""The statement would change more rows than the data source allows; nothing was changed. FAILED_PRECONDITION."""
+DATA_SOURCE_UNAVAILABLE: ErrorReason.ValueType  # 100
+"""The database cannot be reached, or its login must not be used. UNAVAILABLE, with google.rpc.RetryInfo."""
+QUERY_OUTCOME_UNKNOWN: ErrorReason.ValueType  # 101
+"""The connection broke while a change was made: it may have been made or not. ABORTED."""
+QUERIES_BUSY: ErrorReason.ValueType  # 102
+"""Too many queries wait for a connection to the data source. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo."""
+OWNED_ELSEWHERE: ErrorReason.ValueType  # 121
+"""Another worker of the cluster has the session; the metadata has `worker`, `address` and `epoch`. UNAVAILABLE; nothing was done. Only callers
+that accept redirects get it, and calls that were forwarded already.
+"""
+OWNERSHIP_UNKNOWN: ErrorReason.ValueType  # 122
+"""The cluster cannot say at the moment which worker has the session. UNAVAILABLE, with google.rpc.RetryInfo; nothing was done."""
 global___ErrorReason = ErrorReason

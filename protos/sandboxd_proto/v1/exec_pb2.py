@@ -24,43 +24,44 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from sandboxd_proto.v1 import code_pb2 as sandboxd__proto_dot_v1_dot_code__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csandboxd_proto/v1/exec.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xef\x01\n\tExecEvent\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x18.sandboxd.v1.ExecStartedH\x00\x12*\n\x06stdout\x18\x02 \x01(\x0b\x32\x18.sandboxd.v1.OutputChunkH\x00\x12*\n\x06stderr\x18\x03 \x01(\x0b\x32\x18.sandboxd.v1.OutputChunkH\x00\x12)\n\x06\x65xited\x18\x04 \x01(\x0b\x32\x17.sandboxd.v1.ExitStatusH\x00\x12)\n\x07\x64ropped\x18\x05 \x01(\x0b\x32\x16.sandboxd.v1.OutputGapH\x00\x42\x07\n\x05\x65vent\"U\n\tOutputGap\x12)\n\x06stream\x18\x01 \x01(\x0e\x32\x19.sandboxd.v1.OutputStream\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\xc8\x02\n\x04\x45xec\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.sandboxd.v1.ExecState\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cstdout_bytes\x18\x06 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x07 \x01(\x04\x12\x12\n\nshell_name\x18\x08 \x01(\t\x12\x14\n\x0chas_terminal\x18\t \x01(\x08\x12\x11\n\thas_stdin\x18\n \x01(\x08\x12%\n\x04\x65xit\x18\x0b \x01(\x0b\x32\x17.sandboxd.v1.ExitStatus\x12\x0b\n\x03pid\x18\x0c \x01(\r\"\xc3\x01\n\tExecution\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\t\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x04\x65xit\x18\x05 \x01(\x0b\x32\x17.sandboxd.v1.ExitStatus\x12\x13\n\x0bstdin_bytes\x18\x06 \x01(\x04\x12\x13\n\x0bnot_started\x18\x07 \x01(\x08\")\n\x08Terminal\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\r\"\x8a\x01\n\x0bOutputMatch\x12)\n\x06stream\x18\x01 \x01(\x0e\x32\x19.sandboxd.v1.OutputStream\x12\x13\n\x0bline_number\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04line\x18\x04 \x01(\x0c\x12\x0e\n\x06\x62\x65\x66ore\x18\x05 \x03(\x0c\x12\r\n\x05\x61\x66ter\x18\x06 \x03(\x0c\"W\n\rOutputPreview\x12\x0c\n\x04head\x18\x01 \x01(\x0c\x12\x0c\n\x04tail\x18\x02 \x01(\x0c\x12\x15\n\romitted_bytes\x18\x03 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\"+\n\x0b\x45xecStarted\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\"+\n\x0bOutputChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xac\x02\n\nExitStatus\x12\x0e\n\x04\x63ode\x18\x01 \x01(\x05H\x00\x12\x10\n\x06signal\x18\x02 \x01(\x05H\x00\x12\'\n\x06reason\x18\x03 \x01(\x0e\x32\x17.sandboxd.v1.ExitReason\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\x12\x0c\n\x04hint\x18\x07 \x01(\t\x12%\n\x05usage\x18\x08 \x01(\x0b\x32\x16.sandboxd.v1.ExecUsage\x12\x1c\n\x14stdout_dropped_bytes\x18\t \x01(\x04\x12\x1c\n\x14stderr_dropped_bytes\x18\n \x01(\x04\x42\t\n\x07outcome\"\x95\x01\n\tExecUsage\x12\x19\n\x11peak_memory_bytes\x18\x01 \x01(\x04\x12+\n\x08\x63pu_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0epeak_processes\x18\x03 \x01(\r\x12\x11\n\toom_kills\x18\x04 \x01(\x04\x12\x15\n\rrefused_forks\x18\x05 \x01(\x04\"I\n\x0e\x43\x61pturedOutput\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x15\n\romitted_bytes\x18\x02 \x01(\x04\x12\x12\n\nomitted_at\x18\x03 \x01(\x04*a\n\x0cOutputStream\x12\x1d\n\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n\x14OUTPUT_STREAM_STDERR\x10\x02*l\n\tExecState\x12\x1a\n\x16\x45XEC_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45XEC_STATE_QUEUED\x10\x01\x12\x16\n\x12\x45XEC_STATE_RUNNING\x10\x02\x12\x14\n\x10\x45XEC_STATE_ENDED\x10\x03*\xe3\x02\n\nExitReason\x12\x1b\n\x17\x45XIT_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45XIT_REASON_EXITED\x10\x01\x12\x19\n\x15\x45XIT_REASON_SIGNALLED\x10\x02\x12\x19\n\x15\x45XIT_REASON_TIMED_OUT\x10\x03\x12\x19\n\x15\x45XIT_REASON_CANCELLED\x10\x04\x12\x1e\n\x1a\x45XIT_REASON_SESSION_CLOSED\x10\x05\x12\x1c\n\x18\x45XIT_REASON_SANDBOX_LOST\x10\x06\x12\x15\n\x11\x45XIT_REASON_SWEPT\x10\x07\x12\x1d\n\x19\x45XIT_REASON_OUT_OF_MEMORY\x10\x08\x12\x1d\n\x19\x45XIT_REASON_PROCESS_LIMIT\x10\t\x12\x19\n\x15\x45XIT_REASON_DISK_FULL\x10\n\x12!\n\x1d\x45XIT_REASON_NO_OUTPUT_TIMEOUT\x10\x0b\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csandboxd_proto/v1/exec.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csandboxd_proto/v1/code.proto\"\x97\x02\n\tExecEvent\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x18.sandboxd.v1.ExecStartedH\x00\x12*\n\x06stdout\x18\x02 \x01(\x0b\x32\x18.sandboxd.v1.OutputChunkH\x00\x12*\n\x06stderr\x18\x03 \x01(\x0b\x32\x18.sandboxd.v1.OutputChunkH\x00\x12)\n\x06\x65xited\x18\x04 \x01(\x0b\x32\x17.sandboxd.v1.ExitStatusH\x00\x12)\n\x07\x64ropped\x18\x05 \x01(\x0b\x32\x16.sandboxd.v1.OutputGapH\x00\x12&\n\x04\x63ode\x18\x06 \x01(\x0b\x32\x16.sandboxd.v1.CodeEventH\x00\x42\x07\n\x05\x65vent\"U\n\tOutputGap\x12)\n\x06stream\x18\x01 \x01(\x0e\x32\x19.sandboxd.v1.OutputStream\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\xef\x02\n\x04\x45xec\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.sandboxd.v1.ExecState\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cstdout_bytes\x18\x06 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x07 \x01(\x04\x12\x12\n\nshell_name\x18\x08 \x01(\t\x12\x14\n\x0chas_terminal\x18\t \x01(\x08\x12\x11\n\thas_stdin\x18\n \x01(\x08\x12%\n\x04\x65xit\x18\x0b \x01(\x0b\x32\x17.sandboxd.v1.ExitStatus\x12\x0b\n\x03pid\x18\x0c \x01(\r\x12\x0f\n\x07\x63ontext\x18\r \x01(\t\x12\x14\n\x0c\x65vents_bytes\x18\x0e \x01(\x04\"\xd4\x01\n\tExecution\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\t\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x04\x65xit\x18\x05 \x01(\x0b\x32\x17.sandboxd.v1.ExitStatus\x12\x13\n\x0bstdin_bytes\x18\x06 \x01(\x04\x12\x13\n\x0bnot_started\x18\x07 \x01(\x08\x12\x0f\n\x07\x63ontext\x18\x08 \x01(\t\")\n\x08Terminal\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\r\"\x8a\x01\n\x0bOutputMatch\x12)\n\x06stream\x18\x01 \x01(\x0e\x32\x19.sandboxd.v1.OutputStream\x12\x13\n\x0bline_number\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04line\x18\x04 \x01(\x0c\x12\x0e\n\x06\x62\x65\x66ore\x18\x05 \x03(\x0c\x12\r\n\x05\x61\x66ter\x18\x06 \x03(\x0c\"W\n\rOutputPreview\x12\x0c\n\x04head\x18\x01 \x01(\x0c\x12\x0c\n\x04tail\x18\x02 \x01(\x0c\x12\x15\n\romitted_bytes\x18\x03 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\"+\n\x0b\x45xecStarted\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\"+\n\x0bOutputChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xac\x02\n\nExitStatus\x12\x0e\n\x04\x63ode\x18\x01 \x01(\x05H\x00\x12\x10\n\x06signal\x18\x02 \x01(\x05H\x00\x12\'\n\x06reason\x18\x03 \x01(\x0e\x32\x17.sandboxd.v1.ExitReason\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\x12\x0c\n\x04hint\x18\x07 \x01(\t\x12%\n\x05usage\x18\x08 \x01(\x0b\x32\x16.sandboxd.v1.ExecUsage\x12\x1c\n\x14stdout_dropped_bytes\x18\t \x01(\x04\x12\x1c\n\x14stderr_dropped_bytes\x18\n \x01(\x04\x42\t\n\x07outcome\"\x95\x01\n\tExecUsage\x12\x19\n\x11peak_memory_bytes\x18\x01 \x01(\x04\x12+\n\x08\x63pu_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0epeak_processes\x18\x03 \x01(\r\x12\x11\n\toom_kills\x18\x04 \x01(\x04\x12\x15\n\rrefused_forks\x18\x05 \x01(\x04\"I\n\x0e\x43\x61pturedOutput\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x15\n\romitted_bytes\x18\x02 \x01(\x04\x12\x12\n\nomitted_at\x18\x03 \x01(\x04*{\n\x0cOutputStream\x12\x1d\n\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n\x14OUTPUT_STREAM_STDERR\x10\x02\x12\x18\n\x14OUTPUT_STREAM_EVENTS\x10\x03*l\n\tExecState\x12\x1a\n\x16\x45XEC_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45XEC_STATE_QUEUED\x10\x01\x12\x16\n\x12\x45XEC_STATE_RUNNING\x10\x02\x12\x14\n\x10\x45XEC_STATE_ENDED\x10\x03*\xe3\x02\n\nExitReason\x12\x1b\n\x17\x45XIT_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45XIT_REASON_EXITED\x10\x01\x12\x19\n\x15\x45XIT_REASON_SIGNALLED\x10\x02\x12\x19\n\x15\x45XIT_REASON_TIMED_OUT\x10\x03\x12\x19\n\x15\x45XIT_REASON_CANCELLED\x10\x04\x12\x1e\n\x1a\x45XIT_REASON_SESSION_CLOSED\x10\x05\x12\x1c\n\x18\x45XIT_REASON_SANDBOX_LOST\x10\x06\x12\x15\n\x11\x45XIT_REASON_SWEPT\x10\x07\x12\x1d\n\x19\x45XIT_REASON_OUT_OF_MEMORY\x10\x08\x12\x1d\n\x19\x45XIT_REASON_PROCESS_LIMIT\x10\t\x12\x19\n\x15\x45XIT_REASON_DISK_FULL\x10\n\x12!\n\x1d\x45XIT_REASON_NO_OUTPUT_TIMEOUT\x10\x0b\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandboxd_proto.v1.exec_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTPUTSTREAM']._serialized_start=1861
-  _globals['_OUTPUTSTREAM']._serialized_end=1958
-  _globals['_EXECSTATE']._serialized_start=1960
-  _globals['_EXECSTATE']._serialized_end=2068
-  _globals['_EXITREASON']._serialized_start=2071
-  _globals['_EXITREASON']._serialized_end=2426
-  _globals['_EXECEVENT']._serialized_start=111
-  _globals['_EXECEVENT']._serialized_end=350
-  _globals['_OUTPUTGAP']._serialized_start=352
-  _globals['_OUTPUTGAP']._serialized_end=437
-  _globals['_EXEC']._serialized_start=440
-  _globals['_EXEC']._serialized_end=768
-  _globals['_EXECUTION']._serialized_start=771
-  _globals['_EXECUTION']._serialized_end=966
-  _globals['_TERMINAL']._serialized_start=968
-  _globals['_TERMINAL']._serialized_end=1009
-  _globals['_OUTPUTMATCH']._serialized_start=1012
-  _globals['_OUTPUTMATCH']._serialized_end=1150
-  _globals['_OUTPUTPREVIEW']._serialized_start=1152
-  _globals['_OUTPUTPREVIEW']._serialized_end=1239
-  _globals['_EXECSTARTED']._serialized_start=1241
-  _globals['_EXECSTARTED']._serialized_end=1284
-  _globals['_OUTPUTCHUNK']._serialized_start=1286
-  _globals['_OUTPUTCHUNK']._serialized_end=1329
-  _globals['_EXITSTATUS']._serialized_start=1332
-  _globals['_EXITSTATUS']._serialized_end=1632
-  _globals['_EXECUSAGE']._serialized_start=1635
-  _globals['_EXECUSAGE']._serialized_end=1784
-  _globals['_CAPTUREDOUTPUT']._serialized_start=1786
-  _globals['_CAPTUREDOUTPUT']._serialized_end=1859
+  _globals['_OUTPUTSTREAM']._serialized_start=1987
+  _globals['_OUTPUTSTREAM']._serialized_end=2110
+  _globals['_EXECSTATE']._serialized_start=2112
+  _globals['_EXECSTATE']._serialized_end=2220
+  _globals['_EXITREASON']._serialized_start=2223
+  _globals['_EXITREASON']._serialized_end=2578
+  _globals['_EXECEVENT']._serialized_start=141
+  _globals['_EXECEVENT']._serialized_end=420
+  _globals['_OUTPUTGAP']._serialized_start=422
+  _globals['_OUTPUTGAP']._serialized_end=507
+  _globals['_EXEC']._serialized_start=510
+  _globals['_EXEC']._serialized_end=877
+  _globals['_EXECUTION']._serialized_start=880
+  _globals['_EXECUTION']._serialized_end=1092
+  _globals['_TERMINAL']._serialized_start=1094
+  _globals['_TERMINAL']._serialized_end=1135
+  _globals['_OUTPUTMATCH']._serialized_start=1138
+  _globals['_OUTPUTMATCH']._serialized_end=1276
+  _globals['_OUTPUTPREVIEW']._serialized_start=1278
+  _globals['_OUTPUTPREVIEW']._serialized_end=1365
+  _globals['_EXECSTARTED']._serialized_start=1367
+  _globals['_EXECSTARTED']._serialized_end=1410
+  _globals['_OUTPUTCHUNK']._serialized_start=1412
+  _globals['_OUTPUTCHUNK']._serialized_end=1455
+  _globals['_EXITSTATUS']._serialized_start=1458
+  _globals['_EXITSTATUS']._serialized_end=1758
+  _globals['_EXECUSAGE']._serialized_start=1761
+  _globals['_EXECUSAGE']._serialized_end=1910
+  _globals['_CAPTUREDOUTPUT']._serialized_start=1912
+  _globals['_CAPTUREDOUTPUT']._serialized_end=1985
 # @@protoc_insertion_point(module_scope)

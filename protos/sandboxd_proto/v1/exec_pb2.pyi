@@ -11,6 +11,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import sandboxd_proto.v1.code_pb2
 import sys
 import typing
 
@@ -33,6 +34,8 @@ class _OutputStreamEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Standard output. For a command in a terminal, all of its output."""
     OUTPUT_STREAM_STDERR: _OutputStream.ValueType  # 2
     """Standard error."""
+    OUTPUT_STREAM_EVENTS: _OutputStream.ValueType  # 3
+    """Events of a run of code. Only in an OutputGap."""
 
 class OutputStream(_OutputStream, metaclass=_OutputStreamEnumTypeWrapper):
     """One of the output streams of a command."""
@@ -43,6 +46,8 @@ OUTPUT_STREAM_STDOUT: OutputStream.ValueType  # 1
 """Standard output. For a command in a terminal, all of its output."""
 OUTPUT_STREAM_STDERR: OutputStream.ValueType  # 2
 """Standard error."""
+OUTPUT_STREAM_EVENTS: OutputStream.ValueType  # 3
+"""Events of a run of code. Only in an OutputGap."""
 global___OutputStream = OutputStream
 
 class _ExecState:
@@ -148,6 +153,7 @@ class ExecEvent(google.protobuf.message.Message):
     STDERR_FIELD_NUMBER: builtins.int
     EXITED_FIELD_NUMBER: builtins.int
     DROPPED_FIELD_NUMBER: builtins.int
+    CODE_FIELD_NUMBER: builtins.int
     @property
     def started(self) -> global___ExecStarted:
         """The command was started."""
@@ -168,6 +174,10 @@ class ExecEvent(google.protobuf.message.Message):
     def dropped(self) -> global___OutputGap:
         """Output that is no longer kept and was not delivered on this stream."""
 
+    @property
+    def code(self) -> sandboxd_proto.v1.code_pb2.CodeEvent:
+        """Something that a run of code reported besides its output."""
+
     def __init__(
         self,
         *,
@@ -176,10 +186,11 @@ class ExecEvent(google.protobuf.message.Message):
         stderr: global___OutputChunk | None = ...,
         exited: global___ExitStatus | None = ...,
         dropped: global___OutputGap | None = ...,
+        code: sandboxd_proto.v1.code_pb2.CodeEvent | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dropped", b"dropped", "event", b"event", "exited", b"exited", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["dropped", b"dropped", "event", b"event", "exited", b"exited", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["started", "stdout", "stderr", "exited", "dropped"] | None: ...
+    def HasField(self, field_name: typing.Literal["code", b"code", "dropped", b"dropped", "event", b"event", "exited", b"exited", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["code", b"code", "dropped", b"dropped", "event", b"event", "exited", b"exited", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["started", "stdout", "stderr", "exited", "dropped", "code"] | None: ...
 
 global___ExecEvent = ExecEvent
 
@@ -227,6 +238,8 @@ class Exec(google.protobuf.message.Message):
     HAS_STDIN_FIELD_NUMBER: builtins.int
     EXIT_FIELD_NUMBER: builtins.int
     PID_FIELD_NUMBER: builtins.int
+    CONTEXT_FIELD_NUMBER: builtins.int
+    EVENTS_BYTES_FIELD_NUMBER: builtins.int
     exec_id: builtins.str
     """Id of this exec."""
     command: builtins.str
@@ -247,6 +260,10 @@ class Exec(google.protobuf.message.Message):
     """Number of the command's first process inside the sandbox, as the sandbox reports it. Set for commands that StartExec started, and also
     after their end, when another process may have the number; 0 if it is not known.
     """
+    context: builtins.str
+    """Context that the code runs in; empty for a command."""
+    events_bytes: builtins.int
+    """Position of the next event of a run of code."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When the command was started."""
@@ -274,9 +291,11 @@ class Exec(google.protobuf.message.Message):
         has_stdin: builtins.bool = ...,
         exit: global___ExitStatus | None = ...,
         pid: builtins.int = ...,
+        context: builtins.str = ...,
+        events_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["exit", b"exit", "start_time", b"start_time", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["command", b"command", "exec_id", b"exec_id", "exit", b"exit", "has_stdin", b"has_stdin", "has_terminal", b"has_terminal", "pid", b"pid", "shell_name", b"shell_name", "start_time", b"start_time", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "timeout", b"timeout"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "context", b"context", "events_bytes", b"events_bytes", "exec_id", b"exec_id", "exit", b"exit", "has_stdin", b"has_stdin", "has_terminal", b"has_terminal", "pid", b"pid", "shell_name", b"shell_name", "start_time", b"start_time", "state", b"state", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "timeout", b"timeout"]) -> None: ...
 
 global___Exec = Exec
 
@@ -293,6 +312,7 @@ class Execution(google.protobuf.message.Message):
     EXIT_FIELD_NUMBER: builtins.int
     STDIN_BYTES_FIELD_NUMBER: builtins.int
     NOT_STARTED_FIELD_NUMBER: builtins.int
+    CONTEXT_FIELD_NUMBER: builtins.int
     exec_id: builtins.str
     """Id of the exec."""
     incarnation: builtins.int
@@ -303,6 +323,8 @@ class Execution(google.protobuf.message.Message):
     """Bytes written to its standard input."""
     not_started: builtins.bool
     """Whether the sandbox failed to start the command; the hint in `exit` then says why."""
+    context: builtins.str
+    """Context that the code ran in; empty for a command."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When the command was started."""
@@ -321,9 +343,10 @@ class Execution(google.protobuf.message.Message):
         exit: global___ExitStatus | None = ...,
         stdin_bytes: builtins.int = ...,
         not_started: builtins.bool = ...,
+        context: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["exit", b"exit", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["command", b"command", "exec_id", b"exec_id", "exit", b"exit", "incarnation", b"incarnation", "not_started", b"not_started", "start_time", b"start_time", "stdin_bytes", b"stdin_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "context", b"context", "exec_id", b"exec_id", "exit", b"exit", "incarnation", b"incarnation", "not_started", b"not_started", "start_time", b"start_time", "stdin_bytes", b"stdin_bytes"]) -> None: ...
 
 global___Execution = Execution
 

@@ -221,6 +221,7 @@ class AttachExecRequest(google.protobuf.message.Message):
     EXEC_ID_FIELD_NUMBER: builtins.int
     STDOUT_OFFSET_FIELD_NUMBER: builtins.int
     STDERR_OFFSET_FIELD_NUMBER: builtins.int
+    EVENTS_OFFSET_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Required. Session of the exec."""
     exec_id: builtins.str
@@ -229,6 +230,8 @@ class AttachExecRequest(google.protobuf.message.Message):
     """Optional. Position in standard output to start at; 0 means the beginning."""
     stderr_offset: builtins.int
     """Optional. Position in standard error to start at; 0 means the beginning."""
+    events_offset: builtins.int
+    """Optional. Position in the events of a run of code to start at, as a CodeEvent's `next_offset` gave it; 0 means the beginning."""
     def __init__(
         self,
         *,
@@ -236,8 +239,9 @@ class AttachExecRequest(google.protobuf.message.Message):
         exec_id: builtins.str = ...,
         stdout_offset: builtins.int = ...,
         stderr_offset: builtins.int = ...,
+        events_offset: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["exec_id", b"exec_id", "session_id", b"session_id", "stderr_offset", b"stderr_offset", "stdout_offset", b"stdout_offset"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["events_offset", b"events_offset", "exec_id", b"exec_id", "session_id", b"session_id", "stderr_offset", b"stderr_offset", "stdout_offset", b"stdout_offset"]) -> None: ...
 
 global___AttachExecRequest = AttachExecRequest
 
@@ -448,16 +452,21 @@ class WriteStdinRequest(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     DATA_FIELD_NUMBER: builtins.int
     EOF_FIELD_NUMBER: builtins.int
+    APPEND_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Required. Session of the exec."""
     exec_id: builtins.str
     """Required. The exec."""
     offset: builtins.int
-    """Required. Position of the first byte in the whole input."""
+    """Required unless `append` is set. Position of the first byte in the whole input."""
     data: builtins.bytes
     """Optional. The bytes, at most 1 MiB."""
     eof: builtins.bool
     """Optional. True if no more bytes follow; the command then sees the end of its input."""
+    append: builtins.bool
+    """Optional. Write after everything that was written before, by this or another writer; `offset` must be 0. Several people at one terminal
+    lose nothing so. Not safe to repeat: the bytes are written again.
+    """
     def __init__(
         self,
         *,
@@ -466,8 +475,9 @@ class WriteStdinRequest(google.protobuf.message.Message):
         offset: builtins.int = ...,
         data: builtins.bytes = ...,
         eof: builtins.bool = ...,
+        append: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["data", b"data", "eof", b"eof", "exec_id", b"exec_id", "offset", b"offset", "session_id", b"session_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["append", b"append", "data", b"data", "eof", b"eof", "exec_id", b"exec_id", "offset", b"offset", "session_id", b"session_id"]) -> None: ...
 
 global___WriteStdinRequest = WriteStdinRequest
 

@@ -183,7 +183,8 @@ class ExecServiceServicer(object):
 
     def WriteStdin(self, request, context):
         """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the sandbox has accepted the bytes or
-        has space for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were already accepted are skipped.
+        has space for them, so a slow command slows its writer down. Safe to repeat without `append`: bytes at positions that were already accepted are
+        skipped.
         Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

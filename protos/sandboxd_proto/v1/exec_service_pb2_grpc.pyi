@@ -97,7 +97,8 @@ class ExecServiceStub:
         sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse,
     ]
     """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the sandbox has accepted the bytes or
-    has space for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were already accepted are skipped.
+    has space for them, so a slow command slows its writer down. Safe to repeat without `append`: bytes at positions that were already accepted are
+    skipped.
     Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
     """
 
@@ -204,7 +205,8 @@ class ExecServiceAsyncStub:
         sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse,
     ]
     """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the sandbox has accepted the bytes or
-    has space for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were already accepted are skipped.
+    has space for them, so a slow command slows its writer down. Safe to repeat without `append`: bytes at positions that were already accepted are
+    skipped.
     Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
     """
 
@@ -329,7 +331,8 @@ class ExecServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse, collections.abc.Awaitable[sandboxd_proto.v1.exec_service_pb2.WriteStdinResponse]]:
         """Writes to the standard input of an exec that was started with `stdin` or a terminal. Answers when the sandbox has accepted the bytes or
-        has space for them, so a slow command slows its writer down. Safe to repeat: bytes at positions that were already accepted are skipped.
+        has space for them, so a slow command slows its writer down. Safe to repeat without `append`: bytes at positions that were already accepted are
+        skipped.
         Reasons: INVALID_REQUEST (also for a gap), EXEC_ENDED.
         """
 

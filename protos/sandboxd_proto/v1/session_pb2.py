@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from sandboxd_proto.v1 import snapshot_pb2 as sandboxd__proto_dot_v1_dot_snapshot__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsandboxd_proto/v1/session.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x05\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x11\n\tthread_id\x18\x03 \x01(\t\x12(\n\x05state\x18\x04 \x01(\x0e\x32\x19.sandboxd.v1.SessionState\x12\x13\n\x0bincarnation\x18\x05 \x01(\r\x12\x15\n\rworkspace_dir\x18\x06 \x01(\t\x12*\n\x06limits\x18\x07 \x01(\x0b\x32\x1a.sandboxd.v1.SessionLimits\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0cidle_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x08metadata\x18\x0b \x03(\x0b\x32\".sandboxd.v1.Session.MetadataEntry\x12\x15\n\rrunning_execs\x18\x0c \x01(\r\x12\x12\n\nend_reason\x18\r \x01(\t\x12(\n\x05usage\x18\x0e \x01(\x0b\x32\x19.sandboxd.v1.SessionUsage\x12\x12\n\nproject_id\x18\x14 \x01(\t\x12\x13\n\x0b\x65nvironment\x18\x15 \x01(\t\x12:\n\x12\x65nvironment_config\x18\x16 \x01(\x0b\x32\x1e.sandboxd.v1.EnvironmentConfig\x12\x16\n\x0e\x63ommand_policy\x18\x17 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x94\x01\n\x11\x45nvironmentConfig\x12\x10\n\x08packages\x18\x01 \x03(\t\x12=\n\x08\x65nv_vars\x18\x02 \x03(\x0b\x32+.sandboxd.v1.EnvironmentConfig.EnvVarsEntry\x1a.\n\x0c\x45nvVarsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xbc\x01\n\x0cSessionUsage\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12+\n\x08\x63pu_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tprocesses\x18\x03 \x01(\r\x12\x17\n\x0fworkspace_bytes\x18\x04 \x01(\x04\x12\x17\n\x0fworkspace_files\x18\x05 \x01(\x04\x12\x11\n\ttmp_bytes\x18\x06 \x01(\x04\x12\x11\n\ttmp_files\x18\x07 \x01(\x04\"\xe7\x02\n\rSessionLimits\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x15\n\rmax_processes\x18\x02 \x01(\r\x12\x12\n\ncpu_millis\x18\x03 \x01(\r\x12\x17\n\x0fworkspace_bytes\x18\x04 \x01(\x04\x12\x17\n\x0fworkspace_files\x18\x05 \x01(\r\x12\x19\n\x11max_running_execs\x18\x06 \x01(\r\x12\x37\n\x14\x64\x65\x66\x61ult_exec_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x10max_exec_timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x14max_run_output_bytes\x18\t \x01(\x04\x12\x16\n\x0emax_file_bytes\x18\n \x01(\x04\x12\x11\n\ttmp_bytes\x18\x0b \x01(\x04\x12\x11\n\ttmp_files\x18\x0c \x01(\r*\x94\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14SESSION_STATE_ACTIVE\x10\x01\x12\x19\n\x15SESSION_STATE_EXPIRED\x10\x02\x12\x16\n\x12SESSION_STATE_LOST\x10\x03\x12\x18\n\x14SESSION_STATE_CLOSED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsandboxd_proto/v1/session.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a sandboxd_proto/v1/snapshot.proto\"\x81\x07\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x11\n\tthread_id\x18\x03 \x01(\t\x12(\n\x05state\x18\x04 \x01(\x0e\x32\x19.sandboxd.v1.SessionState\x12\x13\n\x0bincarnation\x18\x05 \x01(\r\x12\x15\n\rworkspace_dir\x18\x06 \x01(\t\x12*\n\x06limits\x18\x07 \x01(\x0b\x32\x1a.sandboxd.v1.SessionLimits\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0cidle_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x08metadata\x18\x0b \x03(\x0b\x32\".sandboxd.v1.Session.MetadataEntry\x12\x15\n\rrunning_execs\x18\x0c \x01(\r\x12\x12\n\nend_reason\x18\r \x01(\t\x12(\n\x05usage\x18\x0e \x01(\x0b\x32\x19.sandboxd.v1.SessionUsage\x12\x12\n\nproject_id\x18\x14 \x01(\t\x12\x13\n\x0b\x65nvironment\x18\x15 \x01(\t\x12:\n\x12\x65nvironment_config\x18\x16 \x01(\x0b\x32\x1e.sandboxd.v1.EnvironmentConfig\x12\x16\n\x0e\x63ommand_policy\x18\x17 \x01(\t\x12\x0e\n\x06\x65gress\x18\x19 \x03(\t\x12\x30\n\rauto_snapshot\x18( \x01(\x0e\x32\x19.sandboxd.v1.AutoSnapshot\x12-\n\npark_after\x18) \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fparked_snapshot\x18* \x01(\x04\x12\x19\n\x11restored_snapshot\x18+ \x01(\x04\x12\x13\n\x0b\x66orked_from\x18, \x01(\t\x12 \n\x18snapshots_paused_because\x18- \x01(\t\x12\x14\n\x0c\x64\x61ta_sources\x18\x32 \x03(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x94\x01\n\x11\x45nvironmentConfig\x12\x10\n\x08packages\x18\x01 \x03(\t\x12=\n\x08\x65nv_vars\x18\x02 \x03(\x0b\x32+.sandboxd.v1.EnvironmentConfig.EnvVarsEntry\x1a.\n\x0c\x45nvVarsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xbc\x01\n\x0cSessionUsage\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12+\n\x08\x63pu_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tprocesses\x18\x03 \x01(\r\x12\x17\n\x0fworkspace_bytes\x18\x04 \x01(\x04\x12\x17\n\x0fworkspace_files\x18\x05 \x01(\x04\x12\x11\n\ttmp_bytes\x18\x06 \x01(\x04\x12\x11\n\ttmp_files\x18\x07 \x01(\x04\"\xe7\x02\n\rSessionLimits\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x15\n\rmax_processes\x18\x02 \x01(\r\x12\x12\n\ncpu_millis\x18\x03 \x01(\r\x12\x17\n\x0fworkspace_bytes\x18\x04 \x01(\x04\x12\x17\n\x0fworkspace_files\x18\x05 \x01(\r\x12\x19\n\x11max_running_execs\x18\x06 \x01(\r\x12\x37\n\x14\x64\x65\x66\x61ult_exec_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x10max_exec_timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x14max_run_output_bytes\x18\t \x01(\x04\x12\x16\n\x0emax_file_bytes\x18\n \x01(\x04\x12\x11\n\ttmp_bytes\x18\x0b \x01(\x04\x12\x11\n\ttmp_files\x18\x0c \x01(\r*\xae\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14SESSION_STATE_ACTIVE\x10\x01\x12\x19\n\x15SESSION_STATE_EXPIRED\x10\x02\x12\x16\n\x12SESSION_STATE_LOST\x10\x03\x12\x18\n\x14SESSION_STATE_CLOSED\x10\x04\x12\x18\n\x14SESSION_STATE_PARKED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,18 +38,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSION_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_ENVIRONMENTCONFIG_ENVVARSENTRY']._loaded_options = None
   _globals['_ENVIRONMENTCONFIG_ENVVARSENTRY']._serialized_options = b'8\001'
-  _globals['_SESSIONSTATE']._serialized_start=1476
-  _globals['_SESSIONSTATE']._serialized_end=1624
-  _globals['_SESSION']._serialized_start=114
-  _globals['_SESSION']._serialized_end=769
-  _globals['_SESSION_METADATAENTRY']._serialized_start=722
-  _globals['_SESSION_METADATAENTRY']._serialized_end=769
-  _globals['_ENVIRONMENTCONFIG']._serialized_start=772
-  _globals['_ENVIRONMENTCONFIG']._serialized_end=920
-  _globals['_ENVIRONMENTCONFIG_ENVVARSENTRY']._serialized_start=874
-  _globals['_ENVIRONMENTCONFIG_ENVVARSENTRY']._serialized_end=920
-  _globals['_SESSIONUSAGE']._serialized_start=923
-  _globals['_SESSIONUSAGE']._serialized_end=1111
-  _globals['_SESSIONLIMITS']._serialized_start=1114
-  _globals['_SESSIONLIMITS']._serialized_end=1473
+  _globals['_SESSIONSTATE']._serialized_start=1752
+  _globals['_SESSIONSTATE']._serialized_end=1926
+  _globals['_SESSION']._serialized_start=148
+  _globals['_SESSION']._serialized_end=1045
+  _globals['_SESSION_METADATAENTRY']._serialized_start=998
+  _globals['_SESSION_METADATAENTRY']._serialized_end=1045
+  _globals['_ENVIRONMENTCONFIG']._serialized_start=1048
+  _globals['_ENVIRONMENTCONFIG']._serialized_end=1196
+  _globals['_ENVIRONMENTCONFIG_ENVVARSENTRY']._serialized_start=1150
+  _globals['_ENVIRONMENTCONFIG_ENVVARSENTRY']._serialized_end=1196
+  _globals['_SESSIONUSAGE']._serialized_start=1199
+  _globals['_SESSIONUSAGE']._serialized_end=1387
+  _globals['_SESSIONLIMITS']._serialized_start=1390
+  _globals['_SESSIONLIMITS']._serialized_end=1749
 # @@protoc_insertion_point(module_scope)

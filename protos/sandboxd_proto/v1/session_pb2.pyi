@@ -11,6 +11,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import sandboxd_proto.v1.snapshot_pb2
 import sys
 import typing
 
@@ -39,6 +40,10 @@ class _SessionStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """
     SESSION_STATE_CLOSED: _SessionState.ValueType  # 4
     """The session was closed and cannot be opened again under this id."""
+    SESSION_STATE_PARKED: _SessionState.ValueType  # 5
+    """The session was idle and gave up its sandbox; its files are in a snapshot. OpenSession gives it a fresh sandbox with its files. If it is
+    not opened again within the time that the operator set, it expires and its files are deleted.
+    """
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
     """Whether a session can be used."""
@@ -55,6 +60,10 @@ within its idle time, it expires and its files are deleted.
 """
 SESSION_STATE_CLOSED: SessionState.ValueType  # 4
 """The session was closed and cannot be opened again under this id."""
+SESSION_STATE_PARKED: SessionState.ValueType  # 5
+"""The session was idle and gave up its sandbox; its files are in a snapshot. OpenSession gives it a fresh sandbox with its files. If it is
+not opened again within the time that the operator set, it expires and its files are deleted.
+"""
 global___SessionState = SessionState
 
 @typing.final
@@ -97,6 +106,14 @@ class Session(google.protobuf.message.Message):
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     ENVIRONMENT_CONFIG_FIELD_NUMBER: builtins.int
     COMMAND_POLICY_FIELD_NUMBER: builtins.int
+    EGRESS_FIELD_NUMBER: builtins.int
+    AUTO_SNAPSHOT_FIELD_NUMBER: builtins.int
+    PARK_AFTER_FIELD_NUMBER: builtins.int
+    PARKED_SNAPSHOT_FIELD_NUMBER: builtins.int
+    RESTORED_SNAPSHOT_FIELD_NUMBER: builtins.int
+    FORKED_FROM_FIELD_NUMBER: builtins.int
+    SNAPSHOTS_PAUSED_BECAUSE_FIELD_NUMBER: builtins.int
+    DATA_SOURCES_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Output only. Names the session in every other call, for example `ses_4f0c...`."""
     user_id: builtins.str
@@ -121,6 +138,16 @@ class Session(google.protobuf.message.Message):
     """Output only. Name of the environment that the session was opened in."""
     command_policy: builtins.str
     """Output only. Name of the command policy that its commands are checked with."""
+    auto_snapshot: sandboxd_proto.v1.snapshot_pb2.AutoSnapshot.ValueType
+    """Output only. Which automatic snapshots the session gets."""
+    parked_snapshot: builtins.int
+    """Output only. Number of the snapshot that holds the files of a parked session; 0 in any other state."""
+    restored_snapshot: builtins.int
+    """Output only. Number of the snapshot that its workspace was last restored from; 0 if it never was."""
+    forked_from: builtins.str
+    """Output only. For a fork: the session that it was made from."""
+    snapshots_paused_because: builtins.str
+    """Output only. Why automatic snapshots are not being taken now, as a sentence; empty while they are, and if they are off."""
     @property
     def limits(self) -> global___SessionLimits:
         """Output only. Limits on what commands may use."""
@@ -131,7 +158,9 @@ class Session(google.protobuf.message.Message):
 
     @property
     def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Output only. When the session expires unless it is used or touched before then; every use moves it."""
+        """Output only. When the session expires unless it is used or touched before then; every use moves it. For a parked session, when its
+        files are deleted.
+        """
 
     @property
     def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
@@ -150,6 +179,18 @@ class Session(google.protobuf.message.Message):
     @property
     def environment_config(self) -> global___EnvironmentConfig:
         """Output only. What the session adds to its environment; without the values of variables, which may be secrets."""
+
+    @property
+    def egress(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Output only. Hosts that the session has asked to reach, as in EgressRules; empty if it has those of its environment. See GetEgress."""
+
+    @property
+    def park_after(self) -> google.protobuf.duration_pb2.Duration:
+        """Output only. Idle time after which the session is parked; absent if it never is."""
+
+    @property
+    def data_sources(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Output only. Data sources that code and commands of the session may query."""
 
     def __init__(
         self,
@@ -172,9 +213,17 @@ class Session(google.protobuf.message.Message):
         environment: builtins.str = ...,
         environment_config: global___EnvironmentConfig | None = ...,
         command_policy: builtins.str = ...,
+        egress: collections.abc.Iterable[builtins.str] | None = ...,
+        auto_snapshot: sandboxd_proto.v1.snapshot_pb2.AutoSnapshot.ValueType = ...,
+        park_after: google.protobuf.duration_pb2.Duration | None = ...,
+        parked_snapshot: builtins.int = ...,
+        restored_snapshot: builtins.int = ...,
+        forked_from: builtins.str = ...,
+        snapshots_paused_because: builtins.str = ...,
+        data_sources: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "environment_config", b"environment_config", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "limits", b"limits", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["command_policy", b"command_policy", "create_time", b"create_time", "end_reason", b"end_reason", "environment", b"environment", "environment_config", b"environment_config", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "project_id", b"project_id", "running_execs", b"running_execs", "session_id", b"session_id", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "environment_config", b"environment_config", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "limits", b"limits", "park_after", b"park_after", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["auto_snapshot", b"auto_snapshot", "command_policy", b"command_policy", "create_time", b"create_time", "data_sources", b"data_sources", "egress", b"egress", "end_reason", b"end_reason", "environment", b"environment", "environment_config", b"environment_config", "expire_time", b"expire_time", "forked_from", b"forked_from", "idle_timeout", b"idle_timeout", "incarnation", b"incarnation", "limits", b"limits", "metadata", b"metadata", "park_after", b"park_after", "parked_snapshot", b"parked_snapshot", "project_id", b"project_id", "restored_snapshot", b"restored_snapshot", "running_execs", b"running_execs", "session_id", b"session_id", "snapshots_paused_because", b"snapshots_paused_because", "state", b"state", "thread_id", b"thread_id", "usage", b"usage", "user_id", b"user_id", "workspace_dir", b"workspace_dir"]) -> None: ...
 
 global___Session = Session
 

@@ -10,7 +10,9 @@ import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import sandboxd_proto.v1.egress_pb2
 import sandboxd_proto.v1.session_pb2
+import sandboxd_proto.v1.snapshot_pb2
 import sys
 import typing
 
@@ -35,6 +37,8 @@ class _OpenOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The session was open; the workspace is as it was left."""
     OPEN_OUTCOME_RECREATED: _OpenOutcome.ValueType  # 3
     """The session had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files were kept."""
+    OPEN_OUTCOME_UNPARKED: _OpenOutcome.ValueType  # 4
+    """The session was parked; same id, next incarnation, and the files as they were. Its commands had ended."""
 
 class OpenOutcome(_OpenOutcome, metaclass=_OpenOutcomeEnumTypeWrapper):
     """How OpenSession obtained its session."""
@@ -47,6 +51,8 @@ OPEN_OUTCOME_ATTACHED: OpenOutcome.ValueType  # 2
 """The session was open; the workspace is as it was left."""
 OPEN_OUTCOME_RECREATED: OpenOutcome.ValueType  # 3
 """The session had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files were kept."""
+OPEN_OUTCOME_UNPARKED: OpenOutcome.ValueType  # 4
+"""The session was parked; same id, next incarnation, and the files as they were. Its commands had ended."""
 global___OpenOutcome = OpenOutcome
 
 @typing.final
@@ -97,6 +103,10 @@ class OpenSessionRequest(google.protobuf.message.Message):
     ENVIRONMENT_CONFIG_FIELD_NUMBER: builtins.int
     COMMAND_POLICY_FIELD_NUMBER: builtins.int
     BUILD_WAIT_FIELD_NUMBER: builtins.int
+    EGRESS_FIELD_NUMBER: builtins.int
+    AUTO_SNAPSHOT_FIELD_NUMBER: builtins.int
+    PARK_AFTER_FIELD_NUMBER: builtins.int
+    DATA_SOURCES_FIELD_NUMBER: builtins.int
     user_id: builtins.str
     """Required. User that the session belongs to; 1 to 256 characters, no control characters."""
     thread_id: builtins.str
@@ -115,6 +125,8 @@ class OpenSessionRequest(google.protobuf.message.Message):
     open session, or that of the environment for a new one. The caller's token must allow it. A session that is open with another policy
     is refused with ENVIRONMENT_MISMATCH.
     """
+    auto_snapshot: sandboxd_proto.v1.snapshot_pb2.AutoSnapshot.ValueType
+    """Optional. Which automatic snapshots the session gets; unspecified means those of the session, or the daemon's default for a new one."""
     @property
     def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Optional. Idle time after which the session expires; absent means the daemon's default (30
@@ -145,6 +157,25 @@ class OpenSessionRequest(google.protobuf.message.Message):
         the call fails with ENVIRONMENT_NOT_READY or PACKAGES_NOT_READY while the build goes on. At most 1 hour.
         """
 
+    @property
+    def egress(self) -> sandboxd_proto.v1.egress_pb2.EgressRules:
+        """Optional. Hosts that the session may reach; absent means those of the open session, or those of the environment for a new one. The
+        caller's token or the daemon's configuration must allow each. A session that is open with others is refused with ENVIRONMENT_MISMATCH;
+        SetEgress changes them.
+        """
+
+    @property
+    def park_after(self) -> google.protobuf.duration_pb2.Duration:
+        """Optional. Idle time after which the session is parked: it gives up its sandbox and keeps its files as a snapshot. 0 means never; absent
+        means that of the session, or the daemon's default for a new one. From 1 second to 7 days; a session that expires first is not parked.
+        """
+
+    @property
+    def data_sources(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Optional. Names of the data sources that code and commands of the session may query, as ListDataSources returns them; at most 32. Empty:
+        those of the open session, or none for a new one. On an open session others are added to them. Reasons: DATA_SOURCE_NOT_FOUND.
+        """
+
     def __init__(
         self,
         *,
@@ -158,9 +189,13 @@ class OpenSessionRequest(google.protobuf.message.Message):
         environment_config: sandboxd_proto.v1.session_pb2.EnvironmentConfig | None = ...,
         command_policy: builtins.str = ...,
         build_wait: google.protobuf.duration_pb2.Duration | None = ...,
+        egress: sandboxd_proto.v1.egress_pb2.EgressRules | None = ...,
+        auto_snapshot: sandboxd_proto.v1.snapshot_pb2.AutoSnapshot.ValueType = ...,
+        park_after: google.protobuf.duration_pb2.Duration | None = ...,
+        data_sources: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["build_wait", b"build_wait", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["build_wait", b"build_wait", "command_policy", b"command_policy", "env", b"env", "environment", b"environment", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "project_id", b"project_id", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["build_wait", b"build_wait", "egress", b"egress", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "park_after", b"park_after"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["auto_snapshot", b"auto_snapshot", "build_wait", b"build_wait", "command_policy", b"command_policy", "data_sources", b"data_sources", "egress", b"egress", "env", b"env", "environment", b"environment", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "park_after", b"park_after", "project_id", b"project_id", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
 
 global___OpenSessionRequest = OpenSessionRequest
 
@@ -176,8 +211,8 @@ class OpenSessionResponse(google.protobuf.message.Message):
     outcome: global___OpenOutcome.ValueType
     """How OpenSession obtained it."""
     workspace_kept: builtins.bool
-    """Whether the files are as they were left. True for a session that was open, and for one that lost its sandbox but not its disk; in
-    the latter case its commands have ended.
+    """Whether the files are as they were left. True for a session that was open, for one that was parked, and for one that lost its sandbox
+    but not its disk; in the latter two cases its commands have ended.
     """
     @property
     def session(self) -> sandboxd_proto.v1.session_pb2.Session:
@@ -383,8 +418,12 @@ class UpdateSessionRequest(google.protobuf.message.Message):
     IDLE_TIMEOUT_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
     REMOVE_METADATA_FIELD_NUMBER: builtins.int
+    AUTO_SNAPSHOT_FIELD_NUMBER: builtins.int
+    PARK_AFTER_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Required. Id from OpenSession."""
+    auto_snapshot: sandboxd_proto.v1.snapshot_pb2.AutoSnapshot.ValueType
+    """Optional. Which automatic snapshots the session gets from now on; unspecified means as before."""
     @property
     def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Optional. Idle time after which the session expires, from 1 second to 7 days, counted from now on."""
@@ -397,6 +436,10 @@ class UpdateSessionRequest(google.protobuf.message.Message):
     def remove_metadata(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Optional. Keys of labels to remove, at most 32; a key that the session does not have is ignored."""
 
+    @property
+    def park_after(self) -> google.protobuf.duration_pb2.Duration:
+        """Optional. Idle time after which the session is parked, from 1 second to 7 days; 0 means never, absent means as before."""
+
     def __init__(
         self,
         *,
@@ -404,9 +447,11 @@ class UpdateSessionRequest(google.protobuf.message.Message):
         idle_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         remove_metadata: collections.abc.Iterable[builtins.str] | None = ...,
+        auto_snapshot: sandboxd_proto.v1.snapshot_pb2.AutoSnapshot.ValueType = ...,
+        park_after: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout", "metadata", b"metadata", "remove_metadata", b"remove_metadata", "session_id", b"session_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["idle_timeout", b"idle_timeout", "park_after", b"park_after"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["auto_snapshot", b"auto_snapshot", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "park_after", b"park_after", "remove_metadata", b"remove_metadata", "session_id", b"session_id"]) -> None: ...
 
 global___UpdateSessionRequest = UpdateSessionRequest
 
@@ -512,3 +557,71 @@ class ResetSessionResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["session", b"session"]) -> None: ...
 
 global___ResetSessionResponse = ResetSessionResponse
+
+@typing.final
+class WhoAmIRequest(google.protobuf.message.Message):
+    """Request for the identity of the caller."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___WhoAmIRequest = WhoAmIRequest
+
+@typing.final
+class WhoAmIResponse(google.protobuf.message.Message):
+    """The caller."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    SCOPE_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the token or certificate; `host` on a listener that asks for neither."""
+    scope: builtins.str
+    """Scope: `admin`, `user` or `read-only`."""
+    user_id: builtins.str
+    """User whose sessions the caller sees; empty means the sessions of all users."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        scope: builtins.str = ...,
+        user_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "scope", b"scope", "user_id", b"user_id"]) -> None: ...
+
+global___WhoAmIResponse = WhoAmIResponse
+
+@typing.final
+class CreateConsoleLinkRequest(google.protobuf.message.Message):
+    """Request for a link to the web console."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___CreateConsoleLinkRequest = CreateConsoleLinkRequest
+
+@typing.final
+class CreateConsoleLinkResponse(google.protobuf.message.Message):
+    """A link to the web console."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    URL_FIELD_NUMBER: builtins.int
+    url: builtins.str
+    """The link. What follows `#` is a secret."""
+    def __init__(
+        self,
+        *,
+        url: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["url", b"url"]) -> None: ...
+
+global___CreateConsoleLinkResponse = CreateConsoleLinkResponse

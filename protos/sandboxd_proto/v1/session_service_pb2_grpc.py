@@ -70,6 +70,16 @@ class SessionServiceStub(object):
                 request_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionRequest.SerializeToString,
                 response_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionResponse.FromString,
                 _registered_method=True)
+        self.WhoAmI = channel.unary_unary(
+                '/sandboxd.v1.SessionService/WhoAmI',
+                request_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.WhoAmIRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.WhoAmIResponse.FromString,
+                _registered_method=True)
+        self.CreateConsoleLink = channel.unary_unary(
+                '/sandboxd.v1.SessionService/CreateConsoleLink',
+                request_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CreateConsoleLinkRequest.SerializeToString,
+                response_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CreateConsoleLinkResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer(object):
@@ -137,6 +147,21 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WhoAmI(self, request, context):
+        """Returns who the caller is to the daemon.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateConsoleLink(self, request, context):
+        """Returns a link that logs a browser into the web console as the caller. It works once, for a minute.
+        Reasons: CONSOLE_OFF.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -174,6 +199,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ResetSession,
                     request_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionRequest.FromString,
                     response_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionResponse.SerializeToString,
+            ),
+            'WhoAmI': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhoAmI,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.WhoAmIRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.WhoAmIResponse.SerializeToString,
+            ),
+            'CreateConsoleLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateConsoleLink,
+                    request_deserializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CreateConsoleLinkRequest.FromString,
+                    response_serializer=sandboxd__proto_dot_v1_dot_session__service__pb2.CreateConsoleLinkResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -366,6 +401,60 @@ class SessionService(object):
             '/sandboxd.v1.SessionService/ResetSession',
             sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionRequest.SerializeToString,
             sandboxd__proto_dot_v1_dot_session__service__pb2.ResetSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhoAmI(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.SessionService/WhoAmI',
+            sandboxd__proto_dot_v1_dot_session__service__pb2.WhoAmIRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_session__service__pb2.WhoAmIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateConsoleLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandboxd.v1.SessionService/CreateConsoleLink',
+            sandboxd__proto_dot_v1_dot_session__service__pb2.CreateConsoleLinkRequest.SerializeToString,
+            sandboxd__proto_dot_v1_dot_session__service__pb2.CreateConsoleLinkResponse.FromString,
             options,
             channel_credentials,
             insecure,

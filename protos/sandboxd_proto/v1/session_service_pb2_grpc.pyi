@@ -82,6 +82,20 @@ class SessionServiceStub:
     Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
     """
 
+    WhoAmI: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.WhoAmIRequest,
+        sandboxd_proto.v1.session_service_pb2.WhoAmIResponse,
+    ]
+    """Returns who the caller is to the daemon."""
+
+    CreateConsoleLink: grpc.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.CreateConsoleLinkRequest,
+        sandboxd_proto.v1.session_service_pb2.CreateConsoleLinkResponse,
+    ]
+    """Returns a link that logs a browser into the web console as the caller. It works once, for a minute.
+    Reasons: CONSOLE_OFF.
+    """
+
 class SessionServiceAsyncStub:
     """Opens, describes and closes sessions."""
 
@@ -144,6 +158,20 @@ class SessionServiceAsyncStub:
     """Gives a session a fresh sandbox: its commands end with reason SESSION_CLOSED and its files are deleted, except project_files/. The id
     stays the same and the incarnation increases. A session that has expired or lost its sandbox can be reset too.
     Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
+    """
+
+    WhoAmI: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.WhoAmIRequest,
+        sandboxd_proto.v1.session_service_pb2.WhoAmIResponse,
+    ]
+    """Returns who the caller is to the daemon."""
+
+    CreateConsoleLink: grpc.aio.UnaryUnaryMultiCallable[
+        sandboxd_proto.v1.session_service_pb2.CreateConsoleLinkRequest,
+        sandboxd_proto.v1.session_service_pb2.CreateConsoleLinkResponse,
+    ]
+    """Returns a link that logs a browser into the web console as the caller. It works once, for a minute.
+    Reasons: CONSOLE_OFF.
     """
 
 class SessionServiceServicer(metaclass=abc.ABCMeta):
@@ -222,6 +250,24 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         """Gives a session a fresh sandbox: its commands end with reason SESSION_CLOSED and its files are deleted, except project_files/. The id
         stays the same and the incarnation increases. A session that has expired or lost its sandbox can be reset too.
         Reasons: SESSION_NOT_FOUND, SESSION_CLOSED, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, DRAINING.
+        """
+
+    @abc.abstractmethod
+    def WhoAmI(
+        self,
+        request: sandboxd_proto.v1.session_service_pb2.WhoAmIRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.WhoAmIResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.WhoAmIResponse]]:
+        """Returns who the caller is to the daemon."""
+
+    @abc.abstractmethod
+    def CreateConsoleLink(
+        self,
+        request: sandboxd_proto.v1.session_service_pb2.CreateConsoleLinkRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.CreateConsoleLinkResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.CreateConsoleLinkResponse]]:
+        """Returns a link that logs a browser into the web console as the caller. It works once, for a minute.
+        Reasons: CONSOLE_OFF.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -1,20 +1,26 @@
 """One command as the guest has it: its output until the daemon has it too, and its end."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import struct
 import termios
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from .. import frames
-from ..frames import Cause, Ending, ExecState, Exited, Remark, Stream
+from ..frames import Cause, ContextRun, Ending, ExecState, Exited, Remark, Stream
 from .named_shell import Saving
 from .processes import Beginning
 from .shell import WaitingShell
 from .standard_input import Feed, StandardInput
+
+if TYPE_CHECKING:
+    from .context import Context
 
 STRAGGLER_SECONDS = 0.1
 """How long output may stay open after the first process of a command has ended."""
@@ -83,7 +89,7 @@ class Output:
 
 
 class Exec:
-    """One command, running or ended."""
+    """One command or run of code, running or ended."""
 
     def __init__(
         self,
@@ -93,14 +99,28 @@ class Exec:
         beginning: Beginning,
         stdout: int,
         stderr: int,
+        events: int | None = None,
     ) -> None:
+        """With a pipe of events for a run of code."""
         self.channel = channel
         self.pid = pid
         self.beginning = beginning
         self.started_at = time.monotonic()
         self.stdout = Output(Stream.STDOUT, stdout)
         self.stderr = Output(Stream.STDERR, stderr)
-        self.outputs = (self.stdout, self.stderr)
+        self.outputs: tuple[Output, ...] = (self.stdout, self.stderr)
+        if events is not None:
+            self.outputs += (Output(Stream.EVENTS, events),)
+        self.context: Context | None = None
+        """The context that lends its process and its pipes."""
+        self.context_run: ContextRun | None = None
+        self.done: int | None = None
+        """How a run of code ended whose context lives on."""
+        self.request: Mapping[str, object] | None = None
+        """What a run of code was asked for with, until its context is there."""
+        self.tries = 0
+        self.is_interrupted = False
+        """Whether the guest itself has interrupted it, at its deadline."""
         self.window = frames.WINDOW
         self.is_watched = False
         """Its pipes are not watched while it is very young or its window is used up."""
@@ -133,6 +153,12 @@ class Exec:
         self.status = status
         self.give_up_at = time.monotonic() + STRAGGLER_SECONDS
 
+    def has_done(self, done: int) -> None:
+        """A run of code has ended, and its context has not: what it wrote is in the pipes."""
+        self.status, self.done = 0, done
+        self.give_up_at = time.monotonic()
+        self.note_debt()
+
     def note_debt(self) -> None:
         """What is in the pipes now was written before the end, or close to it."""
         for output in self.outputs:
@@ -155,7 +181,7 @@ class Exec:
 
     @property
     def is_open(self) -> bool:
-        return self.stdout.descriptor >= 0 or self.stderr.descriptor >= 0
+        return any(output.descriptor >= 0 for output in self.outputs)
 
     @property
     def is_finished(self) -> bool:
@@ -175,18 +201,27 @@ class Exec:
     @property
     def is_behind(self) -> bool:
         """Whether there is output that was read and not sent."""
-        return self.stdout.sent < self.stdout.read or self.stderr.sent < self.stderr.read
+        return any(output.sent < output.read for output in self.outputs)
 
     @property
     def kept_bytes(self) -> int:
-        return self.stdout.kept_bytes + self.stderr.kept_bytes
+        return sum(output.kept_bytes for output in self.outputs)
+
+    def output(self, stream: Stream) -> Output:
+        """ProtocolError if it has no such stream."""
+        if stream > len(self.outputs):
+            raise frames.ProtocolError("only a run of code has events")
+        return self.outputs[stream - 1]
 
     def ending(self) -> Exited:
         assert self.status is not None
         code = os.waitstatus_to_exitcode(self.status)
         kind, value = (Ending.CODE, code) if code >= 0 else (Ending.SIGNAL, -code)
-        return Exited(kind, self.cause, value, self.stdout.read, self.stderr.read)
+        if self.done is not None:
+            kind, value = Ending.DONE, self.done
+        return Exited(kind, self.cause, value, *(output.read for output in self.outputs))
 
     def state(self, *, has_ended: bool) -> ExecState:
         ending = self.ending() if has_ended else None
-        return ExecState(ending, self.stdout.read, self.stderr.read, self.label)
+        stdout, stderr, *events = (output.read for output in self.outputs)
+        return ExecState(ending, stdout, stderr, self.label, *events)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 
 from .. import frames
 from ..daemon_link import LINGER_SECONDS
+from ..frames import Stream
+from .context import waiting_bytes
 from .execution import Exec, Output
 
 CHUNKS_PER_TURN = 8
@@ -69,6 +71,8 @@ class OutputPipes:
             self._watch_one(execution)
 
     def _watch_one(self, execution: Exec) -> None:
+        if execution.context is not None and not execution.context.pid:
+            return  # what it writes before it is there is no output: it may yet be made again
         if not execution.is_watched:
             execution.is_watched = True
             for output in execution.outputs:
@@ -95,19 +99,38 @@ class OutputPipes:
                 break
 
     def read_all(self, execution: Exec) -> None:
-        """All that is there."""
+        """All that is there. A context goes on writing, so of its pipes what is there now."""
         for output in execution.outputs:
+            if execution.context is not None:
+                self._read_up_to(output, output.read + waiting_bytes(output.descriptor))
+                continue
             while output.descriptor >= 0 and self._read(output.descriptor):
                 pass
+
+    def _read_up_to(self, output: Output, end: int) -> None:
+        while output.descriptor >= 0 and output.read < end and self._read(output.descriptor):
+            pass
+
+    def _read_text_first(self, execution: Exec) -> None:
+        """Nothing that was written before an event is passed on after it."""
+        for output in execution.outputs:
+            if output.stream is not Stream.EVENTS:
+                self._read_up_to(output, output.read + waiting_bytes(output.descriptor))
 
     def _read(self, descriptor: int) -> bool:
         """Pass one chunk on; False when the pipe is empty or closed, or the window is used up."""
         execution, output = self._by_descriptor[descriptor]
+        most = frames.MAX_CHUNK
+        if output.stream is Stream.EVENTS:
+            # Before the text is read: later events may follow later text. At least one byte, to see
+            # the end; if one has come since, it is passed on early.
+            most = min(most, max(1, waiting_bytes(descriptor)))
+            self._read_text_first(execution)
         if execution.window <= 0:
             self._pause(execution)
             return False
         try:
-            data = os.read(descriptor, min(frames.MAX_CHUNK, execution.window))
+            data = os.read(descriptor, min(most, execution.window))
         except BlockingIOError:
             output.owed = 0  # a terminal owes less than was assumed
             return False
@@ -130,5 +153,8 @@ class OutputPipes:
             # Closing would not end the watch: for input there is a copy of the descriptor.
             self._pipes.unregister(output.descriptor)
         del self._by_descriptor[output.descriptor]
-        os.close(output.descriptor)  # which also ends its watch
+        if execution.context is None:
+            os.close(output.descriptor)  # which also ends its watch
+        elif execution.is_watched:
+            self._pipes.unregister(output.descriptor)  # its context uses it again
         output.descriptor = -1

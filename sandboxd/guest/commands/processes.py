@@ -16,6 +16,7 @@ Mostly the guest's own processor time: on a busy host a few looks take long, whi
 command a fork bomb."""
 LEFTOVER_SECONDS = 0.1
 """The guest serves nothing else meanwhile, and a command that finds no room yet waits for it."""
+FOLLOWER_SECONDS = 0.2
 SWEEP_SECONDS = 0.02
 LOOK_SECONDS = 0.001
 _GONE = b"X"
@@ -102,14 +103,16 @@ def victims(
 
     A process can leave its session and its parent, but it cannot join another command. So what is
     spared is decided, not what is killed: other leaders, processes older than the command, and what
-    descends from or shares a session with those. A daemon that another running command started
-    meanwhile cannot be told apart and goes too.
+    descends from or shares a session with those. In the leader's own session nothing is spared for
+    its age: a context runs one piece of code after another there. A daemon that another running
+    command started meanwhile cannot be told apart and goes too.
     """
     by_pid = {process.pid: process for process in processes}
     spared = {
         process.pid
         for process in by_pid.values()
-        if process.pid != leader and (process.pid in spared_leaders or beginning.is_after(process))
+        if process.pid in spared_leaders - {leader}
+        or (beginning.is_after(process) and leader not in (process.pid, process.session))
     }
     sessions = {by_pid[pid].session for pid in spared} | spared_leaders
     sessions -= {leader, 0}
@@ -182,6 +185,19 @@ def end_leftovers(running_leaders: set[int], reap: Callable[[], None]) -> None:
         if not doomed:
             return
         time.sleep(LOOK_SECONDS)
+
+
+def end_followers(leaders: set[int], reap: Callable[[], None]) -> None:
+    """Kill what is in the sessions of these leaders besides them, and wait a moment until it is
+    gone."""
+    give_up_at = time.monotonic() + FOLLOWER_SECONDS
+    while time.monotonic() < give_up_at:
+        doomed = [p.pid for p in living() if p.session in leaders and p.pid not in leaders]
+        for pid in doomed:
+            kill(pid)
+        reap()
+        if not doomed:
+            return
 
 
 def end_command(

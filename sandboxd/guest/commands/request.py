@@ -35,8 +35,9 @@ def label_of(request: Mapping[str, object]) -> bytes:
 def size_of(request: Mapping[str, object]) -> int:
     """Characters of its words and variables, which is most of what it takes in memory."""
     command = command_of(request, "")
+    code = request.get("code")
     words = (command.shell or "", *command.argv, *command.env, *command.env.values())
-    return sum(map(len, words))
+    return sum(map(len, words)) + (len(code) if isinstance(code, str) else 0)
 
 
 def seconds_of(request: Mapping[str, object]) -> float:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from ..frames import StartFailure
 from . import named_shell, processes, terminal
 from .named_shell import NamedShells, Saving
+from .refusal import Refusal
 from .spawn import posix_spawn
 from .spawner import Spawner
 from .standard_input import Feed
@@ -78,14 +79,6 @@ _START_UP_NAMES = frozenset(
         "_",
     ]
 )
-
-
-class Refusal(Exception):
-    """The command cannot be started; the text says why, for the caller."""
-
-    def __init__(self, failure: StartFailure, why: str) -> None:
-        super().__init__(why)
-        self.failure = failure
 
 
 class Command(NamedTuple):
@@ -385,6 +378,13 @@ class Shells:
         if self._waiting:
             self._waiting.close()
             self._waiting = None
+
+    def replace(self) -> None:
+        """Let go of the directory of a shell that waits: another one is mounted there."""
+        if self._waiting:
+            self._waiting.discard()
+            self._waiting = None
+        self._spawner.disown()
 
     def keep_state(self, saving: Saving) -> bool:
         """Keep what a command left in its named shell; False if that is too large."""

@@ -29,9 +29,10 @@ class Supervision:
 
     def begin(self, execution: Exec, seconds: float) -> None:
         """Look after a command that has so much time."""
-        execution.deadline_at = execution.started_at + seconds + MARGIN_SECONDS
+        now = time.monotonic()
+        execution.deadline_at = now + seconds + MARGIN_SECONDS
         if self.next_look_at == float("inf"):
-            self.next_look_at = execution.started_at + LOOK_SECONDS
+            self.next_look_at = now + LOOK_SECONDS
 
     def look(self, running: Iterable[Exec]) -> Findings:
         now = time.monotonic()

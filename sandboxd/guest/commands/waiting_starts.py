@@ -27,6 +27,8 @@ class WaitingStart:
         self.since = time.monotonic()
         self._give_up_at = self.since + WAIT_SECONDS
         self._make_room_at = self.since + ROOM_SECONDS
+        self.tries = 0
+        """How often a context for it did not come to be."""
         self.is_attached = True
         """Whether the daemon at the other end of this connection has asked for it. Otherwise it is
         not tried, as it could not be reported that it cannot be started."""

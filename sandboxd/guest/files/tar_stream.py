@@ -5,10 +5,10 @@ before it is believed, nothing is looked up by name, and nothing is read twice.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from .codec import Failure
-from .daemon_connection import DaemonConnection, Refused
+from .daemon_connection import Refused
 
 BLOCK = 512
 MAX_EXTENDED = 64 << 10
@@ -25,6 +25,10 @@ _KEYS = (b"path", b"linkpath", b"size", b"mtime")
 """Of an extended header, those that are used."""
 _SPARSE = b"GNU.sparse."
 """How the keys of a sparse member begin; one stands for all of them."""
+_ATTRIBUTE = b"SCHILY.xattr.user."
+"""How the keys of extended attributes begin that users can set."""
+_MAX_KEPT = 64
+"""Records of extended headers that are kept for one member."""
 _MAX_DIGITS = 6
 """Of the length of a record in an extended header."""
 _PAX, _PAX_GLOBAL, _LONG_NAME, _LONG_LINK, _LABEL = b"x", b"g", b"L", b"K", b"V"
@@ -38,13 +42,23 @@ class Member(NamedTuple):
     modified_ns: int
     target: bytes
     is_sparse: bool
+    attributes: tuple[tuple[bytes, bytes], ...] = ()
+    """Extended attributes of the user, each name without `user.`."""
+
+
+class Source(Protocol):
+    """Where an archive comes from."""
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Fill a part of the buffer; returns how much, 0 at the end."""
+        ...
 
 
 class TarStream:
     """The members of an archive. The bytes of each can be copied or skipped."""
 
-    def __init__(self, daemon: DaemonConnection) -> None:
-        self._daemon = daemon
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._buffer = memoryview(bytearray(_BUFFER))
         self._begin = self._end = 0
         self._left = 0
@@ -65,6 +79,8 @@ class TarStream:
             kind, size = header[156:157], _number(header[124:136])
             if kind in (_PAX, _LONG_NAME, _LONG_LINK):
                 extended |= _extended(kind, self._payload(size))
+                if len(extended) > _MAX_KEPT:
+                    raise _damaged()
             elif kind == _PAX_GLOBAL:
                 self._payload(size)  # about the whole archive, and not needed
             elif kind == _LABEL:
@@ -84,7 +100,7 @@ class TarStream:
 
     def finish(self) -> None:
         """Read what follows the end of the archive, which means nothing."""
-        while self._daemon.receive_into(self._buffer):
+        while self._source.receive_into(self._buffer):
             pass
 
     def _member(
@@ -113,6 +129,11 @@ class TarStream:
             modified_ns=modified_ns,
             target=extended.get(b"linkpath", header[157:257].partition(b"\0")[0]),
             is_sparse=_SPARSE in extended or kind == SPARSE_KIND,
+            attributes=tuple(
+                (key.removeprefix(_ATTRIBUTE), value)
+                for key, value in extended.items()
+                if key.startswith(_ATTRIBUTE)
+            ),
         )
 
     def _header(self) -> bytes | None:
@@ -158,7 +179,7 @@ class TarStream:
         return piece
 
     def _fill(self) -> bool:
-        self._begin, self._end = 0, self._daemon.receive_into(self._buffer)
+        self._begin, self._end = 0, self._source.receive_into(self._buffer)
         return self._end > 0
 
 
@@ -219,7 +240,7 @@ def _extended(kind: bytes, payload: bytes) -> dict[bytes, bytes]:
         if position > end or not equals or not value.endswith(b"\n"):
             raise _damaged()
         # Others are not kept: an archive may have any number of them before a member.
-        if key in _KEYS:
+        if key in _KEYS or key.startswith(_ATTRIBUTE):
             records[key] = value[:-1]
         elif key.startswith(_SPARSE):
             records[_SPARSE] = b""

@@ -17,6 +17,7 @@ from prometheus_client.core import (
 )
 
 from sandboxd import __version__
+from sandboxd.cluster.contract import WorkerState
 from sandboxd.histogram import Histogram
 from sandboxd.observability.journal import KeptJournal
 from sandboxd.pool.pool import PoolFigures
@@ -45,8 +46,12 @@ class Figures:
         yield from self._session_metrics()
         yield from self._exec_metrics()
         yield from self._call_metrics()
+        yield from self._query_metrics()
+        yield from self._snapshot_metrics()
         yield from _pool_metrics(self.pools.figures)
         yield from self._record_metrics()
+        if self.sessions.ownership.is_shared:
+            yield from self._cluster_metrics()
 
     def _daemon_metrics(self) -> Iterator[Metric]:
         build = GaugeMetricFamily(
@@ -72,10 +77,58 @@ class Figures:
             [({}, statistics.open_seconds)],
         )
 
+    def _snapshot_metrics(self) -> Iterator[Metric]:
+        statistics, lines = self.journal.statistics, self.sessions.lines
+        yield _gauge("sessions_parked", "Sessions without a sandbox", self.sessions.parked_count)
+        yield _counter("snapshot_turns", "Automatic snapshots taken", statistics.turns)
+        yield _counter(
+            "snapshot_turns_failed", "Automatic snapshots that failed", statistics.turns_failed
+        )
+        yield _gauge(
+            "snapshot_turns_paused",
+            "Sessions that get no automatic snapshots although they want them",
+            self.sessions.paused_count,
+        )
+        yield _histogram(
+            "snapshot_turn_seconds",
+            "Duration of automatic snapshots",
+            [({}, statistics.turn_seconds)],
+        )
+        yield _counter("session_rewinds", "Sessions that were rewound", statistics.rewinds)
+        yield _counts(
+            "snapshot_actions",
+            "What callers did with snapshots",
+            "action",
+            statistics.snapshot_actions,
+        )
+        if not lines.is_on:
+            return
+        figures = lines.store.figures()
+        yield _counter("snapshots_taken", "Snapshots of any kind taken", figures.taken)
+        yield _counter("snapshots_restored", "Snapshots restored", figures.restored)
+        yield _counter("snapshots_failed", "Calls about snapshots that failed", figures.failed)
+        yield _counter("snapshot_freezes", "Times that writers were stopped", figures.freezes)
+        yield _counter(
+            "snapshot_stored_bytes", "Bytes added to the store of snapshots", figures.stored_bytes
+        )
+        yield _counter(
+            "snapshot_deduplicated_bytes",
+            "Bytes that the store of snapshots had already",
+            figures.deduplicated_bytes,
+        )
+        yield _counter(
+            "snapshot_garbage_bytes", "Bytes deleted from the store", figures.garbage_bytes
+        )
+        yield _counter("snapshot_store_calls", "Calls of the store", figures.store_calls)
+        yield _counter(
+            "snapshot_store_retries", "Calls of the store that were repeated", figures.store_retries
+        )
+
     def _exec_metrics(self) -> Iterator[Metric]:
         statistics, kill_counts = self.journal.statistics, self.sessions.exec_state.kill_counts
         yield _gauge("execs_running", "Running commands", self.sessions.running_exec_count)
         yield _counts("execs", "Ended commands by ending", "ending", statistics.exec_ends)
+        yield _counts("code_runs", "Ended runs of code by status", "status", statistics.code_runs)
         yield _counter("execs_succeeded", "Commands that returned 0", statistics.execs_succeeded)
         yield _histogram("exec_seconds", "Duration of commands", [({}, statistics.exec_seconds)])
         yield _counter("exec_cpu_seconds", "CPU time of commands", statistics.exec_cpu_seconds)
@@ -108,9 +161,39 @@ class Figures:
         yield _counts("calls", "Ended calls by method", "method", statistics.calls)
         yield _counts("call_failures", "Failed calls by method", "method", statistics.failed_calls)
         yield _counts("refusals", "Refused calls by reason", "reason", statistics.refusals)
+        yield _counts("doors", "What happened at doors, by action", "action", statistics.doors)
         yield _counter("retries", "Automatic retries of clients", statistics.retries)
         yield _counter(
             "retries_succeeded", "Automatic retries that succeeded", statistics.retries_succeeded
+        )
+
+    def _query_metrics(self) -> Iterator[Metric]:
+        statistics = self.journal.statistics
+        yield _counts(
+            "queries", "Queries of data sources by outcome", "outcome", statistics.queries
+        )
+        yield _counter("query_rows", "Rows that queries returned", statistics.query_rows)
+        yield _histogram("query_seconds", "Duration of queries", [({}, statistics.query_seconds)])
+
+    def _cluster_metrics(self) -> Iterator[Metric]:
+        ownership = self.sessions.ownership
+        workers = GaugeMetricFamily(
+            "sandboxd_cluster_workers", "Workers by state, as this one saw them", labels=["state"]
+        )
+        for state in WorkerState:
+            workers.add_metric([state.value], ownership.workers.get(state.value, 0))
+        yield workers
+        yield _gauge(
+            "cluster_serving",
+            "1 while this worker may serve its sessions",
+            float(ownership.directory.is_serving),
+        )
+        yield _counts("cluster_claims", "Claims of sessions by origin", "origin", ownership.claims)
+        yield _counts(
+            "cluster_routed_calls",
+            "Calls about sessions of other workers",
+            "way",
+            self.journal.statistics.routed_calls,
         )
 
     def _record_metrics(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""TLS of the TCP listener, with certificates that can be replaced while it serves."""
+"""TLS of the listeners, with certificates that can be replaced while they serve."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Certificates:
         self._key = key
         self._client_ca = client_ca
         self._fresh: grpc.ServerCertificateConfiguration | None = None
+        self._latest: ssl.SSLContext
         self.credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
             self._read(), self._take_fresh, require_client_authentication=client_ca is not None
         )
@@ -28,6 +29,17 @@ class Certificates:
     def reload(self) -> None:
         """Read the files again; new connections use their content."""
         self._fresh = self._read()
+
+    def context(self) -> ssl.SSLContext:
+        """For a listener that asks for no client certificate. Each of its connections has the
+        certificate that was read last."""
+
+        def take_latest(connection: ssl.SSLObject, *_: object) -> None:
+            connection.context = self._latest
+
+        context = self._load()
+        context.sni_callback = take_latest
+        return context
 
     def _take_fresh(self) -> Any:
         """Called for every connection, in a thread of the core; None means no change."""
@@ -46,6 +58,17 @@ class Certificates:
     def _check(self) -> None:
         """CertificatesInvalid if the files do not fit together. The core would notice only at the
         first connection, and say little."""
+        latest = self._load()
+        if self._client_ca is not None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(self._client_ca)
+            except (OSError, ssl.SSLError) as error:
+                raise CertificatesInvalid(
+                    f"the CA {self._client_ca} cannot be used ({_words(error)}); it has to be PEM"
+                ) from error
+        self._latest = latest
+
+    def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             # Without this, OpenSSL would ask for a passphrase on the terminal.
@@ -55,14 +78,7 @@ class Certificates:
                 f"the certificate {self._cert} and the key {self._key} cannot be used "
                 f"({_words(error)}); both have to be PEM, belong together and have no passphrase"
             ) from error
-        if self._client_ca is None:
-            return
-        try:
-            context.load_verify_locations(self._client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise CertificatesInvalid(
-                f"the CA {self._client_ca} cannot be used ({_words(error)}); it has to be PEM"
-            ) from error
+        return context
 
 
 def _words(error: OSError) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sandboxd_proto.v1 import exec_pb2
 
 _LENGTH_DELIMITED = 2
-_CHUNK_FIELD = 2
+CHUNK_FIELD = 2
 """Field of the chunk in messages that callers stream."""
 _LONGEST_VARINT = 5
 _OFFSET_FIELD = exec_pb2.OutputChunk.OFFSET_FIELD_NUMBER
@@ -29,7 +29,7 @@ class OutputPiece(NamedTuple):
 
 def chunk_in(data: bytes) -> memoryview | None:
     """The chunk of a message in its usual form; None if the message has to be parsed."""
-    if len(data) < 2 or data[0] != _CHUNK_FIELD << 3 | _LENGTH_DELIMITED:
+    if len(data) < 2 or data[0] != CHUNK_FIELD << 3 | _LENGTH_DELIMITED:
         return None
     length = shift = 0
     for position in range(1, min(len(data), 1 + _LONGEST_VARINT)):

@@ -7,7 +7,10 @@ from collections.abc import Set
 from structlog.contextvars import bind_contextvars
 
 from sandboxd.access import HOST, UNKNOWN, Access, Caller, RateLimit, Scope, act_as
+from sandboxd.access.vouching import NotInTime, NotVouched, vouched
 from sandboxd.errors import CallNotPermitted, Unauthenticated
+from sandboxd.service.in_process import InProcessContext
+from sandboxd.service.transport.forwarding import VOUCHED_METADATA
 from sandboxd.service.transport.rules import OVERSEE
 from sandboxd.service.wire import Context
 
@@ -23,18 +26,26 @@ class Entrance:
         *,
         trusts_socket: bool = True,
         rate: RateLimit | None = None,
+        cluster_key: bytes = b"",
     ) -> None:
+        """`cluster_key`: with which other workers vouch for the callers of calls they forward."""
         self._access = access
         self._trusts_socket = trusts_socket
         self._rate = rate
+        self._cluster_key = cluster_key
 
     @property
     def has_rules(self) -> bool:
         """Whether a caller may turn out to be unknown."""
         return self._access is not None
 
-    def identify(self, context: Context) -> Caller:
+    def identify(self, context: Context, method: str) -> Caller:
         """Serve the rest of the call as its caller; Unauthenticated if that is unknown."""
+        if isinstance(context, InProcessContext):
+            act_as(context.caller)
+            return context.caller
+        if self._cluster_key and (statement := _statement(context)) is not None:
+            return self._act_as_vouched(statement, method)
         if self._access is None:
             return HOST
         try:
@@ -45,6 +56,27 @@ class Entrance:
         act_as(caller)  # before any check: the audit log names the caller of a refused call
         if caller is not HOST:
             bind_contextvars(caller=caller.name)  # for every log line of the call
+        return caller
+
+    def _act_as_vouched(self, statement: bytes, method: str) -> Caller:
+        """Serve a forwarded call as the caller that another worker has identified."""
+        try:
+            caller = vouched(self._cluster_key, statement, method)
+        except NotInTime as error:
+            act_as(UNKNOWN)
+            raise Unauthenticated(
+                f"This worker does not accept the forwarded call: {error}; it is repeated with the "
+                "time of this worker.",
+                workerTime=f"{error.now:.3f}",
+            ) from error
+        except NotVouched as error:
+            act_as(UNKNOWN)
+            raise Unauthenticated(
+                f"This worker does not accept the forwarded call: {error}; check that all workers "
+                "have the same SANDBOXD_CLUSTER_KEY_FILE."
+            ) from error
+        act_as(caller)
+        bind_contextvars(caller=caller.name)
         return caller
 
     def check(self, caller: Caller, method: str, allowed: Set[Scope]) -> None:
@@ -87,6 +119,13 @@ class Entrance:
             "Authentication required: set SANDBOXD_TOKEN for the SDK and the command line, or send "
             "`authorization: Bearer <token>` with the call."
         )
+
+
+def _statement(context: Context) -> bytes | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == VOUCHED_METADATA:
+            return value if isinstance(value, bytes) else b""
+    return None
 
 
 def _bearer(context: Context) -> str | None:

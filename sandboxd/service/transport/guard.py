@@ -20,17 +20,19 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from sandboxd.access import Caller, CallPlaces, Scope
+from sandboxd.access import Caller, CallPlaces, Scope, only_look
 from sandboxd.errors import InvalidRequest, SandboxdError, Unauthenticated, UploadStalled
 from sandboxd.observability.calls import Call, current
 from sandboxd.observability.journal import MAX_COMMAND
 from sandboxd.observability.statistics import Statistics
 from sandboxd.service.transport.chunk_messages import chunk_in
+from sandboxd.service.transport.cluster import Cluster
 from sandboxd.service.transport.entrance import Entrance
-from sandboxd.service.transport.rules import RULES
+from sandboxd.service.transport.rules import PASSIVE_METHODS, RULES
 from sandboxd.service.transport.status import internal_status, to_status
 from sandboxd.service.wire import Context
 from sandboxd.sessions.journal import Journal
+from sandboxd.sessions.turn_ids import TURN_METADATA, checked_turn_id, current_turn
 
 if TYPE_CHECKING:
     from sandboxd.observability.traces import Traces
@@ -39,6 +41,8 @@ log = structlog.get_logger()
 
 RETRY_METADATA = "sandboxd-retry"
 """Metadata key that clients set on automatic retries."""
+PASSIVE_METADATA = "sandboxd-passive"
+"""Metadata key of reads that do not keep their session from expiring."""
 _AUDITED_FIELDS = {
     "user": "user_id",
     "thread": "thread_id",
@@ -77,8 +81,10 @@ class CallGuard:
         journal: Journal | None = None,
         statistics: Statistics | None = None,
         traces: Traces | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
-        """`idle_seconds`: how long the caller of an upload may pause."""
+        """`idle_seconds`: how long the caller of an upload may pause. `cluster`: how calls about
+        sessions of other workers reach them."""
         self._places = places
         self._entrance = entrance or Entrance()
         self._reads_late = self._entrance.has_rules
@@ -86,6 +92,7 @@ class CallGuard:
         self._journal = journal or Journal()
         self._statistics = statistics or Statistics()
         self._traces = traces
+        self._cluster = cluster
         self._drains = 0
         """Uploads without a place that are being read to be answered."""
 
@@ -96,12 +103,17 @@ class CallGuard:
 
     def _method(self, method: MethodDescriptor, servicer: object) -> Any:
         behaviour, name = getattr(servicer, method.name), method.name
+        if self._cluster is not None:
+            behaviour = self._cluster.routed(method, behaviour)
         allowed = RULES[method.full_name]
         read = _readable(GetMessageClass(method.input_type))
         write = GetMessageClass(method.output_type).SerializeToString
+        if method.client_streaming and method.server_streaming:
+            conversation = self.conversation(behaviour, name, allowed)
+            return grpc.stream_stream_rpc_method_handler(conversation, read, _written_or(write))
         if method.client_streaming:
             upload = self._upload(behaviour, name, allowed)
-            return grpc.stream_unary_rpc_method_handler(upload, _chunk_or(read), write)
+            return grpc.stream_unary_rpc_method_handler(upload, _chunk_or(read), _written_or(write))
         if method.server_streaming:
             stream = self._stream(behaviour, name, allowed)
             make = grpc.unary_stream_rpc_method_handler
@@ -112,7 +124,7 @@ class CallGuard:
         make = grpc.unary_unary_rpc_method_handler
         if self._reads_late:
             make = grpc.stream_unary_rpc_method_handler
-        return make(unary, read, write)
+        return make(unary, read, _written_or(write))
 
     def _unary(self, behaviour: Any, method: str, allowed: Set[Scope]) -> Any:
         async def serve(request: Any, context: Context) -> Any:
@@ -169,13 +181,16 @@ class CallGuard:
 
         return serve
 
-    def conversation(self, behaviour: Any, method: str) -> Any:
-        """A method with streams in both directions that every known caller may call."""
+    def conversation(
+        self, behaviour: Any, method: str, allowed: Set[Scope] = frozenset(Scope)
+    ) -> Any:
+        """A method with streams in both directions."""
 
         async def serve(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
             call = self._begin(context, method)
             try:
-                self._enter(call, context)
+                caller = self._enter(call, context)
+                self._entrance.check(caller, method, allowed)
                 async for response in behaviour(requests, context):
                     yield response
             except Exception as error:
@@ -191,20 +206,27 @@ class CallGuard:
         current.set(call)
         self._statistics.calls[method] += 1
         metadata = context.invocation_metadata() or ()
-        for key, _ in metadata:
-            if key == RETRY_METADATA:
+        is_passive = False
+        for key, value in metadata:
+            if key == RETRY_METADATA and not call.is_retry:
                 call.is_retry = True
                 self._statistics.retries += 1
-                break
+            elif key == PASSIVE_METADATA:
+                is_passive = method in PASSIVE_METHODS
+            elif key == TURN_METADATA:
+                call.turn_id = str(value)
+        only_look(is_passive)
         if self._traces is not None:
             self._traces.begin_call(call, metadata)
         return call
 
     def _enter(self, call: Call, context: Context) -> Caller:
         """Identify the caller, and take a place for the call."""
-        caller = self._entrance.identify(context)
+        caller = self._entrance.identify(context, call.method)
         self._places.take(caller)
         call.caller = caller
+        # In any case: a daemon in the process of its caller serves many calls in one context.
+        current_turn.set(checked_turn_id(call.turn_id) if call.turn_id else "")
         return caller
 
     def _admit(self, call: Call, caller: Caller, request: Any, allowed: Set[Scope]) -> None:

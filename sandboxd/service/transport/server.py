@@ -12,11 +12,18 @@ from sandboxd.access import CallPlaces, Quotas, RateLimit
 from sandboxd.config import Config
 from sandboxd.observability.journal import KeptJournal
 from sandboxd.service.admin_service import AdminServicer
+from sandboxd.service.cluster_service import ClusterServicer
+from sandboxd.service.code_service import CodeServicer
+from sandboxd.service.data_service import DataServicer
+from sandboxd.service.door_service import DoorServicer
 from sandboxd.service.environment_service import EnvironmentServicer
 from sandboxd.service.exec_service import ExecServicer
 from sandboxd.service.file_service import FileServicer
+from sandboxd.service.port_service import PortServicer
 from sandboxd.service.project_service import ProjectServicer
 from sandboxd.service.session_service import SessionServicer
+from sandboxd.service.snapshot_service import SnapshotServicer
+from sandboxd.service.transport.cluster import Cluster
 from sandboxd.service.transport.entrance import Entrance
 from sandboxd.service.transport.guard import CallGuard
 from sandboxd.service.transport.health import SERVICE as HEALTH_SERVICE
@@ -25,11 +32,17 @@ from sandboxd.service.transport.keyring import Keyring
 from sandboxd.service.transport.reflection import reflection_handlers
 from sandboxd_proto.v1 import (
     admin_service_pb2,
+    cluster_service_pb2,
+    code_service_pb2,
+    data_service_pb2,
+    door_service_pb2,
     environment_service_pb2,
     exec_service_pb2,
     file_service_pb2,
+    port_service_pb2,
     project_service_pb2,
     session_service_pb2,
+    snapshot_service_pb2,
 )
 
 MAX_REQUEST_BYTES = 9 << 20
@@ -43,12 +56,22 @@ STOP_SECONDS = 1.0
 """How long calls may take to return once their commands have ended."""
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
+_CODE = code_service_pb2.DESCRIPTOR.services_by_name["CodeService"]
 _FILES = file_service_pb2.DESCRIPTOR.services_by_name["FileService"]
 _PROJECTS = project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"]
+_SNAPSHOTS = snapshot_service_pb2.DESCRIPTOR.services_by_name["SnapshotService"]
+_CLUSTER = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 _ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
+_DATA = data_service_pb2.DESCRIPTOR.services_by_name["DataService"]
+_DOORS = door_service_pb2.DESCRIPTOR.services_by_name["DoorService"]
+_PORTS = port_service_pb2.DESCRIPTOR.services_by_name["PortService"]
 _ENVIRONMENTS = environment_service_pb2.DESCRIPTOR.services_by_name["EnvironmentService"]
 SERVICES = tuple(
-    service.full_name for service in (_SESSIONS, _EXECS, _FILES, _PROJECTS, _ENVIRONMENTS, _ADMIN)
+    service.full_name
+    for service in (
+        *(_SESSIONS, _EXECS, _CODE, _FILES, _PROJECTS, _SNAPSHOTS, _ENVIRONMENTS, _DATA, _ADMIN),
+        *(_DOORS, _PORTS, _CLUSTER),
+    )
 )
 
 
@@ -62,9 +85,15 @@ class Servicers:
 
     sessions: SessionServicer
     execs: ExecServicer
+    code: CodeServicer
     files: FileServicer
     projects: ProjectServicer
+    snapshots: SnapshotServicer
     environments: EnvironmentServicer
+    data: DataServicer
+    doors: DoorServicer
+    ports: PortServicer
+    cluster: ClusterServicer
     admin: AdminServicer
 
 
@@ -79,24 +108,33 @@ class ApiServer:
         journal: KeptJournal,
         keyring: Keyring,
         quotas: Quotas,
+        cluster: Cluster | None = None,
+        cluster_key: bytes = b"",
     ) -> None:
         self._config = config
         self._keyring = keyring
         guard = CallGuard(
             places=CallPlaces(total=config.max_calls, per_user=config.max_user_calls),
-            entrance=_entrance(config, keyring, quotas),
+            entrance=_entrance(config, keyring, quotas, cluster_key),
             idle_seconds=config.upload_idle_seconds,
             journal=journal,
             statistics=journal.statistics,
             traces=journal.traces,
+            cluster=cluster,
         )
         self.handlers = (
             # Tried in this order; the busiest service comes first.
             guard.handler(_EXECS, servicers.execs),
+            guard.handler(_CODE, servicers.code),
             guard.handler(_SESSIONS, servicers.sessions),
             guard.handler(_FILES, servicers.files),
             guard.handler(_PROJECTS, servicers.projects),
+            guard.handler(_SNAPSHOTS, servicers.snapshots),
             guard.handler(_ENVIRONMENTS, servicers.environments),
+            guard.handler(_DATA, servicers.data),
+            guard.handler(_DOORS, servicers.doors),
+            guard.handler(_PORTS, servicers.ports),
+            guard.handler(_CLUSTER, servicers.cluster),
             guard.handler(_ADMIN, servicers.admin),
         )
         self._guard = guard
@@ -155,12 +193,13 @@ class ApiServer:
         self._config.api_socket.unlink(missing_ok=True)
 
 
-def _entrance(config: Config, keyring: Keyring, quotas: Quotas) -> Entrance:
+def _entrance(config: Config, keyring: Keyring, quotas: Quotas, cluster_key: bytes) -> Entrance:
     limits = quotas.limits
     return Entrance(
         keyring.access,
         trusts_socket=config.socket_auth != "token",
         rate=RateLimit(calls_per_second=limits.calls_per_second, burst=limits.calls_burst),
+        cluster_key=cluster_key,
     )
 
 

@@ -72,7 +72,7 @@ class Restart:
         found = list(self._records.load("s-"))
         for _, details, status in found:
             _describe(details)
-            exec_wire._fill_exit(exec_pb2.ExitStatus(), status)
+            exec_wire.fill_exit(exec_pb2.ExitStatus(), status)
         return len(found)
 
     def _find_spool(self, data: bytes) -> Hashable:

@@ -140,7 +140,9 @@ class _Sessions:
         self._work = SimpleNamespace(files=files, until_closed=lambda messages: messages)
 
     @asynccontextmanager
-    async def file_work(self, session_id: str, *, incarnation: int = 0) -> AsyncIterator[Any]:
+    async def file_work(
+        self, session_id: str, *, incarnation: int = 0, changes: bool = False
+    ) -> AsyncIterator[Any]:
         yield self._work
 
     def get(self, session_id: str) -> Any:

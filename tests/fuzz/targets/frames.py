@@ -180,7 +180,7 @@ FROM_GUEST = FuzzTarget(
     open=listening,
     seeds=FROM_GUEST_SEEDS,
     max_bytes=8 << 10,
-    words=[HEADER.pack(size, kind, 1) for kind in range(29) for size in (0, 1, 4, 8, 22)],
+    words=[HEADER.pack(size, kind, 1) for kind in range(33) for size in (0, 1, 4, 8, 30)],
     repair=lambda data, random: reframed(data, random, head=2, longest=64),
 )
 
@@ -194,6 +194,7 @@ DECODERS = {
     Kind.SIGNAL: frames.decode_signal,
     Kind.RESIZE: frames.decode_resize,
     Kind.WORKER: frames.decode_worker,
+    Kind.DROP_CONTEXT: frames.decode_drop_context,
 }
 
 
@@ -218,7 +219,9 @@ FROM_DAEMON = FuzzTarget(
     seeds=[
         frames.encode(Kind.WELCOME, payload=b"{}") + frames.encode(Kind.START, 1, b'{"shell":""}'),
         frames.encode_ack(1, Ack(Stream.STDOUT, 10, 2000)) + frames.encode_kill(1, 0.05),
-        frames.encode_resume(1, 2, 3) + frames.encode_input(1, 0, b"text"),
+        frames.encode_resume(1, END.counts, frames.PROTOCOL_VERSION)
+        + frames.encode_drop_context("main", is_forgotten=True)
+        + frames.encode_input(1, 0, b"text"),
         frames.encode_signal(1, 15, Target.GROUP) + frames.encode_resize(1, 24, 80),
         frames.encode_worker(1, Purpose.FILES) + frames.encode(Kind.KILL, 1),
     ],

@@ -1,0 +1,189 @@
+// A file that is looked at: as text in the editor, as a picture, a table or a tree of values.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { FileEntry } from "#gen/files_pb";
+import type { Session } from "#gen/session_pb";
+import { call, fetchFile, files, post, ticket } from "../api";
+import { bytes, millis, pathOf } from "../format";
+import { complain, isDark, theme } from "../store";
+import { ask, Button, Empty, Name, Tabs } from "../ui";
+import { Markdown } from "./markdown";
+import { isPicture, pictureProblem, Table, Tree } from "./previews";
+
+const MAX_TEXT = 1 << 20;
+const MAX_PICTURE = 5 << 20;
+const MAX_DOCUMENT = 4 << 20;
+const MAX_SHOWN = 20_000;
+type View = "edit" | "picture" | "table" | "tree" | "markdown" | "page";
+
+function viewsOf(name: string): View[] {
+  if (isPicture(name)) return ["picture"];
+  if (/\.(csv|tsv)$/i.test(name)) return ["edit", "table"];
+  if (/\.json$/i.test(name)) return ["edit", "tree"];
+  if (/\.(md|markdown)$/i.test(name)) return ["edit", "markdown"];
+  if (/\.(html?|svg)$/i.test(name)) return ["edit", "page"];
+  return ["edit"];
+}
+
+const TITLES: Record<View, string> = { edit: "Edit", picture: "Picture", table: "Table", tree: "Tree", markdown: "Markdown", page: "Page" };
+
+export function Opened(props: { session: Session; entry: FileEntry; onClose: () => void; onSaved: () => void }) {
+  const { session, entry } = props;
+  const views = viewsOf(entry.name);
+  const [view, setView] = useState<View>(views[0]);
+  const [data, setData] = useState<Uint8Array | null>(null);
+  const [problem, setProblem] = useState("");
+  const limit = view === "picture" ? MAX_PICTURE : MAX_TEXT;
+  useEffect(() => {
+    if (entry.sizeBytes > BigInt(limit)) {
+      setProblem(`It has ${bytes(entry.sizeBytes)}; files up to ${bytes(limit)} are shown here. Download it instead.`);
+      return;
+    }
+    const request = { sessionId: session.sessionId, ...pathOf(entry) };
+    ticket(files.downloadFile, request, entry.name)
+      .then(fetchFile)
+      .then(setData)
+      .catch((error: Error) => setProblem(error.message));
+  }, []);
+  return (
+    <div class="opened">
+      <div class="row">
+        <strong>
+          <Name>{entry.name}</Name>
+        </strong>
+        {views.length > 1 && <Tabs tabs={views.map((one) => [one, TITLES[one]] as const)} value={view} onPick={setView} label="View" />}
+        <span class="spring" />
+        <Button kind="plain" title="Close" onClick={props.onClose}>
+          ✕
+        </Button>
+      </div>
+      {problem ? <Empty>{problem}</Empty> : data && <Content {...props} view={view} data={data} />}
+    </div>
+  );
+}
+
+function Content(props: { session: Session; entry: FileEntry; view: View; data: Uint8Array; onSaved: () => void }) {
+  const { entry, view, data } = props;
+  if (view === "picture") return <Picture name={entry.name} data={data} />;
+  const text = new TextDecoder().decode(data);
+  if (view === "table") return <Table text={text} separator={/\.tsv$/i.test(entry.name) ? "\t" : ","} />;
+  if (view === "tree") return <Tree text={text} />;
+  if (view === "markdown") return <Markdown text={text} />;
+  if (view === "page") return <Untrusted html={text} title={entry.name} />;
+  const exact = exactText(data);
+  if (exact === null) return <Empty>This file is not UTF-8 text, so the editor cannot keep its bytes. Download it instead.</Empty>;
+  return <Editor {...props} text={exact} />;
+}
+
+// Null if the bytes are not those of this text.
+function exactText(data: Uint8Array): string | null {
+  if (data.includes(0)) return null;
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
+  } catch {
+    return null;
+  }
+}
+
+function Picture({ name, data }: { name: string; data: Uint8Array }) {
+  const problem = pictureProblem(data);
+  const [url, setUrl] = useState("");
+  useEffect(() => {
+    if (problem) return;
+    const type = /\.svg$/i.test(name) ? "image/svg+xml" : "";
+    const made = URL.createObjectURL(new Blob([data as BlobPart], { type }));
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, []);
+  if (problem) return <Empty>{problem}</Empty>;
+  return url ? <img class="picture" src={url} alt={name} /> : null;
+}
+
+// HTML of a sandbox: in a frame with an origin of its own, without scripts unless someone asks for them.
+export function Untrusted({ html, title }: { html: string; title: string }) {
+  const [url, setUrl] = useState("");
+  const [scripts, setScripts] = useState(false);
+  useEffect(() => {
+    if (html.length > MAX_DOCUMENT) return;
+    post(`/document${scripts ? "?scripts=1" : ""}`, html)
+      .then((answer) => setUrl(`/document/${answer.ticket}`))
+      .catch(complain);
+  }, [html, scripts]);
+  const run = async () => {
+    const yes = await ask(
+      "Run the scripts in this result?",
+      "They were made by a sandbox. They cannot reach the console or the network, but may learn this computer's address.",
+      "Run",
+    );
+    if (yes) setScripts(true);
+  };
+  return (
+    <div class="untrusted">
+      {url && <iframe key={url} src={url} sandbox={scripts ? "allow-scripts" : ""} title={title} />}
+      {!scripts && /<script/i.test(html) && (
+        <Button kind="plain" onClick={run}>
+          run scripts in this result
+        </Button>
+      )}
+    </div>
+  );
+}
+
+function Editor(props: { session: Session; entry: FileEntry; text: string; onSaved: () => void }) {
+  const { session, entry } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const [isChanged, setChanged] = useState(false);
+  const modified = useRef(millis(entry.modifyTime));
+  const latest = useRef(props.text); // another theme makes another editor
+  useEffect(() => {
+    let close = () => {};
+    let isGone = false;
+    const save = async (text: string): Promise<boolean> => {
+      const request = { sessionId: session.sessionId, ...pathOf(entry) };
+      const now = await call(files.statFile, request).catch(() => null);
+      const isOther = now?.entry && millis(now.entry.modifyTime) !== modified.current;
+      if (isOther) {
+        const present = (await call(files.readText, request).catch(() => null))?.text ?? "";
+        const text = (
+          <>
+            <p>The file has changed since you opened it. It now has:</p>
+            <pre class="output" tabIndex={0} aria-label="The file as it is">
+              {present.slice(0, MAX_SHOWN)}
+              {present.length > MAX_SHOWN && "\n[more follows]"}
+            </pre>
+          </>
+        );
+        if (!(await ask("Overwrite?", text, "Overwrite", { danger: true }))) return false;
+      }
+      try {
+        const written = await call(files.writeText, { ...request, text });
+        modified.current = millis(written.entry?.modifyTime);
+      } catch (error) {
+        complain(error);
+        return false;
+      }
+      setChanged(false);
+      props.onSaved();
+      return true;
+    };
+    // A chunk of its own, which is loaded with the first file.
+    void import("./editor_view").then(({ edit }) => {
+      if (isGone || !box.current) return;
+      const editor = edit(box.current, latest.current, entry.name, save, () => setChanged(true), { isDark: isDark() });
+      close = () => {
+        latest.current = editor.text();
+        editor.close();
+      };
+    });
+    return () => {
+      isGone = true;
+      close();
+    };
+  }, [theme.value]);
+  return (
+    <>
+      <div class="editor" ref={box} />
+      <p class="faint">{isChanged ? "Not saved. Ctrl-S saves." : "Ctrl-S saves."}</p>
+    </>
+  );
+}

@@ -1,0 +1,1 @@
+"""The web console: a listener that serves its pages and carries their calls into the API."""

@@ -1,0 +1,318 @@
+"""The listener of the console: pages, logins, sockets, and the headers that protect them.
+
+There is no cookie: every call carries a key that other pages cannot get, so that there is nothing
+that a browser would add to a request of a foreign page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from importlib.resources import files
+from mimetypes import guess_type
+from typing import NamedTuple
+
+import structlog
+from aiohttp import web
+
+from sandboxd.access import Caller, Logins
+from sandboxd.console.bodies import Bodies
+from sandboxd.console.socket import PageSocket
+from sandboxd.service.in_process import InProcessCalls
+
+log = structlog.get_logger()
+
+MAX_LOGIN_BYTES = 4096
+LOGIN_TRIES = 5
+"""Logins in a second from one address."""
+MAX_TRIES = 50
+"""The same, from all addresses."""
+MAX_CONNECTIONS = 1024
+SILENT_SECONDS = 30.0
+"""How long a connection may wait between requests, or with one that is not complete."""
+HANDSHAKE_SECONDS = 10.0
+MAX_SOCKETS = 256
+MAX_STRANGERS = 16
+"""Sockets of one address that have not said yet which login they have."""
+MAX_SOCKETS_OF_LOGIN = 16
+CLOSE_SECONDS = 1.0
+INDEX = "index.html"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=(), usb=(), payment=()",
+}
+LOOPBACK_NAMES: Set[str] = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class PortInUse(Exception):
+    """The port could not be opened; the text says which and what to do."""
+
+
+class ConsoleSettings(NamedTuple):
+    host: str
+    port: int
+    names: Sequence[str] = ()
+    """Further names under which browsers reach it; the first is the one in links."""
+    tls: ssl.SSLContext | None = None
+
+
+class Console:
+    """Serves browsers while it is open as a context manager."""
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        calls: InProcessCalls,
+        logins: Logins,
+        on_refused: Callable[[str], None] = lambda peer: None,
+    ) -> None:
+        """`on_refused` is called with the peer of a login that was refused."""
+        self._settings = settings
+        self._calls = calls
+        self._logins = logins
+        self._on_refused = on_refused
+        self._sockets: set[PageSocket] = set()
+        self._tries: list[tuple[float, str]] = []
+        self._names = LOOPBACK_NAMES | {bracketed(settings.host), *settings.names}
+        self._assets = _load_assets()
+        application = web.Application(middlewares=[self._guard], client_max_size=MAX_LOGIN_BYTES)
+        application.on_response_prepare.append(_add_headers)
+        application.add_routes(self._routes())
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=CLOSE_SECONDS,
+            keepalive_timeout=SILENT_SECONDS,
+        )
+        self._listener: asyncio.Server | None = None
+        self.port = 0
+
+    def _routes(self) -> Sequence[web.RouteDef]:
+        return [
+            web.get("/", self._page),
+            web.get("/assets/{name:.+}", self._asset),
+            web.post("/login", self._log_in),
+            web.post("/logout", self._log_out),
+            web.get("/socket", self._open_socket),
+            *Bodies(self._calls, self._caller_of).routes(),
+        ]
+
+    async def __aenter__(self) -> Console:
+        await self._runner.setup()
+        settings = self._settings
+        handshake_seconds = HANDSHAKE_SECONDS if settings.tls is not None else None
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._accept,
+                settings.host or None,
+                settings.port,
+                ssl=settings.tls,
+                ssl_handshake_timeout=handshake_seconds,
+            )
+        except OSError as error:
+            await self._runner.cleanup()
+            raise PortInUse(
+                f"{settings.host}:{settings.port} is in use by another program; set "
+                "SANDBOXD_CONSOLE_PORT to a free port, or to 0 for no console"
+            ) from error
+        self.port = self._listener.sockets[0].getsockname()[1]
+        return self
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        server = self._runner.server
+        if server is None or len(server.connections) >= MAX_CONNECTIONS:
+            return _Refused()
+        return server()
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for page in tuple(self._sockets):
+            await page.close()
+        await self._runner.cleanup()
+
+    @property
+    def address(self) -> str:
+        """Under which a browser reaches it."""
+        name = next(iter(self._settings.names), bracketed(self._settings.host))
+        scheme = "http" if self._settings.tls is None else "https"
+        return f"{scheme}://{name}:{self.port}"
+
+    # --- what surrounds every request ---
+
+    @web.middleware
+    async def _guard(
+        self,
+        request: web.Request,
+        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        """Refuse requests for another name, which a foreign page may have sent here, and requests
+        that such a page makes."""
+        if not self._is_our_name(request.host):
+            raise web.HTTPMisdirectedRequest(
+                text="The console does not have this name; add it to SANDBOXD_CONSOLE_NAMES."
+            )
+        origin = request.headers.get("Origin")
+        is_socket = request.path == "/socket"
+        if (origin is not None or is_socket) and not self._is_our_origin(origin, request):
+            raise web.HTTPForbidden(text="This request comes from another site.")
+        return await handler(request)
+
+    def _is_our_name(self, host: str) -> bool:
+        name, port = _split(host)
+        if port and port != str(self.port):  # through something that forwards to this port
+            return name in self._settings.names
+        return name in self._names
+
+    def _is_our_origin(self, origin: str | None, request: web.Request) -> bool:
+        if self._settings.tls is not None:
+            return origin == f"https://{request.host}"
+        if origin == f"http://{request.host}":
+            return True
+        # Something in front of this listener may have ended TLS.
+        is_named = _split(request.host)[0] in self._settings.names
+        return is_named and origin == f"https://{request.host}"
+
+    def _caller_of(self, request: web.Request) -> Caller:
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        caller = self._logins.find(key) if scheme.lower() == "bearer" else None
+        if caller is None:
+            raise web.HTTPUnauthorized(text="Log in again.")
+        return caller
+
+    # --- pages ---
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return self._file(request, INDEX)
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        return self._file(request, request.match_info["name"])
+
+    def _file(self, request: web.Request, name: str) -> web.Response:
+        asset = self._assets.get(name)
+        if asset is None:
+            raise web.HTTPNotFound(text="There is no such file.")
+        is_packed = asset.packed and "gzip" in request.headers.get("Accept-Encoding", "")
+        response = web.Response(
+            body=asset.packed if is_packed else asset.data, content_type=asset.media_type
+        )
+        if is_packed:
+            response.headers["Content-Encoding"] = "gzip"
+        response.headers["Vary"] = "Accept-Encoding"
+        # The names of chunks change with their content; those of the entry points do not.
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    # --- logins ---
+
+    async def _log_in(self, request: web.Request) -> web.Response:
+        """A key for a token, or for a one-time code."""
+        self._count_try(str(request.remote))
+        try:
+            given = json.loads(await request.text())
+            token, code = str(given.get("token", "")), str(given.get("code", ""))
+        except (ValueError, AttributeError):
+            raise web.HTTPBadRequest(text="Send a token or a code as JSON.") from None
+        key = self._logins.redeem(code) if code else self._logins.log_in(token)
+        if key is None:
+            self._on_refused(str(request.remote))
+            raise web.HTTPUnauthorized(
+                text="This link was used, or is too old; print another one with `sandboxd console`."
+                if code
+                else "This daemon does not know the token; check that it is complete."
+            )
+        return web.json_response({"key": key})
+
+    async def _log_out(self, request: web.Request) -> web.Response:
+        self._caller_of(request)
+        self._logins.log_out(request.headers["Authorization"].partition(" ")[2])
+        return web.json_response({})
+
+    def _count_try(self, peer: str) -> None:
+        now = time.monotonic()
+        self._tries = [(tried, who) for tried, who in self._tries if now - tried < 1.0]
+        of_peer = sum(who == peer for _, who in self._tries)
+        if of_peer >= LOGIN_TRIES or len(self._tries) >= MAX_TRIES:
+            raise web.HTTPTooManyRequests(text="Too many logins at once; try again in a second.")
+        self._tries.append((now, peer))
+
+    # --- sockets ---
+
+    async def _open_socket(self, request: web.Request) -> web.StreamResponse:
+        peer = f"console:{request.remote}"
+        strangers = sum(page.peer == peer and not page.key for page in self._sockets)
+        if len(self._sockets) >= MAX_SOCKETS or strangers >= MAX_STRANGERS:
+            raise web.HTTPTooManyRequests(text="Too many pages are open; close some.")
+        page = PageSocket(self._calls, self._caller_of_page, peer)
+        self._sockets.add(page)
+        try:
+            return await page.serve(request)
+        finally:
+            self._sockets.discard(page)
+
+    def _caller_of_page(self, key: str) -> Caller | None:
+        """None also if the login has too many pages."""
+        if sum(page.key == key for page in self._sockets) > MAX_SOCKETS_OF_LOGIN:
+            return None
+        return self._logins.find(key)
+
+
+class _Refused(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()
+
+
+class _Asset(NamedTuple):
+    data: bytes
+    packed: bytes
+    """The same, compressed; empty if that is not smaller."""
+    media_type: str
+
+
+def _load_assets() -> Mapping[str, _Asset]:
+    """All files of the built pages: nothing else is ever served."""
+    return {
+        entry.name: _asset(entry.name, entry.read_bytes())
+        for entry in files("sandboxd.console").joinpath("assets").iterdir()
+        if entry.is_file()
+    }
+
+
+def _asset(name: str, data: bytes) -> _Asset:
+    packed = gzip.compress(data, mtime=0)
+    media_type = guess_type(name)[0] or "application/octet-stream"
+    return _Asset(data, packed if len(packed) < len(data) else b"", media_type)
+
+
+def _split(host: str) -> tuple[str, str]:
+    """Name and port of a Host header; the port is empty if there is none."""
+    has_port = ":" in host.rpartition("]")[2]
+    name, _, port = host.rpartition(":") if has_port else (host, "", "")
+    return name.lower(), port
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands in an address."""
+    return f"[{host}]" if ":" in host else host.lower()
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)

@@ -1,0 +1,268 @@
+"""Daemons that share sessions: the directory of owners, and the way to the owner of each."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from sandboxd import __version__
+from sandboxd.cluster.alone import Alone
+from sandboxd.cluster.contract import (
+    Load,
+    OwnershipUnknown,
+    Place,
+    PlaceState,
+    ThreadKey,
+    Worker,
+    WorkerIdTaken,
+    WorkerState,
+)
+from sandboxd.cluster.placement import Wish, candidates
+from sandboxd.cluster.settings import ClusterSettings, LeaseSettings, RedisSettings
+from sandboxd.config import Config
+from sandboxd.daemon.instance import StartRefused
+from sandboxd.errors import OwnershipNotKnown, SandboxLost, SessionParked
+from sandboxd.pool.pools import Pools
+from sandboxd.registry.contract import SessionRecord
+from sandboxd.service.transport.cluster import Cluster
+from sandboxd.service.transport.forwarding import Forwarder
+from sandboxd.service.transport.routing import Peer, Routing
+from sandboxd.sessions.ownership import Ownership
+from sandboxd.sessions.sessions import Sessions
+from sandboxd.tasks import Tasks
+
+log = structlog.get_logger()
+
+LOAD_SECONDS = 2.0
+"""How often this worker notes down its load, for the next renewal of its lease."""
+WATCH_SECONDS = 10.0
+"""How often the workers are counted."""
+VIEW_SECONDS = 1.0
+"""How long a list of workers is used for placement."""
+MIN_KEY = 32
+DAY_SECONDS = 86400.0
+_TASK = "cluster"
+
+
+def open_ownership(config: Config, instance: str) -> Ownership:
+    """What is shared with other daemons. StartRefused if the settings cannot be used."""
+    if not config.is_worker:
+        return Ownership(Alone(config.worker_id, version=__version__))
+    try:
+        # On demand: a daemon alone needs neither the module nor the package.
+        from sandboxd.cluster.redis_directory import redis_directory
+    except ImportError as error:
+        raise StartRefused(
+            "REDIS_HOST is set, but the client of Redis is not installed; install sandboxd with "
+            "the extra `cluster`: pip install 'sandboxd[daemon,cluster]'"
+        ) from error
+    directory = redis_directory(
+        ClusterSettings(
+            worker_id=config.worker_id,
+            address=config.advertise or f"{config.host}:{config.port}",
+            instance=instance,
+            cluster_key=cluster_key(config),
+            version=__version__,
+            leases=LeaseSettings(
+                lease_seconds=config.lease_seconds,
+                renew_seconds=config.lease_seconds / 5,
+                self_fence_seconds=config.lease_seconds * 0.8,
+                fence_seconds=config.lease_seconds * 1.2,
+            ),
+        ),
+        RedisSettings(
+            host=config.redis_host,
+            port=config.redis_port,
+            sentinels=_addresses(config.redis_sentinels),
+            primary_name=config.redis_primary,
+            password=_secret(config),
+            is_tls=config.redis_tls,
+            replicas=1 if config.redis_sentinels else 0,
+        ),
+    )
+    return Ownership(directory, parked_seconds=(config.parked_days + 1) * DAY_SECONDS)
+
+
+async def _join(
+    ownership: Ownership, records: Sequence[SessionRecord], stack: AsyncExitStack
+) -> None:
+    try:
+        await ownership.start(records)
+    except WorkerIdTaken as error:
+        raise StartRefused(
+            f"{error}; set another WORKER_ID, or wait until the lease of the other has ended"
+        ) from error
+    stack.push_async_callback(ownership.stop)
+
+
+async def open_cluster(
+    config: Config,
+    sessions: Sessions,
+    pools: Pools,
+    records: Sequence[SessionRecord],
+    stack: AsyncExitStack,
+    counts: Counter[str],
+) -> Cluster | None:
+    """Join the cluster with these sessions. Returns how calls about sessions of other daemons reach
+    them, and are counted; None for a daemon alone."""
+    ownership = sessions.ownership
+    if ownership.is_shared:
+        await _join(ownership, records, stack)
+    tasks = Tasks()
+    stack.push_async_callback(tasks.finish)
+    stack.callback(tasks.cancel, _TASK)
+    tasks.spawn(_report_load(config, ownership, pools), f"{_TASK}-load")
+    if not ownership.is_shared:
+        return None
+    forwarder = Forwarder(cluster_key(config), ca_file=config.cluster_ca_file)
+    stack.push_async_callback(forwarder.aclose)
+    tasks.spawn(sessions.keep_committing(config.commit_seconds), f"{_TASK}-commits")
+    tasks.spawn(_watch_workers(ownership), f"{_TASK}-workers")
+    cluster = Cluster(Routing(SessionOwners(sessions, ownership), counts), forwarder)
+    ownership.directory.when_fenced(cluster.here.end_all)
+    return cluster
+
+
+async def _report_load(config: Config, ownership: Ownership, pools: Pools) -> None:
+    while True:
+        figures = pools.figures
+        ownership.directory.announce(
+            Load(
+                warm=sum(pool.warm for pool in figures),
+                used=sum(pool.in_use for pool in figures),
+                starting=sum(pool.waiting for pool in figures),
+                capacity=config.max_pool_size,
+                environments=[pool.environment for pool in figures],
+            )
+        )
+        await asyncio.sleep(LOAD_SECONDS)
+
+
+async def _watch_workers(ownership: Ownership) -> None:
+    """Count the workers, for metrics and the status."""
+    while True:
+        # Without Redis the counts stay as they were; that it is lost is another figure.
+        with suppress(OwnershipUnknown):
+            found = await ownership.directory.workers()
+            ownership.workers = Counter(worker.state.value for worker in found)
+        await asyncio.sleep(WATCH_SECONDS)
+
+
+class SessionOwners:
+    """See routing.Owners."""
+
+    def __init__(self, sessions: Sessions, ownership: Ownership) -> None:
+        self._sessions = sessions
+        self._directory = ownership.directory
+        self._workers: Sequence[Worker] = ()
+        self._seen_at = -VIEW_SECONDS
+        self._random = random.Random()
+        self._sent: Counter[str] = Counter()
+        """Sessions that were placed since the workers reported."""
+
+    async def owner(self, session_id: str) -> Peer | None:
+        if self._sessions.has(session_id):
+            return None
+        try:
+            place = await self._directory.find(session_id)
+            if place is None or place.state is PlaceState.CLOSED:
+                return None
+            if place.state is PlaceState.PARKED:
+                return await self._last_owner(place)
+        except OwnershipUnknown as error:
+            raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
+        if place.state is PlaceState.LOST:
+            raise SandboxLost(f"worker {place.worker}, which had it, is lost")
+        return self._peer(place)
+
+    async def owner_of_thread(
+        self, user_id: str, thread_id: str, environment: str, *, may_place: bool
+    ) -> Peer | None:
+        if self._sessions.has_thread(user_id, thread_id):
+            return None
+        try:
+            place = await self._directory.find_thread(ThreadKey(user_id, thread_id))
+            if place is not None and place.state is PlaceState.HELD:
+                return self._peer(place)
+            return await self._placed(place, environment) if may_place else None
+        except OwnershipUnknown as error:
+            raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
+
+    async def _last_owner(self, place: Place) -> Peer | None:
+        """Of a parked session: it alone has the record. SessionParked if it is lost."""
+        if place.worker == self._directory.worker_id:
+            return None
+        if any(worker.id == place.worker and _is_up(worker) for worker in await self._view()):
+            return self._peer(place)
+        raise SessionParked(place.session_id)
+
+    async def _view(self) -> Sequence[Worker]:
+        """The workers, as they were a moment ago."""
+        if time.monotonic() - self._seen_at > VIEW_SECONDS:
+            self._workers, self._seen_at = await self._directory.workers(), time.monotonic()
+            self._sent.clear()
+        return self._workers
+
+    def _peer(self, place: Place) -> Peer | None:
+        if place.worker == self._directory.worker_id:
+            return None  # it is about to know, or to forget
+        return Peer(place.worker, place.address, place.epoch)
+
+    async def _placed(self, place: Place | None, environment: str) -> Peer | None:
+        """The worker that should open a session which nobody has; None if it is this one."""
+        workers = await self._view()
+        wish = Wish(
+            last_owner=place.worker if place is not None else "",
+            environment=environment or "default",
+        )
+        workers = [_with_more(worker, self._sent[worker.id]) for worker in workers]
+        found = candidates(workers, wish, self._random)
+        if not found:
+            return None
+        self._sent[found[0].id] += 1
+        if found[0].id == self._directory.worker_id:
+            return None
+        return Peer(found[0].id, found[0].address, place.epoch if place is not None else 0)
+
+
+def _is_up(worker: Worker) -> bool:
+    return worker.state is not WorkerState.LOST and worker.lease_seconds > 0
+
+
+def _with_more(worker: Worker, sessions: int) -> Worker:
+    return replace(worker, load=replace(worker.load, starting=worker.load.starting + sessions))
+
+
+def cluster_key(config: Config) -> bytes:
+    assert config.cluster_key_file is not None
+    key = _read(config.cluster_key_file)
+    if len(key) < MIN_KEY:
+        raise StartRefused(
+            f"{config.cluster_key_file} has a secret of {len(key)} characters, and at least "
+            f"{MIN_KEY} are needed; make one with `openssl rand -hex 32`"
+        )
+    return key
+
+
+def _secret(config: Config) -> str:
+    return _read(config.redis_password_file).decode() if config.redis_password_file else ""
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise StartRefused(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _addresses(text: str) -> Sequence[tuple[str, int]]:
+    pairs = [one.rpartition(":") for one in text.split(",") if one]
+    return [(host, int(port)) for host, _, port in pairs]

@@ -1,0 +1,90 @@
+"""The snapshots of sessions, as the configuration wants them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
+
+import structlog
+
+from sandboxd.config import Config
+from sandboxd.daemon import settings
+from sandboxd.daemon.instance import StartRefused
+from sandboxd.errors import SandboxdError
+from sandboxd.sandboxes.kept_files import KeptFilesStore
+from sandboxd.sessions.lines import SessionLines
+from sandboxd.snapshots.contract import Snapshots
+from sandboxd.snapshots.opening import Place, SecretUnusable, ServicePlace, open_snapshots
+from sandboxd.tasks import Tasks
+
+log = structlog.get_logger()
+
+GARBAGE_SECONDS = 3600.0
+"""Pause between two garbage collections."""
+_TASK = "snapshots-garbage"
+
+
+async def open_lines(
+    config: Config, kept_files: KeptFilesStore, stack: AsyncExitStack
+) -> SessionLines:
+    """The snapshots of sessions. StartRefused if the settings cannot be used."""
+    why_off = _why_off(config)
+    snapshots = None if why_off else await _open(config, stack)
+    return SessionLines(
+        snapshots,
+        kept_files,
+        settings.snapshot_settings(config),
+        workspace_dir=config.workspace_dir,
+        why_off=why_off,
+    )
+
+
+def _why_off(config: Config) -> str:
+    if not config.snapshots:
+        return "SANDBOXD_SNAPSHOTS is off"
+    if config.workspace_backend == "memory":
+        return "workspaces are in memory here, and only those on disks have snapshots"
+    return ""
+
+
+async def _open(config: Config, stack: AsyncExitStack) -> Snapshots:
+    place = Place(
+        directory=config.state_dir / "snapshots",
+        secret_file=config.snapshot_key_file,
+        service=_service(config),
+        reserve_bytes=config.disk_reserve_mb << 20,
+    )
+    try:
+        snapshots: Snapshots = await asyncio.to_thread(open_snapshots, place)
+    except (SecretUnusable, SandboxdError, OSError) as error:
+        raise StartRefused(f"snapshots cannot be kept: {error}") from error
+    stack.push_async_callback(snapshots.close)
+    tasks = Tasks()
+    stack.push_async_callback(tasks.finish)
+    stack.callback(tasks.cancel, _TASK)
+    tasks.spawn(_collect_garbage(snapshots), _TASK)
+    return snapshots
+
+
+def _service(config: Config) -> ServicePlace | None:
+    if not config.snapshot_store:
+        return None
+    parts = urlsplit(config.snapshot_store)
+    return ServicePlace(
+        bucket=parts.netloc,
+        prefix=parts.path.strip("/"),
+        endpoint=config.snapshot_store_endpoint,
+        region=config.snapshot_store_region,
+    )
+
+
+async def _collect_garbage(snapshots: Snapshots) -> None:
+    """Delete what no snapshot needs, now and then."""
+    while True:
+        await asyncio.sleep(GARBAGE_SECONDS)
+        try:
+            done = await snapshots.collect_garbage()
+            log.info("snapshots.garbage", deleted=done.deleted, deleted_bytes=done.deleted_bytes)
+        except (SandboxdError, OSError) as error:
+            log.warning("snapshots.garbage_failed", error=str(error))

@@ -1,0 +1,1 @@
+"""Databases that sessions can query without a network: the daemon asks for them."""

@@ -1,0 +1,93 @@
+"""Places at a source: bounded in all and for each user, and given to waiting users in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+
+from sandboxd.errors import QueriesBusy
+
+RETRY_SECONDS = 1.0
+
+
+class Turns:
+    """Who waits is served in turn by user, so many queries of one user delay another by one."""
+
+    def __init__(self, *, places: int, per_user: int, queued: int) -> None:
+        self._free = places
+        self._per_user = per_user
+        self._queued = queued
+        self._used: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By user, the user who is next first; no user has an empty queue."""
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def used(self) -> int:
+        return self._used.total()
+
+    def take_now(self, user_id: str) -> bool:
+        """Take a place that is free; False if there is none."""
+        if self._free and not self._waiting and self._used[user_id] < self._per_user:
+            self._occupy(user_id)
+            return True
+        return False
+
+    async def take(self, user_id: str) -> None:
+        """Wait for a place; QueriesBusy if too many wait. The caller's deadline bounds the wait."""
+        if self.take_now(user_id):
+            return
+        if self.waiting >= self._queued or len(self._waiting.get(user_id, ())) >= self._share():
+            raise QueriesBusy(
+                "Too many queries wait for this data source; try again in a moment.",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(user_id, deque()).append(waiter)
+        self._serve()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.leave(user_id)
+            else:
+                self._forget(user_id, waiter)
+            raise
+
+    def leave(self, user_id: str) -> None:
+        self._free += 1
+        self._used[user_id] -= 1
+        if not self._used[user_id]:
+            del self._used[user_id]
+        self._serve()
+
+    def _share(self) -> int:
+        """How many queries of one user may wait: half of the queue stays for others."""
+        return max(1, self._queued // 2)
+
+    def _occupy(self, user_id: str) -> None:
+        self._free -= 1
+        self._used[user_id] += 1
+
+    def _serve(self) -> None:
+        while self._free and (user_id := self._next()) is not None:
+            queue = self._waiting.pop(user_id)
+            waiter = queue.popleft()
+            if queue:
+                self._waiting[user_id] = queue  # behind the others
+            if not waiter.done():
+                self._occupy(user_id)
+                waiter.set_result(None)
+
+    def _next(self) -> str | None:
+        return next((user for user in self._waiting if self._used[user] < self._per_user), None)
+
+    def _forget(self, user_id: str, waiter: asyncio.Future[None]) -> None:
+        queue = self._waiting.get(user_id)
+        if queue is not None and waiter in queue:
+            queue.remove(waiter)
+            if not queue:
+                del self._waiting[user_id]

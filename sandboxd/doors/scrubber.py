@@ -1,0 +1,59 @@
+"""Secrets in what a server answers, replaced with stars."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator
+from urllib.parse import quote, quote_plus
+
+
+class Scrubber:
+    """Replaces secrets with stars, for servers that repeat what they are sent: as it was sent, or
+    as it stands in a URL, in JSON, in HTML or in base64."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        """The longest form first, since one may contain another."""
+        forms = {form.encode() for secret in secrets for form in _forms(secret)}
+        self._secrets = sorted(forms, key=len, reverse=True)
+        self._kept = max(map(len, self._secrets)) - 1
+
+    def scrub(self, data: bytes) -> bytes:
+        """The same number of bytes."""
+        for secret in self._secrets:
+            data = data.replace(secret, b"*" * len(secret))
+        return data
+
+    def text(self, text: str) -> str:
+        """A part of a head, in which a character stands for a byte."""
+        return self.scrub(text.encode("latin-1")).decode("latin-1")
+
+    async def stream(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The same bytes without secrets, also those that two parts share."""
+        held = b""
+        async for part in parts:
+            data = self.scrub(held + part)
+            cut = max(0, len(data) - self._kept)
+            held = data[cut:]
+            if cut:
+                yield data[:cut]
+        if held:
+            yield held
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    for encoded in (quote(secret, safe=""), quote_plus(secret)):
+        yield encoded
+        yield _lower_escapes(encoded)
+    for ascii_only in (True, False):
+        yield json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
+    yield html.escape(secret)
+    yield base64.b64encode(secret.encode()).decode().rstrip("=")
+
+
+def _lower_escapes(text: str) -> str:
+    """`%2F` as `%2f`: both are in use."""
+    first, *parts = text.split("%")
+    return "%".join([first, *(part[:2].lower() + part[2:] for part in parts)])

@@ -1,0 +1,363 @@
+"""Snapshots for those who must not block: each call runs in a thread, with a deadline."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from sandboxd.errors import (
+    InvalidArchive,
+    InvalidRequest,
+    NotAFile,
+    SandboxdError,
+    SnapshotStoreFailed,
+)
+from sandboxd.snapshots import keys
+from sandboxd.snapshots.archives import exported
+from sandboxd.snapshots.comparing import Comparing
+from sandboxd.snapshots.contract import (
+    Consistency,
+    Diff,
+    DiffLimits,
+    Entry,
+    Figures,
+    Garbage,
+    Hole,
+    Kind,
+    Line,
+    Notes,
+    Restored,
+    Snapshot,
+    Verification,
+    WorkspaceDisk,
+)
+from sandboxd.snapshots.differences import Counts
+from sandboxd.snapshots.garbage import Collector
+from sandboxd.snapshots.importing import Importing
+from sandboxd.snapshots.node import Node, Tree, entry_of
+from sandboxd.snapshots.objects import Objects
+from sandboxd.snapshots.packs import ChunkReader, PackWriter, Readahead
+from sandboxd.snapshots.restoring import Restoring
+from sandboxd.snapshots.store import New, SnapshotStore, StoreSettings
+from sandboxd.snapshots.taker import Outcome, Taker
+from sandboxd.snapshots.verification import verify
+from sandboxd.workspaces.thread_work import run_in_thread
+
+T = TypeVar("T")
+
+_ZEROS = bytes(1 << 20)
+_MAX_PATH_BYTES = 64 << 20
+"""Of all paths in a listing: directories can be deep."""
+_TAR_OVERHEAD = 4096
+"""Most bytes of an archive for each member, beside its content."""
+_NO_NOTES = Notes()
+_USUAL_LIMITS = DiffLimits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotSettings:
+    """How snapshots are taken and read."""
+
+    store: StoreSettings
+    unfinished: Path
+    """Directory for archives that arrive."""
+    threads: int = 4
+    """How many calls run at the same time."""
+    call_seconds: float = 120.0
+    """Time limit of most calls."""
+    long_seconds: float = 3600.0
+    """Time limit of checks and garbage collections, which read all there is."""
+
+
+class DiskSnapshots:
+    """See contract.Snapshots."""
+
+    def __init__(self, objects: Objects, settings: SnapshotSettings) -> None:
+        self._settings = settings
+        self._store = SnapshotStore(objects, settings.store)
+        self._taker = Taker(self._store)
+        self._collector = Collector(self._store)
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="snapshots")
+        self._counting = threading.Lock()
+        self._figures = Figures()
+
+    async def take(
+        self,
+        line: Line,
+        disk: WorkspaceDisk,
+        *,
+        notes: Notes = _NO_NOTES,
+        consistency: Consistency = Consistency.WHOLE_FILES,
+        only_if_changed: bool = False,
+        is_durable: bool = True,
+    ) -> Snapshot | None:
+        """See Snapshots."""
+        own = None if disk.workspace is None else os.dup(disk.workspace)
+
+        def work() -> Outcome:
+            try:
+                return self._taker.take(
+                    line,
+                    replace(disk, workspace=own),
+                    notes=notes,
+                    consistency=consistency,
+                    only_if_changed=only_if_changed,
+                    is_durable=is_durable,
+                )
+            finally:
+                if own is not None:
+                    os.close(own)
+
+        outcome: Outcome = await self._run(work, undo=partial(self._undo_taken, line))
+        self._count_taken(outcome)
+        return outcome.snapshot
+
+    async def find(self, line: Line) -> Sequence[Snapshot]:
+        """See Snapshots."""
+        return await self._run(partial(self._store.find, line))
+
+    async def get(self, line: Line, number: int) -> Snapshot:
+        """See Snapshots."""
+        return (await self._run(partial(self._store.get, line, number))).snapshot
+
+    async def entries(self, line: Line, number: int) -> Sequence[Entry]:
+        """See Snapshots."""
+        return await self._run(lambda: list(_entries(self._store.tree(line, number))))
+
+    async def read_file(
+        self,
+        line: Line,
+        number: int,
+        path: bytes,
+        *,
+        offset: int = 0,
+        max_bytes: int | None = None,
+    ) -> AsyncIterator[bytes]:
+        """See Snapshots."""
+        node = await self._run(lambda: _file(self._store.tree(line, number), path))
+        end = node.size if max_bytes is None else min(node.size, offset + max_bytes)
+        parts = _content(node, self._store.chunks(line), offset, end)
+        async for part in self._stream(parts):
+            yield part
+
+    async def diff(
+        self, line: Line, before: int, after: int, limits: DiffLimits = _USUAL_LIMITS
+    ) -> Diff:
+        """See Snapshots."""
+
+        def work() -> Diff:
+            trees = self._store.tree(line, before), self._store.tree(line, after)
+            return Comparing(self._store.chunks(line), limits).compare(*trees)
+
+        return await self._run(work)
+
+    async def restore(
+        self, line: Line, number: int, directory: int, *, uid: int, gid: int
+    ) -> Restored:
+        """See Snapshots."""
+        own = os.dup(directory)
+
+        def work() -> Restored:
+            try:
+                tree = self._store.tree(line, number)
+                return Restoring(tree, self._store.chunks(line), uid=uid, gid=gid).into(own)
+            finally:
+                os.close(own)
+
+        restored = await self._run(work)
+        self._count(restored=1)
+        return restored
+
+    async def copy(
+        self, line: Line, number: int, to: Line, *, notes: Notes = _NO_NOTES
+    ) -> Snapshot:
+        """See Snapshots."""
+        if line.user_id != to.user_id:
+            raise ValueError("content is not shared between users")
+
+        def work() -> Snapshot:
+            with self._store.adding(to):
+                started = time.monotonic()
+                tree = self._store.tree(line, number)
+                # A complete look at the next disk: nothing of this one is known there.
+                new = _complete(tree, notes, started=started, looked_ns=0)
+                return self._store.add(to, new)
+
+        return await self._run(work)
+
+    async def delete(self, line: Line, number: int) -> None:
+        """See Snapshots."""
+        await self._run(partial(self._store.delete, line, number))
+
+    async def delete_line(self, line: Line) -> None:
+        """See Snapshots."""
+        await self._run(partial(self._store.delete_line, line))
+        self._taker.forget(line)
+
+    async def export(self, line: Line, number: int) -> AsyncIterator[bytes]:
+        """See Snapshots."""
+        tree = await self._run(partial(self._store.tree, line, number))
+        parts = exported(tree, Readahead(self._store.chunks(line), tree))
+        async for part in self._stream(parts):
+            yield part
+
+    async def import_archive(
+        self,
+        line: Line,
+        archive: AsyncIterator[bytes],
+        *,
+        max_bytes: int,
+        max_entries: int,
+        notes: Notes = _NO_NOTES,
+    ) -> Snapshot:
+        """See Snapshots."""
+        directory = self._settings.unfinished
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        left = max_bytes + max_entries * _TAR_OVERHEAD
+        with tempfile.TemporaryFile(dir=directory) as file:
+            async for chunk in archive:
+                left -= len(chunk)
+                if left < 0:
+                    raise InvalidArchive("it is larger than a workspace has room for")
+                await self._run(partial(_write, file, chunk))
+            file.seek(0)
+            limits = {"max_bytes": max_bytes, "max_entries": max_entries}
+            own = os.fdopen(os.dup(file.fileno()), "rb")
+            return await self._run(
+                partial(self._import, line, own, notes, **limits),
+                undo=lambda snapshot: self._store.delete(line, snapshot.number),
+            )
+
+    async def verify(self, line: Line | None = None) -> Verification:
+        """See Snapshots."""
+        return await self._run(
+            partial(verify, self._store, line), seconds=self._settings.long_seconds
+        )
+
+    async def collect_garbage(self) -> Garbage:
+        """See Snapshots."""
+        garbage = await self._run(self._collector.collect, seconds=self._settings.long_seconds)
+        self._count(garbage_bytes=garbage.deleted_bytes)
+        return garbage
+
+    def figures(self) -> Figures:
+        """See Snapshots."""
+        return replace(
+            self._figures,
+            store_calls=self._store.objects.calls.made,
+            store_retries=self._store.objects.calls.repeated,
+        )
+
+    async def close(self) -> None:
+        """Wait for what is in progress."""
+        await run_in_thread(self._threads.shutdown, seconds=self._settings.call_seconds)
+
+    def _import(
+        self, line: Line, archive: BinaryIO, notes: Notes, *, max_bytes: int, max_entries: int
+    ) -> Snapshot:
+        with archive, self._store.adding(line):
+            started = time.monotonic()
+            writer = PackWriter(self._store.objects, keys.owner_of(line.user_id))
+            importing = Importing(writer, max_bytes=max_bytes, max_entries=max_entries)
+            tree = importing.read(archive)
+            new = _complete(tree, notes, started=started, looked_ns=0)
+            return self._store.add(line, replace(new, stored_bytes=writer.stored_bytes))
+
+    def _undo_taken(self, line: Line, outcome: Outcome) -> None:
+        if outcome.snapshot is not None:
+            self._store.delete(line, outcome.snapshot.number)
+
+    async def _run(
+        self,
+        work: Callable[[], T],
+        *,
+        undo: Callable[[T], object] | None = None,
+        seconds: float | None = None,
+    ) -> T:
+        limit = self._settings.call_seconds if seconds is None else seconds
+        try:
+            return await run_in_thread(work, seconds=limit, undo=undo, threads=self._threads)
+        except TimeoutError as error:
+            self._count(failed=1)
+            raise SnapshotStoreFailed(f"it took longer than {limit:g} s") from error
+        except SandboxdError:
+            self._count(failed=1)
+            raise
+
+    async def _stream(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while (part := await self._run(partial(next, parts, None))) is not None:
+            yield part
+
+    def _count_taken(self, outcome: Outcome) -> None:
+        snapshot = outcome.snapshot
+        self._count(
+            taken=int(snapshot is not None),
+            moving=int(snapshot is not None and snapshot.moving_count > 0),
+            freezes=int(outcome.was_frozen),
+            stored_bytes=snapshot.stored_bytes if snapshot is not None else 0,
+            deduplicated_bytes=outcome.kept.known_bytes,
+        )
+
+    def _count(self, **more: int) -> None:
+        with self._counting:
+            sums = {name: getattr(self._figures, name) + count for name, count in more.items()}
+            self._figures = replace(self._figures, **sums)
+
+
+def _complete(tree: Tree, notes: Notes, *, started: float, looked_ns: int) -> New:
+    return New(
+        tree=tree,
+        counts=Counts(added=tree.totals.entries),
+        notes=notes,
+        looked_ns=looked_ns,
+        started=started,
+    )
+
+
+def _entries(tree: Tree) -> Iterator[Entry]:
+    left = _MAX_PATH_BYTES
+    for path, node in tree.walk():
+        left -= len(path)
+        if left < 0:
+            raise InvalidRequest("number", "its directories are too deep to be listed; export it")
+        if path:
+            yield entry_of(path, node)
+
+
+def _file(tree: Tree, path: bytes) -> Node:
+    node = tree.find(path)
+    if node.kind is not Kind.FILE:
+        raise NotAFile(path.decode(errors="replace"))
+    return node
+
+
+def _content(node: Node, chunks: ChunkReader, start: int, end: int) -> Iterator[bytes]:
+    """The bytes of a file from `start` to `end`."""
+    position = 0
+    for piece in node.pieces:
+        first, last = max(start - position, 0), min(end - position, piece.size)
+        position += piece.size
+        if first >= last:
+            continue
+        if not isinstance(piece, Hole):
+            yield chunks.read(piece)[first:last]
+            continue
+        while first < last:
+            zeros = _ZEROS[: last - first]
+            first += len(zeros)
+            yield zeros
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    try:
+        file.write(data)
+    except OSError as error:
+        raise SnapshotStoreFailed(error.strerror or "the archive cannot be kept") from error

@@ -1,0 +1,387 @@
+"""Attacks on the console from a browser: foreign pages, and what sandboxes write."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from playwright.async_api import Browser
+
+from tests.console.tab import Tab, opened_tab, until
+from tests.docker.daemon_process import DaemonProcess
+from tests.ports import free_port
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("patient")]
+
+HOSTILE_NAME = "<img src=x onerror=alert(1)>.txt"
+TURNED_NAME = "evil‮txt.exe"
+
+
+class Foreign:
+    """A site of someone else on another port, and what reached it."""
+
+    def __init__(self, port: int) -> None:
+        self.origin = f"http://127.0.0.1:{port}"
+        self.port = port
+        self.reached: list[str] = []
+        self.page = ""
+
+    async def serve(self, request: web.Request) -> web.Response:
+        self.reached.append(f"{request.method} {request.path_qs}")
+        return web.Response(text=self.page, content_type="text/html")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def foreign() -> AsyncIterator[Foreign]:
+    site = Foreign(free_port())
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", site.serve)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", site.port).start()
+    yield site
+    await runner.cleanup()
+
+
+async def put(tab: Tab, name: str, data: bytes) -> None:
+    """Have a command make a file."""
+    line = f"echo {base64.b64encode(data).decode()} | base64 -d > \"$(printf %b '{octal(name)}')\""
+    assert "exit 0" in await tab.run(line)
+
+
+def octal(name: str) -> str:
+    return "".join(f"\\0{byte:o}" for byte in name.encode())
+
+
+# --- foreign pages ---
+
+
+async def test_foreign_page_cannot_call_connect_or_frame(
+    tab: Tab, browser: Browser, foreign: Foreign, daemon: DaemonProcess
+) -> None:
+    """Also with a key that is valid: requests, sockets, scripts and frames all fail."""
+    key = await tab.page.evaluate("() => sessionStorage.getItem('sandboxd.key')")
+    async with opened_tab(browser, daemon) as other:
+        other.expects_errors = True
+        foreign.page = f'<iframe src="{tab.origin}/"></iframe>'
+        await other.page.goto(foreign.origin)
+        tried: Mapping[str, Any] = await other.page.evaluate(
+            """async ([origin, key]) => {
+              const results = {};
+              const headers = { Authorization: `Bearer ${key}` };
+              const attempt = async (name, work) => {
+                try { results[name] = await work(); } catch (error) { results[name] = "failed"; }
+              };
+              const send = (path, options) => fetch(origin + path, { method: "POST", ...options });
+              await attempt("fetch", async () => (await send("/document", { headers })).status);
+              const blind = { mode: "no-cors" };
+              await attempt("no-cors", async () => (await send("/login", blind)).type);
+              await attempt("socket", () => new Promise((resolve) => {
+                const socket = new WebSocket(origin.replace("http", "ws") + "/socket");
+                socket.onopen = () => resolve("open");
+                socket.onerror = () => resolve("failed");
+              }));
+              await attempt("script", () => new Promise((resolve) => {
+                const script = document.createElement("script");
+                script.src = `${origin}/assets/main.js`;
+                script.onload = () => resolve("loaded");
+                script.onerror = () => resolve("failed");
+                document.body.append(script);
+              }));
+              const kept = sessionStorage.getItem("sandboxd.key");
+              await attempt("storage", async () => kept ?? "failed");
+              return results;
+            }""",
+            [tab.origin, key],
+        )
+        frame = next(frame for frame in other.page.frames if frame != other.page.main_frame)
+        shown = await frame.query_selector("header, .login")
+    assert tried == {
+        "fetch": "failed",
+        "no-cors": "failed",
+        "socket": "failed",
+        "script": "failed",
+        "storage": "failed",
+    }
+    assert shown is None
+
+
+async def test_rebound_name_does_not_reach_the_console(
+    tab: Tab, browser: Browser, daemon: DaemonProcess
+) -> None:
+    """A name that an attacker points at this host gets neither the page nor a socket."""
+    async with opened_tab(browser, daemon) as other:
+        other.expects_errors = True
+        answer = await other.page.goto(f"http://rebound.test:{tab.port}/")
+        assert answer is not None
+        assert answer.status == 421
+        tried = await other.page.evaluate(
+            """async () => {
+              const socket = new WebSocket(location.origin.replace("http", "ws") + "/socket");
+              const opened = await new Promise((resolve) => {
+                socket.onopen = () => resolve("open");
+                socket.onerror = () => resolve("failed");
+              });
+              const login = await fetch("/login", { method: "POST", body: "{}" });
+              return [opened, login.status];
+            }"""
+        )
+        assert tried == ["failed", 421]
+
+
+async def test_nothing_is_kept_where_others_can_read_it(tab: Tab) -> None:
+    """No cookie, nothing in the storage that tabs share, no code in the address."""
+    assert await tab.page.context.cookies() == []
+    kept = await tab.page.evaluate("() => JSON.stringify(localStorage)")
+    key = await tab.page.evaluate("() => sessionStorage.getItem('sandboxd.key')")
+    assert key
+    assert key not in kept
+    assert "code=" not in tab.page.url
+
+
+# --- what sandboxes write ---
+
+
+async def test_hostile_names_are_text(tab: Tab) -> None:
+    """A name is never markup, and what turns the direction of text is shown as it is."""
+    await tab.open_session("<b onmouseover=alert(1)>", user="<script>alert(1)</script>", tab="run")
+    for name in (HOSTILE_NAME, TURNED_NAME):
+        await put(tab, name, b"x")
+    tree = await until(
+        lambda: tab.page.inner_text(".tree"),
+        lambda tree: HOSTILE_NAME in tree and "evil" in tree,
+        "both files",
+    )
+    assert "evil\\xe2\\x80\\xaetxt.exe" in tree  # as the daemon names what cannot be seen
+    assert "\u202e" not in tree
+    assert await tab.page.query_selector(".tree img") is None
+    assert "<script>alert(1)</script>" in await tab.page.inner_text("h1")
+    assert await tab.violations() == []
+
+
+async def test_markup_cannot_be_assigned(tab: Tab) -> None:
+    """Wherever a mistake may be: the browser refuses strings where markup is made."""
+    tab.expects_errors = True
+    refused = await tab.page.evaluate(
+        """() => ["innerHTML", "outerHTML", "srcdoc"].map((name) => {
+          const element = document.createElement(name === "srcdoc" ? "iframe" : "div");
+          document.body.append(element);
+          try { element[name] = "<img src=x onerror=alert(1)>"; return "assigned"; }
+          catch (error) { return error.name; }
+        })"""
+    )
+    assert refused == ["TypeError"] * 3
+    ran = await tab.page.evaluate(
+        """() => {
+          const element = document.createElement("p");
+          try { element.setAttribute("onclick", "window.ran = 1"); } catch (error) {}
+          element.setAttribute("style", "position: fixed");
+          document.body.append(element);
+          element.click();
+          return [window.ran ?? null, getComputedStyle(element).position];
+        }"""
+    )
+    assert ran == [None, "static"]
+
+
+async def test_hostile_html_stays_in_its_frame(tab: Tab, foreign: Foreign) -> None:
+    """No scripts unless someone asks; with them neither the console nor a network is in reach."""
+    await tab.open_session("html", tab="run")
+    page = tab.page
+    foreign.reached.clear()
+    out = foreign.origin
+    hostile = f"""<h1>shown</h1><img src="{out}/img"><link rel=stylesheet href="{out}/css">
+    <form action="{out}/form" id=f></form><meta http-equiv=refresh content="1;url={out}/refresh">
+    <script>
+      document.title = "ran";
+      const told = [];
+      const attempt = (name, work) => {{
+        try {{ told.push(name + ":" + work()); }} catch (e) {{ told.push(name + ":no"); }}
+      }};
+      attempt("parent", () => parent.document.title);
+      attempt("storage", () => sessionStorage.length);
+      attempt("cookie", () => document.cookie);
+      attempt("top", () => {{ top.location = "{out}/top"; return "set"; }});
+      attempt("popup", () => window.open("{out}/popup") === null ? "no" : "open");
+      fetch("{out}/fetch").catch(() => 0);
+      navigator.sendBeacon("{out}/beacon");
+      try {{ new WebSocket("{out.replace("http", "ws")}/socket"); }} catch (e) {{}}
+      document.getElementById("f").submit();
+      document.body.insertAdjacentHTML("beforeend", "<p id=told>" + told.join(" ") + "</p>");
+    </script>"""
+    await put(tab, "page.html", hostile.encode())
+    tab.expects_errors = True
+    await page.click("[data-path$='page.html'] .name")
+    await page.click("role=tab[name=Page]")
+    frame = page.frame_locator(".untrusted iframe")
+    await frame.locator("text=shown").wait_for()
+    assert await frame.locator("#told").count() == 0
+    await page.click("text=run scripts in this result")
+    await page.click("dialog >> text=Run >> nth=-1")
+    told = await frame.locator("#told").inner_text()
+    assert "parent:no" in told
+    assert "storage:no" in told
+    assert "cookie:no" in told
+    await asyncio.sleep(2)  # the refresh, if it were to happen, has happened
+    assert foreign.reached == []
+    assert page.url.startswith(tab.origin)
+
+
+async def test_document_is_not_a_page(tab: Tab, browser: Browser, daemon: DaemonProcess) -> None:
+    """Opened by itself it is refused, so that it cannot take what it shows elsewhere."""
+    key = await tab.page.evaluate("() => sessionStorage.getItem('sandboxd.key')")
+    ticket = await tab.page.evaluate(
+        """async (key) => {
+          const headers = { Authorization: `Bearer ${key}` };
+          const answer = await fetch("/document", { method: "POST", headers, body: "<b>x</b>" });
+          return (await answer.json()).ticket;
+        }""",
+        key,
+    )
+    async with opened_tab(browser, daemon) as other:
+        other.expects_errors = True
+        answer = await other.page.goto(f"{tab.origin}/document/{ticket}")
+        assert answer is not None
+        assert answer.status == 403
+
+
+async def test_pictures_do_not_run_scripts(tab: Tab) -> None:
+    """An SVG is shown in the frame for untrusted content."""
+    await tab.open_session("svg", tab="run")
+    svg = (
+        b'<svg xmlns="http://www.w3.org/2000/svg"><script>parent.ran = 1</script>'
+        b'<text y="20">svg</text></svg>'
+    )
+    await put(tab, "x.svg", svg)
+    tab.expects_errors = True
+    await tab.page.click("[data-path$='x.svg'] .name")
+    await tab.page.click("role=tab[name=Page]")
+    await tab.page.frame_locator(".untrusted iframe").locator("text=svg").wait_for()
+    assert await tab.page.evaluate("() => window.ran") is None
+
+
+async def test_escapes_of_a_terminal_reach_nothing_else(tab: Tab) -> None:
+    """Neither the clipboard nor the title of the page; a script is no link."""
+    await tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await tab.open_session("escapes")
+    await tab.page.evaluate("() => navigator.clipboard.writeText('mine')")
+    await tab.type("printf '\\e]52;c;ZXZpbA==\\a\\e]0;evil\\a\\e]2;evil\\a\\e[21t'; echo done\n")
+    await tab.shows("\ndone")
+    assert await tab.page.title() == "sandboxd"
+    assert await tab.page.evaluate("() => navigator.clipboard.readText()") == "mine"
+    await tab.type("clear; printf '\\e]8;;javascript:alert(1)\\aclick\\e]8;;\\a\\n'\n")
+    await tab.shows("click")
+    box = await tab.page.locator(".xterm-screen").bounding_box()
+    assert box is not None
+    await tab.page.mouse.click(box["x"] + 12, box["y"] + 8)
+    assert await tab.page.query_selector("dialog[open]") is None
+
+
+async def test_paste_cannot_leave_its_brackets(tab: Tab) -> None:
+    """Control characters are removed, and several lines ask first."""
+    await tab.open_session("paste")
+    await tab.page.evaluate(
+        """() => {
+          const data = new DataTransfer();
+          data.setData("text/plain", "echo one\\u001b[201~\\necho two\\n");
+          const target = document.querySelector(".terminal-box textarea");
+          target.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true }));
+        }"""
+    )
+    await tab.page.wait_for_selector("dialog >> text=lines")
+    await tab.page.click("dialog >> text=Cancel")
+    await tab.page.locator(".terminal-box textarea").focus()
+    await tab.type("echo three\n")
+    screen = await tab.shows("\nthree")
+    assert "one" not in screen
+
+
+# --- people ---
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+async def test_pages_are_accessible(
+    scheme: Any, width: int, height: int, browser: Browser, daemon: DaemonProcess
+) -> None:
+    """axe finds nothing on any page, no policy is violated, nothing scrolls sideways."""
+    async with opened_tab(
+        browser, daemon, color_scheme=scheme, viewport={"width": width, "height": height}
+    ) as tab:
+        await tab.log_in()
+        session_id = await tab.open_session("axe", tab="run")
+        await tab.run("echo hi > f.txt; echo out; false")
+        await tab.page.click("[data-path$='f.txt'] .name")
+        await tab.page.wait_for_selector(".cm-content")
+        pages = [
+            f"session/{session_id}/{part}"
+            for part in ("terminal", "run", "code", "history", "turns", "ports", "about")
+        ]
+        pages += ["overview", "sessions", "projects", "environments", "data", "cluster", "audit"]
+        for place in (*pages, "doctor", "login"):
+            if place == "login":
+                await tab.page.click("text=Log out")
+                await tab.page.wait_for_selector("input[type=password]")
+            else:
+                await tab.page.goto(f"{tab.origin}/#/{place}")
+                await tab.page.wait_for_selector("main section:not([aria-busy])")
+            await tab.check_accessible(place)
+        assert await tab.violations() == []
+        assert tab.complaints == []
+        await tab.close_sessions()
+
+
+async def test_first_page_is_small(tab: Tab) -> None:
+    """What an admin sees first, with all that it loads, is below 100 kB on the wire. If a chunk is
+    gone, because the daemon is another one, the page says so."""
+    page = tab.page
+    await page.wait_for_selector("figure .u-wrap")
+    loaded = await page.evaluate(
+        """() => performance.getEntries()
+          .filter((entry) => entry.encodedBodySize !== undefined)
+          .map((entry) => [entry.name.replace(location.origin, ""), entry.encodedBodySize])"""
+    )
+    size = sum(size for _, size in loaded)
+    print(f"console: {size} bytes to the first page, {len(loaded)} requests (goal: 100000)")
+    assert size < 100_000, loaded
+    tab.expects_errors = True
+    await page.route("**/assets/session*.js", lambda route: route.abort())
+    await page.goto(f"{tab.origin}/#/session/none")
+    await page.wait_for_selector("role=button[name='Load again']")
+
+
+async def test_keyboard_reaches_everything(tab: Tab) -> None:
+    """Tab walks through the page, Esc Esc leaves the terminal, letters go to pages."""
+    page = tab.page
+    await tab.open_session("keys")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Escape")
+    await until(
+        lambda: page.evaluate("() => document.activeElement.tagName"),
+        lambda name: name == "MAIN",
+        "the focus outside of the terminal",
+    )
+    seen = set()
+    for _ in range(40):
+        await page.keyboard.press("Tab")
+        seen.add(
+            await page.evaluate(
+                "() => document.activeElement.innerText?.trim() || document.activeElement.ariaLabel"
+            )
+        )
+        if await page.evaluate("() => document.activeElement.closest('.terminal') !== null"):
+            await page.keyboard.press("Escape")
+            await page.keyboard.press("Escape")
+            await page.click("role=tab[name=About]")
+    assert {"Reset", "Stop", "Upload"} <= seen
+    await page.locator("main").focus()
+    await page.keyboard.press("g")
+    await page.keyboard.press("a")
+    await page.wait_for_selector("h1 >> text=Audit")
+    await page.keyboard.press("?")
+    await page.wait_for_selector("dialog >> text=leave the terminal")

@@ -1,0 +1,140 @@
+"""Three daemons behind networks that can be cut, with a replicated Redis and an object service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sandboxd_proto.v1 import (
+    cluster_service_pb2_grpc,
+    snapshot_service_pb2_grpc,
+)
+from tests.cluster.proxy import Proxy
+from tests.cluster.servers import RedisServer, Replicated, running_sentinels
+from tests.docker.daemon_process import Api, DaemonProcess, served
+from tests.ports import free_port
+from tests.snapshots.object_server import BUCKET, object_server
+
+LEASE = 5.0
+NAMES = ("a", "b", "c")
+
+
+class RedisNetwork:
+    """What one worker sees of Redis and its sentinels; it can be cut."""
+
+    def __init__(self, redis: Replicated) -> None:
+        self._servers = {one.port: Proxy(one.port) for one in redis.servers}
+        self._sentinels = [Proxy(one.port, self._rewritten) for one in redis.sentinels]
+
+    def _rewritten(self, data: bytes) -> bytes:
+        """Sentinels tell where Redis is: the worker gets there through this network, too."""
+        for port, proxy in self._servers.items():
+            data = data.replace(_bulk(port), _bulk(proxy.port))
+        return data
+
+    @property
+    def sentinels(self) -> str:
+        return ",".join(f"127.0.0.1:{one.port}" for one in self._sentinels)
+
+    @property
+    def _all(self) -> list[Proxy]:
+        return [*self._servers.values(), *self._sentinels]
+
+    async def start(self) -> None:
+        for proxy in self._all:
+            await proxy.start()
+
+    async def stop(self) -> None:
+        for proxy in self._all:
+            await proxy.stop()
+
+    def cut(self) -> None:
+        for proxy in self._all:
+            proxy.cut()
+
+    async def mend(self) -> None:
+        for proxy in self._all:
+            await proxy.mend()
+
+
+def _bulk(port: int) -> bytes:
+    return f"${len(str(port))}\r\n{port}\r\n".encode()
+
+
+@dataclass
+class Node:
+    """A worker, and the networks between it and others."""
+
+    name: str
+    daemon: DaemonProcess
+    api: Api
+    target: str
+    redis: RedisNetwork
+    peers: Proxy
+
+    @property
+    def cluster(self) -> cluster_service_pb2_grpc.ClusterServiceStub:
+        return cluster_service_pb2_grpc.ClusterServiceStub(self.api.channel)
+
+    @property
+    def snapshots(self) -> snapshot_service_pb2_grpc.SnapshotServiceStub:
+        return snapshot_service_pb2_grpc.SnapshotServiceStub(self.api.channel)
+
+
+@dataclass
+class Nodes:
+    redis: Replicated
+    all: Mapping[str, Node]
+
+    async def primary(self) -> RedisServer:
+        """The Redis that takes writes at the moment."""
+        async with asyncio.timeout(60):
+            while True:
+                for server in self.redis.servers:
+                    if await asyncio.to_thread(lambda server=server: server.is_primary):
+                        return server
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def running_nodes(**settings: str) -> AsyncIterator[Nodes]:
+    async with AsyncExitStack() as stack:
+        keys = Path(stack.enter_context(TemporaryDirectory(prefix="sbx-keys-")))
+        (keys / "cluster").write_text("c" * 64)
+        (keys / "snapshots").write_text("5" * 64)
+        redis = stack.enter_context(running_sentinels(replicas=2))
+        objects = stack.enter_context(object_server())
+        found = {}
+        for name in NAMES:
+            network = RedisNetwork(redis)
+            await network.start()
+            stack.push_async_callback(network.stop)
+            port = free_port()
+            peers = Proxy(port)
+            await peers.start()
+            stack.push_async_callback(peers.stop)
+            daemon = DaemonProcess(
+                HOST="127.0.0.1",
+                PORT=str(port),
+                SANDBOXD_ADVERTISE=f"127.0.0.1:{peers.port}",
+                WORKER_ID=name,
+                SANDBOXD_REDIS_SENTINELS=network.sentinels,
+                SANDBOXD_CLUSTER_KEY_FILE=str(keys / "cluster"),
+                SANDBOXD_SNAPSHOT_KEY_FILE=str(keys / "snapshots"),
+                SANDBOXD_SNAPSHOT_STORE=f"s3://{BUCKET}/cluster",
+                SANDBOXD_SNAPSHOT_STORE_ENDPOINT=objects,
+                AWS_ACCESS_KEY_ID="test",
+                AWS_SECRET_ACCESS_KEY="test",
+                SANDBOXD_LEASE_SECONDS=f"{LEASE:g}",
+                SANDBOXD_GRACE_SECONDS="60",
+                MAX_POOL_SIZE="16",
+                **settings,
+            )
+            await stack.enter_async_context(served(daemon))
+            api = await stack.enter_async_context(daemon.api(f"127.0.0.1:{port}"))
+            found[name] = Node(name, daemon, api, f"127.0.0.1:{port}", network, peers)
+        yield Nodes(redis, found)

@@ -1,0 +1,79 @@
+"""Adapters for more frameworks, each driven by the framework against a real daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.docker.daemon_process import DaemonProcess, running_daemon
+from tests.integrations.frameworks import ROOT, output_of, program
+
+FRAMEWORKS = [
+    "ag2",
+    "autogen",
+    "google-adk",
+    "mini-swe-agent",
+    "openai-agents",
+    "pydantic-ai",
+    "smolagents",
+    "strands",
+    "swe-rex",
+]
+EXAMPLES = ROOT / "examples" / "frameworks"
+CONVERSATIONS = "tests.integrations.programs.many_workspaces"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def daemon() -> AsyncIterator[DaemonProcess]:
+    async with running_daemon(MAX_CONTAINERS="40") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def url(daemon: DaemonProcess) -> str:
+    return f"unix:{daemon.socket}"
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_twenty_conversations_at_once_do_not_mix(url: str, framework: str) -> None:
+    """Each finds in its workspace what it wrote, and nothing else."""
+    name = framework.replace("-", "_")
+    found = await output_of(framework, CONVERSATIONS, name, SANDBOXD_URL=url)
+
+    assert found == [str(number) for number in range(20)]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_the_example(url: str, framework: str) -> None:
+    """The program of the examples runs with nothing but the address of a daemon."""
+    (example,) = EXAMPLES.glob(f"{framework.replace('-', '_')}_*.py")
+    async with program(framework, str(example), SANDBOXD_URL=url) as process:
+        async with asyncio.timeout(120):
+            printed, _ = await process.communicate()
+
+    assert process.returncode == 0, printed.decode()
+    assert "42" in printed.decode().split()
+
+
+async def test_the_checks_of_pydantic_ai(url: str) -> None:
+    """The workspace passes the conformance suite of the framework."""
+    arguments = ("-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", ".", "-p")
+    checks = "tests/integrations/programs/pydantic_ai_suite.py"
+    async with program(
+        "pydantic-ai",
+        *arguments,
+        "no:asyncio",
+        "-p",
+        "anyio",
+        "-p",
+        "no:cacheprovider",
+        checks,
+        SANDBOXD_URL=url,
+    ) as process:
+        async with asyncio.timeout(240):
+            printed, _ = await process.communicate()
+
+    assert process.returncode == 0, printed.decode()

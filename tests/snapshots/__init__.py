@@ -1,0 +1,1 @@
+"""Snapshots of real filesystems: as root, without Docker."""

@@ -32,13 +32,16 @@ RUNTIME = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd")) / "run
 _FIRST_UID = 1_000_000
 _UIDS_OF_A_DAEMON = 4096
 _DAEMONS_OF_A_WORKER = 4096
+_WORKERS_OF_A_RUN = 16
 _daemons = itertools.count()
 
 
 def first_uid() -> int:
     """The first uid for a daemon. Its sandboxes share none with those of others, which the kernel
-    would count together: watches, memory of pipes, keys."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    would count together: watches, memory of pipes, keys. TEST_RUN (0 to 14) keeps runs apart that
+    are under way at once."""
+    run = int(os.environ.get("TEST_RUN", "0")) * _WORKERS_OF_A_RUN
+    worker = run + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     daemon = worker * _DAEMONS_OF_A_WORKER + next(_daemons) % _DAEMONS_OF_A_WORKER
     return _FIRST_UID + daemon * _UIDS_OF_A_DAEMON
 

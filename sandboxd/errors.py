@@ -690,7 +690,7 @@ class QueryTimedOut(WrongState):
 
 
 class QueryLimitReached(WrongState):
-    """The statement would change too many rows; nothing was changed."""
+    """The statement would change too many rows, or needs too much memory; nothing was changed."""
 
     reason = "QUERY_LIMIT_REACHED"
 

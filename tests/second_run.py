@@ -1,4 +1,4 @@
-"""Which tests failed beside others, so that they can be run again alone."""
+"""Which tests failed, so that they can be run once more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--failures", metavar="FILE", help="write the names of failed tests to a file")
+    parser.addoption("--failures", metavar="FILE", help="add the names of failed tests to a file")
     parser.addoption("--again", metavar="FILE", help="run only the tests named in a file")
 
 
@@ -40,7 +40,8 @@ class _Failures:
             self._names.add(_line(_without_group(report.nodeid)))
 
     def pytest_sessionfinish(self) -> None:
-        self._path.write_text("".join(f"{name}\n" for name in sorted(self._names)))
+        with self._path.open("a") as file:
+            file.writelines(f"{name}\n" for name in sorted(self._names))
 
 
 def _without_group(nodeid: str) -> str:

@@ -776,7 +776,8 @@ class QueryTimedOutError(DataError):
 
 
 class QueryLimitReachedError(DataError):
-    """The statement would change more rows than the data source allows; nothing was changed."""
+    """The statement would change more rows than the data source allows, or needs more memory than
+    queries may have; nothing was changed."""
 
     reason = "QUERY_LIMIT_REACHED"
 

@@ -41,6 +41,8 @@ class Kind(IntEnum):
     """The query ended well; this is the last frame of the answer."""
     ERROR = 13
     """The query failed; this is the last frame of the answer."""
+    LAST_ERROR = 15
+    """The same, from a worker that ends then."""
     READY = 14
     """From a worker: it can take the next request."""
 

@@ -15,7 +15,7 @@ from sandboxd.data.source import WorkerSettings
 
 log = structlog.get_logger()
 
-START_SECONDS = 15.0
+START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 READ_BYTES = 256 << 10
 _KINDS = frozenset(map(int, Kind))
@@ -104,6 +104,9 @@ class WorkerProcess:
             return None
         payload = bytes(self._received[HEADER.size : end])
         del self._received[:end]
+        if number == Kind.LAST_ERROR:
+            self.is_broken = True
+            return Kind.ERROR, payload
         return Kind(number), payload
 
     async def finish(self, seconds: float) -> None:

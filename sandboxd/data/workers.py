@@ -136,6 +136,9 @@ class Workers:
         return worker
 
     def _put_back(self, worker: WorkerProcess) -> None:
+        if worker.is_broken:
+            self._tasks.spawn(self._drop(worker), f"data-drop-{self._name}")
+            return
         worker.is_fresh = False
         self._idle.append((time.monotonic(), worker))
         if self._sweep is None:

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ async def outcome(broker: Broker, sql: str) -> str:
     except SandboxdError as error:
         if error.reason == "QUERY_TIMED_OUT":
             return "cut"
-        rule = error.metadata.get("rule")
+        rule = error.metadata.get("rule") or error.metadata.get("limit")
         return rule or f"{error.reason} {error.metadata.get('sqlstate')}"
     return "cut" if answer.end.truncated else "allowed"
 
@@ -58,8 +59,8 @@ async def outcome(broker: Broker, sql: str) -> str:
 def expected(case: Mapping[str, str]) -> set[str]:
     words = case["expected"].split(" (")[0]
     if words.startswith("cut"):
-        # The server may also be the first to run out of memory.
-        return {"cut", "QUERY_FAILED 54000", "QUERY_FAILED 53200"}
+        # The server, or the worker, may also be the first to run out of memory.
+        return {"cut", "QUERY_FAILED 54000", "QUERY_FAILED 53200", "MEMORY"}
     if words == "refused, or nothing to do":
         return {"allowed", *RULES["refused"]}
     return {"allowed"} if words == "allowed" else RULES[words]
@@ -129,6 +130,17 @@ async def test_sqlite(tmp_path: Path) -> None:
     assert wrong == []
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == [path.name]
+
+
+async def test_a_query_that_needs_too_much_memory(tmp_path: Path) -> None:
+    """It is ended and says so; the source is not to blame, and answers the next query."""
+    source = sqlite_source(sqlite_file(tmp_path), limits=replace(LIMITS, seconds=120.0))
+    async with broker_of(source) as broker:
+        huge = "SELECT a.* FROM users a, users b, users c ORDER BY a.name, b.name, c.name"
+        for _ in range(3):
+            assert await outcome(broker, huge) == "MEMORY"
+            assert await outcome(broker, "SELECT * FROM users LIMIT 2") == "allowed"
+            assert broker.states["lite"].problem == ""
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.sdk.cutting_proxy import cutting_proxy
 from tests.service.client import Api
+from tests.service.spans import finished
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -117,13 +118,6 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     return kept
 
 
-def finished(daemon: Daemon, exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
-    """By name; the last of each."""
-    assert daemon.journal.traces is not None
-    daemon.journal.traces.flush()
-    return {span.name: span for span in exporter.get_finished_spans()}
-
-
 def is_below_caller(span: ReadableSpan) -> bool:
     return span.parent is not None and (span.parent.trace_id, span.parent.span_id) == (TRACE, SPAN)
 
@@ -144,9 +138,10 @@ async def test_one_trace_from_the_program_to_the_command(
             await sandbox.commands.run("echo hi", on_stdout=str)
             await sandbox.files.write("a", "b")
         await sandbox.refresh()
-    spans = finished(daemon, exporter)
+    used = ("Run", "StartExec", "AttachExec", "UploadFile")
+    spans = await finished(daemon, exporter, *used, "exec", "OpenSession", "GetSession")
 
-    for method in ("Run", "StartExec", "AttachExec", "UploadFile"):
+    for method in used:
         assert is_below_caller(spans[method])
     assert is_in_trace(spans["exec"])
     for method in ("OpenSession", "GetSession"):
@@ -165,7 +160,7 @@ async def test_sync_face_takes_the_trace_along(
             sandbox.commands.run("echo hi")
 
     await asyncio.to_thread(work)
-    assert is_below_caller(finished(daemon, exporter)["Run"])
+    assert is_below_caller((await finished(daemon, exporter, "Run"))["Run"])
 
 
 async def test_trace_goes_on_in_the_process(
@@ -177,7 +172,7 @@ async def test_trace_goes_on_in_the_process(
         with use_span(CALLER):
             await connection.call(methods.GET_STATUS, methods.GET_STATUS.request())
 
-        assert is_below_caller(finished(daemon, exporter)["GetStatus"])
+        assert is_below_caller((await finished(daemon, exporter, "GetStatus"))["GetStatus"])
 
 
 @pytest.mark.parametrize(

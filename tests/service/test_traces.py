@@ -11,12 +11,12 @@ import grpc
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from sandboxd.daemon.composition import Daemon
 from sandboxd.observability import traces as traces_module
 from tests.service.client import Api, events, exec_request, refused
+from tests.service.spans import finished
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -37,13 +37,6 @@ async def traced(start_daemon: StartDaemon, exporter: InMemorySpanExporter) -> D
     return await start_daemon(traces=True)
 
 
-def finished(daemon: Daemon, exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
-    """By name; the last of each."""
-    assert daemon.journal.traces is not None
-    daemon.journal.traces.flush()
-    return {span.name: span for span in exporter.get_finished_spans()}
-
-
 def hexadecimal(number: int, digits: int) -> str:
     return f"{number:0{digits}x}"
 
@@ -57,7 +50,7 @@ async def test_one_trace_from_the_client_to_the_command(
         await api.execs.Run(
             exec_request(session_id, "echo hi; exit 3", exec_id="e1"), metadata=METADATA
         )
-    spans = finished(traced, exporter)
+    spans = await finished(traced, exporter, "Run", "exec")
     call, command = spans["Run"], spans["exec"]
 
     assert call.context is not None
@@ -88,9 +81,9 @@ async def test_command_that_outlives_its_call_is_still_in_the_trace(
         session_id = await api.open_id()
         request = exec_request(session_id, "sleep", exec_id="e1")
         await api.execs.StartExec(request, metadata=METADATA)
-        assert "exec" not in finished(traced, exporter)
+        assert "exec" not in await finished(traced, exporter)
         await api.close(session_id)
-    command = finished(traced, exporter)["exec"]
+    command = (await finished(traced, exporter, "exec"))["exec"]
 
     assert command.context
     assert hexadecimal(command.context.trace_id, 32) == TRACE
@@ -106,7 +99,7 @@ async def test_failed_call_and_stream_are_told(
             await api.run("ses_none", "true")
         call = api.exec(await api.open_id(), "echo hi")
         _ = [event async for event in events(call)]
-    spans = finished(traced, exporter)
+    spans = await finished(traced, exporter, "Run", "Exec")
 
     assert spans["Run"].status.description == "SESSION_NOT_FOUND"
     assert spans["Exec"].status.is_unset
@@ -116,7 +109,7 @@ async def test_trace_does_not_tell_what_ran(traced: Daemon, exporter: InMemorySp
     """Commands and users are for the audit log; traces go to other places."""
     async with Api(traced.config.api_socket) as api:
         await api.run(await api.open_id("zoe", "t1"), "echo secret")
-    finished(traced, exporter)
+    await finished(traced, exporter, "Run", "exec")
     told = " ".join(span.to_json() for span in exporter.get_finished_spans())
 
     assert "secret" not in told
@@ -132,7 +125,7 @@ async def test_unreadable_parent_begins_a_trace_of_its_own(
         request = exec_request(await api.open_id(), "true")
         await api.execs.Run(request, metadata=(("traceparent", parent),))
 
-    assert finished(traced, exporter)["Run"].parent is None
+    assert (await finished(traced, exporter, "Run"))["Run"].parent is None
 
 
 async def test_traces_reach_a_collector(

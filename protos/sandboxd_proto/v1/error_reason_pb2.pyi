@@ -222,7 +222,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     QUERY_TIMED_OUT: _ErrorReason.ValueType  # 98
     """The query took too long and was ended, in the database too. FAILED_PRECONDITION."""
     QUERY_LIMIT_REACHED: _ErrorReason.ValueType  # 99
-    """The statement would change more rows than the data source allows; nothing was changed. FAILED_PRECONDITION."""
+    """The statement would change more rows than the data source allows, or needs more memory than queries may have; nothing was
+    changed. FAILED_PRECONDITION; the metadata has the `limit`: CHANGED_ROWS or MEMORY.
+    """
     DATA_SOURCE_UNAVAILABLE: _ErrorReason.ValueType  # 100
     """The database cannot be reached, or its login must not be used. UNAVAILABLE, with google.rpc.RetryInfo."""
     QUERY_OUTCOME_UNKNOWN: _ErrorReason.ValueType  # 101
@@ -442,7 +444,9 @@ QUERY_FAILED: ErrorReason.ValueType  # 97
 QUERY_TIMED_OUT: ErrorReason.ValueType  # 98
 """The query took too long and was ended, in the database too. FAILED_PRECONDITION."""
 QUERY_LIMIT_REACHED: ErrorReason.ValueType  # 99
-"""The statement would change more rows than the data source allows; nothing was changed. FAILED_PRECONDITION."""
+"""The statement would change more rows than the data source allows, or needs more memory than queries may have; nothing was
+changed. FAILED_PRECONDITION; the metadata has the `limit`: CHANGED_ROWS or MEMORY.
+"""
 DATA_SOURCE_UNAVAILABLE: ErrorReason.ValueType  # 100
 """The database cannot be reached, or its login must not be used. UNAVAILABLE, with google.rpc.RetryInfo."""
 QUERY_OUTCOME_UNKNOWN: ErrorReason.ValueType  # 101

@@ -18,7 +18,7 @@ from sandboxd.data.frames import HEADER, Kind, Request, decode_request, frame
 from sandboxd.data.source import Engine, Source, WorkerSettings
 from sandboxd.data.worker import grammar, parameters
 from sandboxd.data.worker.answer import Answer
-from sandboxd.data.worker.failure import Cancelled, QueryFailure, unavailable
+from sandboxd.data.worker.failure import Cancelled, QueryFailure, out_of_memory
 from sandboxd.data.worker.grammar import GrammarMissing
 from sandboxd.data.worker.postgres import PostgresSource
 from sandboxd.data.worker.sqlite import SqliteSource
@@ -100,7 +100,7 @@ class Worker:
             answer.fail(QueryFailure("CANCELLED", "the query was cancelled"), params)
         except MemoryError:
             # What was being read is larger than this process may be, so start afresh.
-            answer.fail(unavailable("the answer did not fit into memory; ask for less"), {})
+            answer.fail(out_of_memory(), {}, Kind.LAST_ERROR)
             sys.exit(1)
 
 

@@ -71,10 +71,12 @@ class Answer:
         self._frames.append(frame(Kind.END, json.dumps(fields).encode()))
         self._send()
 
-    def fail(self, failure: QueryFailure, params: Mapping[str, Any]) -> None:
+    def fail(
+        self, failure: QueryFailure, params: Mapping[str, Any], kind: Kind = Kind.ERROR
+    ) -> None:
         self._rows.clear()
         fields = {**failure.encode(), "params": params}
-        self._frames.append(frame(Kind.ERROR, json.dumps(fields).encode()))
+        self._frames.append(frame(kind, json.dumps(fields).encode()))
         self._send()
 
     def _flush_rows(self) -> None:

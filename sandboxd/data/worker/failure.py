@@ -36,6 +36,15 @@ def timed_out(seconds: float) -> QueryFailure:
     )
 
 
+def out_of_memory() -> QueryFailure:
+    return QueryFailure(
+        "QUERY_LIMIT_REACHED",
+        "the query needs more memory than queries of this source may have, and was ended; make it "
+        "sort or return less",
+        limit="MEMORY",
+    )
+
+
 def unavailable(message: str) -> QueryFailure:
     return QueryFailure("DATA_SOURCE_UNAVAILABLE", message)
 

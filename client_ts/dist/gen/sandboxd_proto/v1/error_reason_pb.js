@@ -571,7 +571,8 @@ export var ErrorReason;
      */
     ErrorReason[ErrorReason["QUERY_TIMED_OUT"] = 98] = "QUERY_TIMED_OUT";
     /**
-     * The statement would change more rows than the data source allows; nothing was changed. FAILED_PRECONDITION.
+     * The statement would change more rows than the data source allows, or needs more memory than queries may have; nothing was
+     * changed. FAILED_PRECONDITION; the metadata has the `limit`: CHANGED_ROWS or MEMORY.
      *
      * @generated from enum value: QUERY_LIMIT_REACHED = 99;
      */

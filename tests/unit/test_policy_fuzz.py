@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from sandboxd.policy import STRICT, check
 from sandboxd.policy.inert import Compacted
 from sandboxd.policy.syntax import parsable
+from tests.docker.daemon_process import first_uid
 from tests.unit.policy_cases import ALLOWED, REFUSED, RUNS_RM
 
 ATOMS = [
@@ -74,12 +75,9 @@ strange = mixtures | edited
 
 Runs = Callable[..., bool]
 
-# On one worker: a made-up command may kill everything that its user runs.
-pytestmark = pytest.mark.xdist_group("policy fuzz")
-
-
-NOBODY = 65534 if os.geteuid() == 0 else None
-"""Nothing of the host is theirs: what is run here was made up."""
+NOBODY = first_uid() if os.geteuid() == 0 else None
+"""Nothing of the host is theirs, and nobody else uses this uid: what is run here was made up, and
+may kill everything that its user runs."""
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
 from sandboxd.sessions.preparation import Preparation
 from sandboxd.sessions.sessions import Sessions
+from tests.directories import quick_directory
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -66,7 +67,7 @@ def guest_installed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
     """A directory whose path leaves room for the name of a unix socket."""
-    directory = Path(tempfile.mkdtemp(prefix="sbx-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="sbx-", dir=quick_directory()))
     yield directory
     shutil.rmtree(directory)
 

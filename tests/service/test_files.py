@@ -229,7 +229,8 @@ async def test_times_beyond_a_timestamp_are_clamped(files: FileClient, guests: F
     os.utime(guest.workspace / "f", (0, -62_135_596_900))
     (entry,) = (await files.list()).entries
 
-    assert entry.modify_time.ToJsonString().startswith(("0001-", "19"))
+    # Some filesystems have clamped it themselves.
+    assert entry.modify_time.ToJsonString().startswith(("0001-", "16", "19"))
 
 
 async def test_paths_outside_of_the_workspace(files: FileClient, guests: FakeGuests) -> None:

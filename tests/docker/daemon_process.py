@@ -38,7 +38,7 @@ _daemons = itertools.count()
 
 def first_uid() -> int:
     """The first uid for a daemon. Its sandboxes share none with those of others, which the kernel
-    would count together: watches, memory of pipes, keys. TEST_RUN (0 to 14) keeps runs apart that
+    would count together: watches, memory of pipes, keys. TEST_RUN (0 to 7) keeps runs apart that
     are under way at once."""
     run = int(os.environ.get("TEST_RUN", "0")) * _WORKERS_OF_A_RUN
     worker = run + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

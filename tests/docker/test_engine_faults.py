@@ -22,7 +22,7 @@ SHELL = ["/bin/busybox", "sh", "-c"]
 UNTIL_TOLD = "until busybox test -e go; do busybox sleep 0.05; done; echo done"
 POOL = 2
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ SHELL = ["/bin/busybox", "sh", "-c"]
 COMMANDS_DURING_OUTAGE = 5
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_commands_go_on_through_a_restart_of_the_engine(how: signal.Signals) -> None:
     """While a live-restore engine is stopped or killed and started again, what runs goes on to its

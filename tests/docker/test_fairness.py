@@ -27,7 +27,7 @@ from tests.hostile.neighbour import Neighbour
 from tests.service.client import refused
 from tests.service.file_client import FileClient
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 MIB = 1 << 20
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")

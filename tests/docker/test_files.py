@@ -26,7 +26,7 @@ from tests.docker.test_lifecycle import eventually
 from tests.service.client import refused
 from tests.service.file_client import FileClient
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 MIB = 1 << 20
 UPLOADS = 112

@@ -26,7 +26,7 @@ from tests.docker.test_lifecycle import eventually, get_session, open_session, r
 
 MIB = 1 << 20
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 
 def prepared(engine: PrivateEngine, **settings: str) -> DaemonProcess:

@@ -27,7 +27,7 @@ from tests.docker.faulty_daemon import STEPS
 from tests.docker.snapshot_tree import MAKE_TREE, tree_of
 from tests.service.project_client import ProjectClient
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 WAIT_SECONDS = 60.0
 TIMES = 8
 # Without it no process may say which ids of a disk are which ids elsewhere.

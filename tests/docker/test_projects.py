@@ -39,7 +39,7 @@ WAYS = {
     "bound": ("setpriv", "--bounding-set", "-sys_chroot", "--inh-caps", "-sys_chroot"),
 }
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @asynccontextmanager

@@ -39,7 +39,7 @@ from tests.docker.daemon_process import (
 from tests.docker.snapshot_tree import MAKE_TREE, digest, tree_of
 from tests.scale import SCALE
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 WAIT_SECONDS = 60.0
 
 

@@ -25,7 +25,7 @@ from tests.docker.snapshot_tree import MAKE_TREE, tree_of
 from tests.docker.token_daemon import token_daemon
 from tests.snapshots.object_server import BUCKET, free_port, object_server
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 WAIT_SECONDS = 60.0
 
 

@@ -17,7 +17,7 @@ from tests.docker.test_disks import FILL_WITH_BYTES, FILL_WITH_FILES
 from tests.docker.test_lifecycle import eventually, open_session
 from tests.docker.test_workspaces import docker_name_of, output, reset
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 MIB = 1 << 20
 BOTH = ("/tmp", "/var/tmp")

@@ -21,7 +21,7 @@ from tests.docker.test_lifecycle import containers, eventually, open_session
 from tests.service.client import refused
 from tests.service.file_client import FileClient
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 CRASHES = 6
 

@@ -42,7 +42,7 @@ STALLED_WATCHDOG_SECONDS = 10
 SHELL = ["/bin/busybox", "sh", "-c"]
 COUNT = "i=0; until busybox test -e done; do echo $i; i=$((i + 1)); busybox sleep 0.02; done"
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

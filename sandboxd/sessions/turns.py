@@ -20,6 +20,10 @@ log = structlog.get_logger()
 SETTLE_SECONDS = 0.02
 """How long a command waits for the snapshot of what was before it; then it starts anyway."""
 
+BASELINE_SECONDS = 1.0
+"""The same for the first snapshot of a line, which is short: what a command changes meanwhile would
+be in it, so that the command could not be taken back."""
+
 FINISH_SECONDS = 10.0
 """How long a caller who asks for snapshots waits for the one that is being taken."""
 
@@ -37,6 +41,11 @@ class Turns:
         self._running: dict[str, asyncio.Event] = {}
         """Set when the snapshot that is being taken of a session is done."""
         self._paused: dict[str, str] = {}
+        self._beginning: set[str] = set()
+        """Sessions whose first snapshot is being taken."""
+        self._overtaken: set[str] = set()
+        """Sessions whose first snapshot may have what a command did: the next one is taken even if
+        nothing differs, so that the command has one."""
 
     def paused_because(self, session_id: str) -> str:
         """Why a session gets no automatic snapshots at the moment; empty if it does."""
@@ -64,10 +73,15 @@ class Turns:
 
     async def settle(self, session_id: str) -> None:
         """Return when the snapshot that is being taken of a session is done, or after a moment."""
-        if (done := self._running.get(session_id)) is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SETTLE_SECONDS):
-                    await done.wait()
+        if (done := self._running.get(session_id)) is None:
+            return
+        is_first = session_id in self._beginning
+        try:
+            async with asyncio.timeout(BASELINE_SECONDS if is_first else SETTLE_SECONDS):
+                await done.wait()
+        except TimeoutError:
+            if session_id in self._beginning:
+                self._overtaken.add(session_id)
 
     async def finish(self, session_id: str) -> None:
         """Return when no snapshot is being taken of a session, or after a while: callers ask for
@@ -81,6 +95,7 @@ class Turns:
         """The session is closed or forgotten."""
         self._wanted.pop(session_id, None)
         self._paused.pop(session_id, None)
+        self._overtaken.discard(session_id)
 
     async def _take_all(self, session: Session) -> None:
         try:
@@ -94,10 +109,16 @@ class Turns:
 
     async def _take(self, session: Session, occasion: Occasion) -> None:
         began = time.monotonic()
+        is_first = occasion.cause is Cause.BASELINE
+        must_differ = is_first or session.id not in self._overtaken
+        if is_first:
+            self._beginning.add(session.id)
         try:
             taken = await self._lines.take(
-                session.record, session.sandbox, occasion, only_if_changed=True
+                session.record, session.sandbox, occasion, only_if_changed=must_differ
             )
+            if not is_first:
+                self._overtaken.discard(session.id)
             self._paused.pop(session.id, None)
             if taken is not None:
                 self._journal.on_turn(session.record, taken, time.monotonic() - began)
@@ -106,6 +127,8 @@ class Turns:
             pass  # there is nothing left to take
         except (SandboxdError, OSError) as error:
             self._pause(session, error)
+        finally:
+            self._beginning.discard(session.id)
 
     async def _keep_within_bounds(self, session: Session, taken: Snapshot) -> None:
         is_turn = session.record.auto_snapshot == AutoSnapshot.TURNS

@@ -48,6 +48,8 @@ class FakeSnapshots:
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
         """Clear it to hold every snapshot that is being taken."""
+        self.reads_late = False
+        """Whether a snapshot that is held has what changes meanwhile."""
 
     async def take(
         self,
@@ -62,6 +64,8 @@ class FakeSnapshots:
         self.takes += 1
         content = self.workspaces.get(disk.image, "")
         await self.may_go_on.wait()
+        if self.reads_late:
+            content = self.workspaces.get(disk.image, "")
         if self.fails is not None:
             raise self.fails
         if disk.workspace is None:

@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -231,11 +232,25 @@ async def served(daemon: DaemonProcess) -> AsyncIterator[DaemonProcess]:
     try:
         await daemon.start()
         yield daemon
-    finally:
-        if daemon.process is not None:
+    except BaseException:
+        # What a failed test has left is removed and not looked at: that would hide the failure.
+        with suppress(Exception):
             await daemon.stop()
-            await _nothing_is_left(daemon)
+        await asyncio.to_thread(_remove_containers, daemon)
         daemon.remove_directory()
+        raise
+    await daemon.stop()
+    await _nothing_is_left(daemon)
+    daemon.remove_directory()
+
+
+def _remove_containers(daemon: DaemonProcess) -> None:
+    with suppress(OSError, subprocess.SubprocessError):
+        label = f"label=sandboxd.instance={daemon.instance}"
+        command = ["docker", "ps", "--all", "--quiet", "--filter", label]
+        found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+        if ids := found.stdout.split():
+            subprocess.run(["docker", "rm", "--force", *ids], capture_output=True, timeout=120)
 
 
 async def _nothing_is_left(daemon: DaemonProcess) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
 from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2, session_service_pb2
 from tests.docker.daemon_process import Api
@@ -93,7 +97,24 @@ def exec_request(
 async def run(
     api: Api, session_id: str, command: str | list[str], **fields: Any
 ) -> exec_service_pb2.RunResponse:
-    return await api.execs.Run(exec_request(session_id, command, **fields), timeout=CALL_SECONDS)
+    """On a busy host a session may take longer to return to a daemon that was restarted than a
+    call waits: it is repeated then, as clients do."""
+    request = exec_request(session_id, command, **fields)
+    give_up_at = time.monotonic() + CALL_SECONDS
+    while True:
+        try:
+            return await api.execs.Run(request, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            if not is_returning(error) or time.monotonic() > give_up_at:
+                raise
+            await asyncio.sleep(0.1)
+
+
+def is_returning(error: grpc.aio.AioRpcError) -> bool:
+    status = rpc_status.from_call(error)
+    info = error_details_pb2.ErrorInfo()
+    details = status.details if status is not None else ()
+    return any(detail.Unpack(info) and info.reason == "SESSION_RETURNING" for detail in details)
 
 
 async def stream(api: Api, session_id: str, command: str | list[str], **fields: Any) -> Streamed:

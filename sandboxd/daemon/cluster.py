@@ -117,8 +117,7 @@ async def open_cluster(
     if ownership.is_shared:
         await _join(ownership, records, stack)
     tasks = Tasks()
-    stack.push_async_callback(tasks.finish)
-    stack.callback(tasks.cancel, _TASK)
+    stack.push_async_callback(tasks.end)
     tasks.spawn(_report_load(config, ownership, pools), f"{_TASK}-load")
     if not ownership.is_shared:
         return None

@@ -34,6 +34,7 @@ VOUCHED_METADATA = "sandboxd-vouched-bin"
 """Metadata key of the statement who the caller of a forwarded call is."""
 WORKER_TIME = "workerTime"
 """Key in the details of a refusal: the time of a worker whose clock differs."""
+CLOSE_SECONDS = 5.0
 MAX_CHANNELS = 256
 """Workers that this one keeps connections to."""
 _NOT_PASSED_ON = ("authorization", HOP_METADATA, REDIRECT_METADATA, VOUCHED_METADATA)
@@ -71,8 +72,10 @@ class Forwarder:
 
     async def aclose(self) -> None:
         channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await channel.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                for channel in channels.values():
+                    await channel.close()
 
     async def unary(
         self, peer: Peer, method: str, request: Message, context: Context, caller: Caller

@@ -122,6 +122,10 @@ class Conversation:
     def session_id(self) -> str:
         return self._session_id
 
+    @property
+    def incarnation(self) -> int:
+        return self._incarnation
+
     async def go_on(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
             await self.step()

@@ -43,9 +43,12 @@ class Chaos:
         self._load = load
         self._random = choices
         self.taken_over: list[float] = []
+        self.taken_after: dict[str, list[float]] = {}
+        """The same by fault."""
         self.asked: Counter[Refusal] = Counter()
         """How those were refused that asked for a session until it was taken over."""
         self.done: Counter[str] = Counter()
+        self._fault = ""
 
     @property
     def faults(self) -> list[Callable[[Node], Awaitable[None]]]:
@@ -68,6 +71,7 @@ class Chaos:
             for fault in faults:
                 node = await self._choose()
                 print(f"cluster chaos: {time.monotonic():.2f} {fault.__name__} {node.name}")
+                self._fault = fault.__name__
                 await fault(node)
                 self.done[fault.__name__] += 1
                 await asyncio.sleep(CALM_SECONDS)
@@ -162,9 +166,10 @@ class Chaos:
             self._taken_over(one.thread, one.session_id, one.incarnation, live) for one in owned
         ]
         async with asyncio.timeout(180):
-            for at in await asyncio.gather(*taken):
-                self.taken_over += [at - began] if at is not None else []
+            found = [at - began for at in await asyncio.gather(*taken) if at is not None]
             await until
+        self.taken_over += found
+        self.taken_after.setdefault(self._fault, []).extend(found)
 
     async def _taken_over(
         self, thread: str, session_id: str, incarnation: int, live: list[Node]
@@ -238,6 +243,9 @@ def _report(chaos: Chaos, load: list[Conversation]) -> None:
         f"{seconds[-1]:.1f} s after the fault (median {seconds[len(seconds) // 2]:.1f} s), "
         f"lease {LEASE:g} s, fence {LEASE * 1.2:g} s"
     )
+    for fault, times in chaos.taken_after.items():
+        said = ", ".join(f"{one:.1f}" for one in sorted(times))
+        print(f"cluster chaos: taken over after {fault}: {said} s")
 
 
 async def test_rolling_restart() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -19,9 +19,11 @@ from sandboxd.tasks import Tasks
 log = structlog.get_logger()
 
 LOOK_SECONDS = 0.5
-"""Pause between two looks at a worker on which calls wait, and that has not answered of late."""
+"""Pause between two questions to a worker on which calls wait."""
 ANSWER_SECONDS = 1.0
-"""A worker that has not answered a question about its health for so long is looked up."""
+"""A worker that has not answered for so long is looked up."""
+AGAIN_SECONDS = 0.2
+"""The same from then on, until it answers or is lost."""
 
 
 class PeerWatch:
@@ -65,19 +67,29 @@ class PeerWatch:
                 await asyncio.sleep(LOOK_SECONDS)
                 if not waiting:
                     return
-                if not await _answers(ask) and await self._is_lost(worker):
-                    log.warning("cluster.peer_lost", worker=worker, calls=len(waiting))
-                    for call in tuple(waiting):
-                        self._ended.add(call)
-                        call.cancel()
+                seconds = ANSWER_SECONDS
+                while waiting and not await _answers(ask, seconds):
+                    seconds = AGAIN_SECONDS
+                    if await self._is_lost(worker):
+                        self._end(worker, waiting)
         finally:
             if self._waiting.get(worker) is waiting:
                 del self._waiting[worker]
 
+    def _end(self, worker: str, waiting: set[Any]) -> None:
+        log.warning("cluster.peer_lost", worker=worker, calls=len(waiting))
+        for call in tuple(waiting):
+            self._ended.add(call)
+            call.cancel()
 
-async def _answers(ask: Callable[[], Any]) -> bool:
-    with suppress(aio.AioRpcError, TimeoutError):
-        async with asyncio.timeout(ANSWER_SECONDS):
+
+async def _answers(ask: Callable[[], Any], seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
             await ask()
             return True
-    return False
+    except TimeoutError:
+        return False
+    except aio.AioRpcError:
+        await asyncio.sleep(seconds)  # it was refused at once
+        return False

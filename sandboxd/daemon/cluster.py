@@ -183,6 +183,8 @@ class SessionOwners:
             raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
         if place.state is PlaceState.LOST:
             raise SandboxLost(f"worker {place.worker}, which had it, is lost")
+        if self._is_taken_over(place):
+            raise SandboxLost("the worker that had it was lost, and this one takes it over")
         return self._peer(place)
 
     async def owner_of_thread(
@@ -218,6 +220,8 @@ class SessionOwners:
 
     async def _last_owner(self, place: Place) -> Peer | None:
         """Of a parked session: it alone has the record. SessionParked if it is lost."""
+        if self._is_taken_over(place):
+            raise SessionParked(place.session_id)
         if place.worker == self._directory.worker_id:
             return None
         if any(worker.id == place.worker and _is_up(worker) for worker in await self._view()):
@@ -230,6 +234,11 @@ class SessionOwners:
             self._workers, self._seen_at = await self._directory.workers(), time.monotonic()
             self._sent.clear()
         return self._workers
+
+    def _is_taken_over(self, place: Place) -> bool:
+        """Whether this worker has claimed a session that it has not opened yet, or could not."""
+        is_own = place.worker == self._directory.worker_id
+        return is_own and not self._sessions.knows(place.session_id)
 
     def _peer(self, place: Place) -> Peer | None:
         if place.worker == self._directory.worker_id:

@@ -441,6 +441,10 @@ class Sessions:
         session = self._sessions.get(session_id)
         return session is not None and (session.is_active or not self.ownership.is_shared)
 
+    def knows(self, session_id: str) -> bool:
+        """Whether it can say what became of a session."""
+        return self._sessions.get(session_id) is not None
+
     def has_thread(self, user_id: str, thread_id: str) -> bool:
         """The same for the session of a thread."""
         session = self._sessions.of_thread((user_id, thread_id))

@@ -289,10 +289,16 @@ async def test_calls_to_a_worker_that_stands_still_end_with_its_lease(
 
 async def test_a_worker_that_drains_gets_nothing_new(nodes: list[Node]) -> None:
     """From the moment at which it says so, whatever it or others knew just before."""
+    directory = nodes[0].daemon.sessions.ownership.directory
+
+    async def can_all_take_some() -> bool:
+        return all(worker.load.capacity for worker in await directory.workers())
+
+    await until(can_all_take_some)
     for node in nodes:  # so that each has looked at the workers a moment ago
         await open_thread(node, f"before-{node.daemon.config.worker_id}")
     drained = nodes[0]
-    await drained.daemon.sessions.ownership.directory.set_state(WorkerState.DRAINING)
+    await directory.set_state(WorkerState.DRAINING)
     before = drained.daemon.sessions.active_count
     for number in range(4):
         await asyncio.gather(*(open_thread(node, f"after-{number}") for node in nodes))

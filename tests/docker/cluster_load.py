@@ -245,7 +245,11 @@ class Conversation:
         opened, and the lines of one container after those of another, never mixed."""
         incarnation = self._incarnation
         text = await self._run("cat log 2>/dev/null || true", node)
-        lines = [Line(a, int(b), int(c), d) for a, b, c, d in map(str.split, text.splitlines())]
+        try:
+            lines = [Line(a, int(b), int(c), d) for a, b, c, d in map(str.split, text.splitlines())]
+        except ValueError:
+            self._fail(f"a line is not whole: {text!r}")
+            return
         numbers = [line.number for line in lines]
         if numbers != sorted(set(numbers)):
             self._fail(f"the lines are not in order: {text}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, TypeVar
 
@@ -12,6 +13,10 @@ import structlog
 log = structlog.get_logger()
 
 T = TypeVar("T")
+
+CANCEL_AGAIN_SECONDS = 1.0
+END_SECONDS = 30.0
+"""How long a task that was cancelled may take to end before it is left alone."""
 
 
 class Tasks:
@@ -37,10 +42,49 @@ class Tasks:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
+    async def end(self) -> None:
+        """Cancel all tasks, and wait until they have ended."""
+        await end_tasks(self._tasks)
+
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.failed", task=task.get_name(), exc_info=error)
+
+
+async def end_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float = END_SECONDS) -> None:
+    """Cancel tasks until they have ended: what they wait for may have swallowed a cancel."""
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + seconds
+    pending = {task for task in tasks if not task.done()}
+    while pending and loop.time() < give_up_at:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
+    for task in pending:
+        log.error("task.does_not_end", task=task.get_name())
+
+
+@contextmanager
+def cancel_kept() -> Iterator[None]:
+    """Raise a cancel that the block has swallowed.
+
+    asyncio.wait_for of Python 3.11 does so if what it waited for has just ended, and libraries use
+    it: a task that goes on for ever would not end then.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 async def run_to_end(

@@ -38,6 +38,10 @@ class Alone:
     def is_serving(self) -> bool:
         return True
 
+    @property
+    def state(self) -> WorkerState:
+        return self._state
+
     def holds(self, session_id: str) -> bool:
         return True
 

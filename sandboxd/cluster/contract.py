@@ -176,6 +176,11 @@ class Directory(Protocol):
         """Whether this worker may serve the sessions it holds, at this moment."""
         ...
 
+    @property
+    def state(self) -> WorkerState:
+        """READY, or DRAINING if this worker shall get no new sessions."""
+        ...
+
     def holds(self, session_id: str) -> bool:
         """Whether it may serve this one. Asks nobody, so it can precede every call."""
         ...

@@ -58,6 +58,10 @@ class SharedDirectory:
     def is_serving(self) -> bool:
         return self.membership.is_serving
 
+    @property
+    def state(self) -> WorkerState:
+        return self.membership.state
+
     def holds(self, session_id: str) -> bool:
         return session_id in self._holdings and self.is_serving
 

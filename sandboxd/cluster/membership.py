@@ -23,6 +23,7 @@ from sandboxd.cluster.holdings import Holdings
 from sandboxd.cluster.settings import LeaseSettings
 from sandboxd.cluster.steps import Steps
 from sandboxd.cluster.store import StoreUnavailable
+from sandboxd.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -108,9 +109,7 @@ class Membership:
         ]
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         self._tasks = []
         # Nobody is told: what it holds is left for the daemon that follows on this host.
         self._is_up = False

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection, UnixDomainSocketConnection
@@ -18,6 +19,7 @@ from sandboxd.cluster.directory import SharedDirectory
 from sandboxd.cluster.scripts import READING, all_scripts
 from sandboxd.cluster.settings import ClusterSettings, RedisSettings
 from sandboxd.cluster.store import StoreUnavailable
+from sandboxd.tasks import cancel_kept
 
 
 def redis_directory(cluster: ClusterSettings, redis: RedisSettings) -> SharedDirectory:
@@ -44,6 +46,12 @@ class RedisStore:
     async def run(
         self, script: str, common: Mapping[str, object], arguments: Mapping[str, object]
     ) -> bytes:
+        with cancel_kept():
+            return await self._answer(script, common, arguments)
+
+    async def _answer(
+        self, script: str, common: Mapping[str, object], arguments: Mapping[str, object]
+    ) -> bytes:
         try:
             async with asyncio.timeout(self._settings.call_seconds), self._places:
                 reply = await self._run(script, json.dumps(common), json.dumps(arguments))
@@ -58,9 +66,12 @@ class RedisStore:
         return reply
 
     async def aclose(self) -> None:
-        await self._redis.aclose()
-        for sentinel in self._sentinel.sentinels if self._sentinel is not None else ():
-            await sentinel.aclose()
+        sentinels = self._sentinel.sentinels if self._sentinel is not None else ()
+        # Whatever is wrong with a connection, it is not used again.
+        with suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(self._settings.call_seconds):
+                for client in (self._redis, *sentinels):
+                    await client.aclose()
 
     async def _run(self, script: str, *arguments: str) -> object:
         text, digest = self._scripts[script]

@@ -29,7 +29,7 @@ from sandboxd.cluster.placement import Wish, candidates
 from sandboxd.cluster.settings import ClusterSettings, LeaseSettings, RedisSettings
 from sandboxd.config import Config
 from sandboxd.daemon.instance import StartRefused
-from sandboxd.errors import OwnershipNotKnown, SandboxLost, SessionParked
+from sandboxd.errors import OwnedElsewhere, OwnershipNotKnown, SandboxLost, SessionParked
 from sandboxd.pool.pools import Pools
 from sandboxd.registry.contract import SessionRecord
 from sandboxd.service.transport.cluster import Cluster
@@ -117,16 +117,18 @@ async def open_cluster(
     if ownership.is_shared:
         await _join(ownership, records, stack)
     tasks = Tasks()
-    stack.push_async_callback(tasks.finish)
-    stack.callback(tasks.cancel, _TASK)
+    stack.push_async_callback(tasks.end)
     tasks.spawn(_report_load(config, ownership, pools), f"{_TASK}-load")
     if not ownership.is_shared:
         return None
-    forwarder = Forwarder(cluster_key(config), ca_file=config.cluster_ca_file)
+    owners = SessionOwners(sessions, ownership)
+    forwarder = Forwarder(
+        cluster_key(config), ca_file=config.cluster_ca_file, is_lost=owners.is_lost
+    )
     stack.push_async_callback(forwarder.aclose)
     tasks.spawn(sessions.keep_committing(config.commit_seconds), f"{_TASK}-commits")
     tasks.spawn(_watch_workers(ownership), f"{_TASK}-workers")
-    cluster = Cluster(Routing(SessionOwners(sessions, ownership), counts), forwarder)
+    cluster = Cluster(Routing(owners, counts), forwarder)
     ownership.directory.when_fenced(cluster.here.end_all)
     return cluster
 
@@ -181,6 +183,8 @@ class SessionOwners:
             raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
         if place.state is PlaceState.LOST:
             raise SandboxLost(f"worker {place.worker}, which had it, is lost")
+        if self._is_taken_over(place):
+            raise SandboxLost("the worker that had it was lost, and this one takes it over")
         return self._peer(place)
 
     async def owner_of_thread(
@@ -192,12 +196,32 @@ class SessionOwners:
             place = await self._directory.find_thread(ThreadKey(user_id, thread_id))
             if place is not None and place.state is PlaceState.HELD:
                 return self._peer(place)
-            return await self._placed(place, environment) if may_place else None
+            if may_place:
+                return await self._placed(place, environment)
+            if self._directory.state is WorkerState.READY:
+                return None
+            # Whoever sent it here does not know yet that this worker gets nothing new.
+            self.forget_view()
+            if (better := await self._placed(place, environment)) is None:
+                return None
+            raise OwnedElsewhere(better.worker, better.address, better.epoch)
         except OwnershipUnknown as error:
             raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
 
+    def forget_view(self) -> None:
+        self._seen_at = -VIEW_SECONDS
+
+    async def is_lost(self, worker_id: str) -> bool:
+        """Whether others may have the sessions of a worker."""
+        with suppress(OwnershipUnknown):
+            found = await self._directory.workers()
+            return any(one.id == worker_id and one.state is WorkerState.LOST for one in found)
+        return False
+
     async def _last_owner(self, place: Place) -> Peer | None:
         """Of a parked session: it alone has the record. SessionParked if it is lost."""
+        if self._is_taken_over(place):
+            raise SessionParked(place.session_id)
         if place.worker == self._directory.worker_id:
             return None
         if any(worker.id == place.worker and _is_up(worker) for worker in await self._view()):
@@ -211,6 +235,11 @@ class SessionOwners:
             self._sent.clear()
         return self._workers
 
+    def _is_taken_over(self, place: Place) -> bool:
+        """Whether this worker has claimed a session that it has not opened yet, or could not."""
+        is_own = place.worker == self._directory.worker_id
+        return is_own and not self._sessions.knows(place.session_id)
+
     def _peer(self, place: Place) -> Peer | None:
         if place.worker == self._directory.worker_id:
             return None  # it is about to know, or to forget
@@ -223,7 +252,7 @@ class SessionOwners:
             last_owner=place.worker if place is not None else "",
             environment=environment or "default",
         )
-        workers = [_with_more(worker, self._sent[worker.id]) for worker in workers]
+        workers = [self._as_known(worker) for worker in workers]
         found = candidates(workers, wish, self._random)
         if not found:
             return None
@@ -232,13 +261,16 @@ class SessionOwners:
             return None
         return Peer(found[0].id, found[0].address, place.epoch if place is not None else 0)
 
+    def _as_known(self, worker: Worker) -> Worker:
+        """With what was placed there since it reported, and the state that this one knows of."""
+        more = worker.load.starting + self._sent[worker.id]
+        is_self = worker.id == self._directory.worker_id
+        state = self._directory.state if is_self else worker.state
+        return replace(worker, state=state, load=replace(worker.load, starting=more))
+
 
 def _is_up(worker: Worker) -> bool:
     return worker.state is not WorkerState.LOST and worker.lease_seconds > 0
-
-
-def _with_more(worker: Worker, sessions: int) -> Worker:
-    return replace(worker, load=replace(worker.load, starting=worker.load.starting + sessions))
 
 
 def cluster_key(config: Config) -> bytes:

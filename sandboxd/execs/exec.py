@@ -400,7 +400,9 @@ class Exec:
         except LinkClosed:
             return  # on_lost has been or will be called
         self._cancel_timers()
-        self._host_kill = HostKill(self._sandbox.link, self._end_from_host)
+        self._host_kill = HostKill(
+            self._sandbox.link, self._end_from_host, lambda: self._sandbox.is_frozen
+        )
 
     def _end_from_host(self) -> None:
         log.warning("exec.guest_overdue", exec_id=self.id, sandbox_id=self._sandbox.id)

@@ -23,9 +23,16 @@ class HostKill:
     """Calls `kill` unless the guest ends its command in time; the reports of the guest win it time
     up to a limit."""
 
-    def __init__(self, link: GuestLink, kill: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        link: GuestLink,
+        kill: Callable[[], None],
+        is_frozen: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_frozen`: whether commands are stopped at the moment, so that they cannot die."""
         self._link = link
         self._kill = kill
+        self._is_frozen = is_frozen
         self._loop = asyncio.get_running_loop()
         self._step = STEP_SECONDS * min(max(1.0, host_load()), MAX_LOAD)
         self._limit_at = self._loop.time() + LIMIT_SECONDS
@@ -52,6 +59,10 @@ class HostKill:
     def _on_overdue(self) -> None:
         self._timer = None
         self._link.read_pending()  # which may cancel or extend this
+        if self._is_frozen() and not self._is_cancelled:
+            self._limit_at = self._loop.time() + LIMIT_SECONDS
+            self.extend()
+            return
         if not self._is_cancelled and self._timer is None:
             self._kill()
 

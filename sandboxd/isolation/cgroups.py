@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ CPU_PERIOD_US = 100_000
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SOCKET_BUFFER_BYTES = 16 << 20
 """Bytes in the buffers of a sandbox's TCP and UDP sockets, where they have a limit of their own."""
+FREEZE_ROUNDS = 100
 SEPARATE = "commands have memory, process and CPU limits below those of the guest"
 
 
@@ -80,6 +82,18 @@ class CommandGroup(Protocol):
         """Change the CPU quota; 0 means none."""
         ...
 
+    def freeze(self) -> None:
+        """Stop every command where it is, until `thaw`; OSError if that is not possible."""
+        ...
+
+    def thaw(self) -> None:
+        """Let commands that were stopped go on."""
+        ...
+
+    def kill_frozen(self) -> None:
+        """Let commands that were stopped die, without going on before."""
+        ...
+
     @property
     def has_code(self) -> bool:
         """Whether contexts have had limits set."""
@@ -131,6 +145,14 @@ class Cgroups(Protocol):
     """Whether commands have separate limits, below the container's."""
     detail: str
     """Sentence for the status."""
+
+    def thaw(self, container_id: str, *, kills: bool = False) -> bool:
+        """Let the commands of a container go on, or die, that an earlier daemon had stopped;
+        whether it had.
+
+        By id: a first process that is ending has no cgroup any more.
+        """
+        ...
 
     def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
         """Open the cgroup for commands in the container with this first process; OSError if not."""
@@ -271,9 +293,11 @@ class _V1Group(_Counted):
         *,
         asks: bool,
         writes: Path | None = None,
+        freezer: Path | None = None,
         is_read_only: bool = False,
     ) -> None:
-        """`writes`: the container's directory where writes to devices are limited."""
+        """`writes`, `freezer`: the container's directories where writes to devices are limited,
+        and where processes can be stopped."""
         self.asks = asks
         self._at_birth = [
             place for name, place in places.items() if place != places["cpu"] and name != "cpu"
@@ -297,6 +321,7 @@ class _V1Group(_Counted):
             is_read_only=is_read_only,
         )
         self._writes = writes
+        self._freezer = freezer
         self._code_places = {name: place / CODE for name, place in places.items()}
         self._code_quota_us = 0
         if not is_read_only and self._code_places["memory"].is_dir():
@@ -322,6 +347,37 @@ class _V1Group(_Counted):
         self._code_quota_us = limits.cpu_quota_us
         if self._of_code is None:
             self._count_code()
+
+    def freeze(self) -> None:
+        if self._freezer is None or self._is_read_only:
+            raise FileNotFoundError("this host does not stop processes of cgroups")
+        place = self._freezer / CHILD
+        place.mkdir(exist_ok=True)
+        (place / _STATE_V1).write_text("FROZEN")
+        # Nothing is born there before. What is moved there stops, and can have no more children.
+        for _ in range(FREEZE_ROUNDS):
+            frozen = set(_pids(place / "cgroup.procs"))
+            going_on = [pid for pid in self._commands() if pid not in frozen]
+            if not going_on:
+                return
+            for process in going_on:
+                with suppress(ProcessLookupError):  # it has ended
+                    (place / "cgroup.procs").write_text(str(process))
+        raise TimeoutError("its commands multiply faster than they can be stopped")
+
+    def _commands(self) -> list[int]:
+        places = [self._memory, self._code_places["memory"]]
+        found = [_pids(one / "cgroup.procs") for one in places if one.is_dir()]
+        return [pid for pids in found for pid in pids if pid != self._pid]
+
+    def thaw(self) -> None:
+        if self._freezer is not None and not self._is_read_only:
+            _thaw_v1(self._freezer / CHILD)
+
+    def kill_frozen(self) -> None:
+        if self._freezer is not None and not self._is_read_only:
+            _kill_all([self._freezer / CHILD])
+            _thaw_v1(self._freezer / CHILD)
 
     def limit_writes(self, device: int, bytes_per_second: int) -> None:
         if self._writes is None:
@@ -392,6 +448,7 @@ class CgroupsV1:
     detail = SEPARATE
     CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
     WRITES = "blkio"
+    FREEZER = "freezer"
 
     def __init__(self, mounts: Mapping[str, Path], *, asks: bool = False) -> None:
         self._mounts = mounts
@@ -402,7 +459,21 @@ class CgroupsV1:
         for place in places.values():
             place.mkdir(exist_ok=True)
         _limit_v1(places, limits)
-        return _V1Group(places, pid, asks=self._asks, writes=self._writes(pid))
+        return _V1Group(
+            places,
+            pid,
+            asks=self._asks,
+            writes=self._optional(pid, self.WRITES),
+            freezer=self._optional(pid, self.FREEZER),
+        )
+
+    def thaw(self, container_id: str, *, kills: bool = False) -> bool:
+        root = self._mounts.get(self.FREEZER)
+        places = [one / CHILD for one in _groups_of(container_id, root)] if root else []
+        if kills:
+            _kill_all([one for one in places if _is_frozen_v1(one)])
+        thawed = [_thaw_v1(one) for one in places]
+        return any(thawed)
 
     def open_for_reading(self, pid: int) -> CommandGroup:
         """Open the container's own cgroup for reading."""
@@ -413,10 +484,10 @@ class CgroupsV1:
         paths = self._paths(pid)
         return {name: _own_directory(paths.get(name)) for name in self.CONTROLLERS}
 
-    def _writes(self, pid: int) -> Path | None:
+    def _optional(self, pid: int, controller: str) -> Path | None:
         """Nothing else depends on it, so a host may do without."""
         try:
-            return _own_directory(self._paths(pid).get(self.WRITES))
+            return _own_directory(self._paths(pid).get(controller))
         except FileNotFoundError:
             return None
 
@@ -451,6 +522,24 @@ def _limit_v1(places: Mapping[str, Path], limits: CommandLimits | CodeLimits) ->
             socket_buffers.write_text(str(SOCKET_BUFFER_BYTES))
     (places["pids"] / "pids.max").write_text(str(limits.processes))
     (places["cpu"] / "cpu.cfs_quota_us").write_text(str(limits.cpu_quota_us or -1))
+
+
+_STATE_V1 = "freezer.state"
+
+
+def _thaw_v1(place: Path) -> bool:
+    """Whether it was frozen."""
+    is_frozen = _is_frozen_v1(place)
+    with suppress(OSError):  # it is gone, or never was
+        (place / _STATE_V1).write_text("THAWED")
+    return is_frozen
+
+
+def _is_frozen_v1(place: Path) -> bool:
+    try:
+        return (place / _STATE_V1).read_text().strip() != "THAWED"
+    except OSError:
+        return False
 
 
 # --- version 2 ---
@@ -505,6 +594,26 @@ class _V2Group(_Counted):
         self._code_quota_us = limits.cpu_quota_us
         if self._of_code is None:
             self._count_code()
+
+    def freeze(self) -> None:
+        if self._is_read_only:
+            raise PermissionError("the daemon may not stop processes of cgroups")
+        for place in self._frozen_places:
+            (place / _FREEZE_V2).write_text("1")
+
+    def thaw(self) -> None:
+        if not self._is_read_only:
+            for place in self._frozen_places:
+                _thaw_v2(place)
+
+    def kill_frozen(self) -> None:
+        if not self._is_read_only:
+            _kill_all(self._frozen_places)
+            self.thaw()
+
+    @property
+    def _frozen_places(self) -> list[Path]:
+        return [self._place, *([self._code] if self._code.is_dir() else [])]
 
     def limit_writes(self, device: int, bytes_per_second: int) -> None:
         line = f"{_device_name(device)} wbps={bytes_per_second}"
@@ -587,6 +696,14 @@ class CgroupsV2:
         container = self.container(pid)
         return _V2Group(container, container, pid, is_read_only=True)
 
+    def thaw(self, container_id: str, *, kills: bool = False) -> bool:
+        found = _groups_of(container_id, self._root)
+        places = [one / name for one in found for name in (CHILD, CODE)]
+        if kills:
+            _kill_all([one for one in places if _is_frozen_v2(one)])
+        thawed = [_thaw_v2(one) for one in places]
+        return any(thawed)
+
     def container(self, pid: int) -> Path:
         for line in (self._proc / str(pid) / "cgroup").read_text().splitlines():
             if line.startswith("0::"):
@@ -605,6 +722,24 @@ def _limit_v2(place: Path, limits: CommandLimits | CodeLimits) -> None:
 
 def _set_quota_v2(place: Path, cpu_quota_us: int) -> None:
     (place / "cpu.max").write_text(f"{cpu_quota_us or 'max'} {CPU_PERIOD_US}")
+
+
+_FREEZE_V2 = "cgroup.freeze"
+
+
+def _thaw_v2(place: Path) -> bool:
+    """Whether it was frozen."""
+    is_frozen = _is_frozen_v2(place)
+    with suppress(OSError):  # it is gone, or never was
+        (place / _FREEZE_V2).write_text("0")
+    return is_frozen
+
+
+def _is_frozen_v2(place: Path) -> bool:
+    try:
+        return (place / _FREEZE_V2).read_text().strip() == "1"
+    except OSError:
+        return False
 
 
 def _move_v2(pids: Iterable[int], place: Path) -> None:
@@ -628,6 +763,9 @@ class ReadOnlyCgroups:
 
     def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
         return self._inner.open_for_reading(pid)
+
+    def thaw(self, container_id: str, *, kills: bool = False) -> bool:
+        return False
 
 
 def detect(*, is_root: bool, mountinfo: Path = Path("/proc/self/mountinfo")) -> Cgroups:
@@ -665,6 +803,25 @@ def _threads(pid: int) -> list[int]:
 
 def _pids(file: Path) -> list[int]:
     return [int(word) for word in file.read_text().split()]
+
+
+def _groups_of(container_id: str, root: Path) -> list[Path]:
+    """The directories of a container below a hierarchy; engines put them at different depths."""
+    found = []
+    for path, names, _ in os.walk(root):
+        for name in [name for name in names if container_id in name]:
+            found.append(Path(path) / name)
+            names.remove(name)
+    return found
+
+
+def _kill_all(places: Iterable[Path]) -> None:
+    """What is frozen cannot end, so each number is still that of the same process."""
+    for place in places:
+        with suppress(OSError):
+            for pid in _pids(place / "cgroup.procs"):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _find_inner(pids: Iterable[int], inner_pid: int) -> int | None:

@@ -14,6 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -389,6 +390,7 @@ class SandboxMaker:
             async with patient_timeout(ADOPT_SECONDS):
                 states = await self._connect(sandbox, listener)
                 await sandbox.thaw(self.settings.workspace_dir)
+                await self._thaw(container_id)
         except BaseException:
             sandbox.leave_running()
             raise
@@ -401,9 +403,19 @@ class SandboxMaker:
     ) -> None:
         """Remove what is left of an expected sandbox, but keep its files."""
         sandbox = Sandbox(environment, claim, container_id or ContainerId(""))
+        if container_id is not None:
+            await self._thaw(container_id, kills=True)
         is_removed = container_id is None or await self._remove(sandbox)
         self._awaited.discard(sandbox.id)
         await self._hand_back(sandbox, keep=True, is_removed=is_removed)
+
+    async def _thaw(self, container_id: ContainerId, *, kills: bool = False) -> None:
+        """An earlier daemon that was cut off from its cluster may have stopped its commands."""
+        if self._host.cgroups is None:
+            return
+        thaw = partial(self._host.cgroups.thaw, container_id, kills=kills)
+        if await asyncio.to_thread(thaw):
+            log.warning("sandbox.commands_thawed", container_id=container_id[:12], killed=kills)
 
     def stop_expecting(self) -> None:
         """Leave the sandboxes that are still expected to the sweep."""
@@ -527,6 +539,7 @@ class SandboxMaker:
 
         async def remove(container_id: ContainerId) -> None:
             async with self._removals:
+                await self._thaw(container_id, kills=True)
                 await self._engine.remove(container_id)
 
         results = await asyncio.gather(*map(remove, orphans), return_exceptions=True)

@@ -61,6 +61,8 @@ class Sandbox:
         self._placing: asyncio.Task[None] | None = None
         self._code_placing: asyncio.Task[None] | None = None
         self._lost_callbacks: list[Callable[[str], None]] = []
+        self._is_to_be_frozen = False
+        self._freezing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} {'lost' if self.is_lost else 'ready'}>"
@@ -151,6 +153,33 @@ class Sandbox:
         finally:
             os.close(directory)
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its commands are stopped, are about to be, or are about to go on."""
+        return self._is_to_be_frozen or self._freezing is not None
+
+    def freeze_commands(self, *, is_frozen: bool) -> None:
+        """Stop its commands where they are, soon, or let them go on. The guest lives meanwhile."""
+        self._is_to_be_frozen = is_frozen
+        if self._freezing is None and self._group is not None and not self.is_lost:
+            self._freezing = asyncio.get_running_loop().create_task(self._keep_as_wanted())
+
+    async def _keep_as_wanted(self) -> None:
+        """In a thread: the kernel may take milliseconds for each process."""
+        assert self._group is not None
+        group, is_frozen = self._group, None
+        try:
+            while is_frozen is not self._is_to_be_frozen:
+                is_frozen = self._is_to_be_frozen
+                await asyncio.to_thread(group.freeze if is_frozen else group.thaw)
+        except OSError as error:
+            if not self.is_lost:
+                log.error("sandbox.not_frozen", sandbox_id=self.id, error=str(error))
+        finally:
+            self._freezing = None
+            if self.is_lost:
+                group.kill_frozen()
+
     def cut_off(self, why: str) -> bool:
         """Stop trusting this sandbox: close its doors, kill its first process, close the link.
 
@@ -160,6 +189,9 @@ class Sandbox:
         if self.meter is not None:
             self.meter.lift_quota()
         is_killed = self.process is not None and self.process.kill()
+        if self.is_frozen and self._group is not None:
+            self._is_to_be_frozen = False
+            self._group.kill_frozen()
         self.link.close(why)
         return is_killed
 

@@ -59,6 +59,22 @@ class Leaving:
                 log.warning("session.taken", session_id=session_id)
                 self._forget(session)
 
+    def pause(self) -> None:
+        """Stop the commands of all sessions: others may own them by now."""
+        self._freeze(is_frozen=True)
+
+    def resume(self) -> None:
+        """What is still here is this worker's own."""
+        self._freeze(is_frozen=False)
+
+    def _freeze(self, *, is_frozen: bool) -> None:
+        sandboxes = [one.sandbox for one in self._active() if one.sandbox is not None]
+        for sandbox in sandboxes:
+            sandbox.freeze_commands(is_frozen=is_frozen)
+        if sandboxes:
+            event = "sessions.paused" if is_frozen else "sessions.resumed"
+            log.warning(event, count=len(sandboxes))
+
     def _forget(self, session: Session) -> None:
         kept = kept_files_of(session.record)
         self._ends.stop(session, SessionState.LOST, TAKEN)

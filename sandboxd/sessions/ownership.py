@@ -90,8 +90,7 @@ class Ownership:
             await self.directory.start([_holding(one) for one in records if _is_held(one)])
 
     async def stop(self) -> None:
-        self._tasks.cancel("tell-directory")
-        await self._tasks.finish()
+        await self._tasks.end()
         await self.directory.stop()
 
     # --- claiming ---

@@ -122,6 +122,8 @@ class Sessions:
         shared.lines.on_taken = ownership.on_snapshot
         shared.lines.check_owner = ownership.check_record
         ownership.on_lost = self._leaving.let_go
+        ownership.directory.when_fenced(self._leaving.pause)
+        ownership.directory.when_serving(self._leaving.resume)
         self._draining = False
 
     # --- start ---
@@ -158,6 +160,8 @@ class Sessions:
         is_wanted = session is not None and session.is_returning
         if session is not None and is_wanted:
             self._placement.adopt(session, adopted)
+            if not self.ownership.directory.is_serving:  # it will be thawed when that is known
+                adopted.sandbox.freeze_commands(is_frozen=True)
             await self._doors.open(session.record, adopted.sandbox)
             # The answer follows the output that the guest has kept: no reader finds less of it than
             # before.
@@ -436,6 +440,10 @@ class Sessions:
         """Whether this daemon answers for a session."""
         session = self._sessions.get(session_id)
         return session is not None and (session.is_active or not self.ownership.is_shared)
+
+    def knows(self, session_id: str) -> bool:
+        """Whether it can say what became of a session."""
+        return self._sessions.get(session_id) is not None
 
     def has_thread(self, user_id: str, thread_id: str) -> bool:
         """The same for the session of a thread."""

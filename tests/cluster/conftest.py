@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from sandboxd.cluster.settings import RedisSettings
 from sandboxd.daemon.composition import running
 from tests.cluster.model import World
 from tests.cluster.nodes import LEASE, Node, Start
+from tests.cluster.real import open_cluster
 from tests.cluster.servers import RedisServer, running_redis
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
@@ -45,6 +47,7 @@ async def start(short_dir: Path, redis: RedisServer) -> AsyncIterator[Start]:
     """Starts daemons that share a Redis; what is given replaces settings."""
     key = short_dir / "key"
     key.write_text("k" * 64)
+    await open_cluster(RedisSettings(port=redis.port), "sandboxd")
     async with AsyncExitStack() as stack:
 
         async def start(name: str, **settings: Any) -> Node:

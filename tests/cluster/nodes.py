@@ -11,7 +11,7 @@ from sandboxd_proto.v1 import session_service_pb2
 from tests.fakes.engine import FakeEngine
 from tests.service.client import Api
 
-LEASE = 2.0
+LEASE = 5.0
 PATIENCE = 90.0
 
 

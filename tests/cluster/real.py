@@ -20,6 +20,9 @@ from tests.cluster.model import KEY, thread
 SHORT = LeaseSettings(
     renew_seconds=0.3, self_fence_seconds=1.5, lease_seconds=2.0, fence_seconds=2.5
 )
+SHORTEST = LeaseSettings(
+    renew_seconds=0.1, self_fence_seconds=0.3, lease_seconds=0.4, fence_seconds=0.5
+)
 PATIENCE_SECONDS = 60
 
 
@@ -68,7 +71,7 @@ async def own(directory: Directory, number: int) -> Mine:
 
 async def open_cluster(redis: RedisSettings, name: str) -> None:
     """Wait as long as for a store that nobody knows; workers of long leases need not then."""
-    opener = real_worker(redis, name, "opener")
+    opener = real_worker(redis, name, "opener", leases=SHORTEST)
     await opener.start()
     mine = await own(opener, 0)
     await opener.release(mine.session_id, mine.epoch, ReleaseState.CLOSED, keep_seconds=0)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import grpc
 import pytest
 from grpc import aio
 
+from sandboxd.cluster.contract import WorkerState
 from sandboxd.service.transport import forwarding
 from sandboxd_proto.v1 import exec_service_pb2, session_pb2, session_service_pb2
-from tests.cluster.nodes import Node, Start, open_thread, until
+from tests.cluster.nodes import LEASE, PATIENCE, Node, Start, open_thread, until
+from tests.cluster.proxy import Proxy
 from tests.cluster.servers import RedisServer
+from tests.ports import free_port
 from tests.service.client import exec_request, refused
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -248,3 +252,54 @@ async def test_sessions_of_a_lost_worker_are_opened_elsewhere(
         return True
 
     await until(opens)
+
+
+async def test_calls_to_a_worker_that_stands_still_end_with_its_lease(
+    start: Start, redis: RedisServer
+) -> None:
+    """An open that waits for it goes on elsewhere by itself, and other calls end as if their
+    connection had broken, long before their deadlines."""
+    async with AsyncExitStack() as stack:
+        peers, store = Proxy(port := free_port()), Proxy(redis.port)
+        for proxy in (peers, store):
+            await proxy.start()
+            stack.push_async_callback(proxy.stop)
+        still = await start(
+            "still", port=port, advertise=f"127.0.0.1:{peers.port}", redis_port=store.port
+        )
+        session = (await open_thread(still, "t")).session
+        other = await start("other")
+        await other.api.execs.Run(exec_request(session.session_id, "echo"), timeout=30)
+        peers.cut()
+        store.cut()
+        began = time.monotonic()
+        request = exec_request(session.session_id, "echo")
+        running = asyncio.ensure_future(other.api.execs.Run(request, timeout=600))
+        opening = session_service_pb2.OpenSessionRequest(user_id="ada", thread_id="t")
+        async with asyncio.timeout(PATIENCE):
+            answer = await other.api.sessions.OpenSession(opening, timeout=600)
+            with pytest.raises(aio.AioRpcError) as ended:
+                await running
+        assert ended.value.code() is UNAVAILABLE
+        seconds = time.monotonic() - began
+        assert answer.session.incarnation == 2
+        assert answer.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
+        print(f"an open that waited for a lost worker: {seconds:.1f} s, lease {LEASE:g} s")
+
+
+async def test_a_worker_that_drains_gets_nothing_new(nodes: list[Node]) -> None:
+    """From the moment at which it says so, whatever it or others knew just before."""
+    directory = nodes[0].daemon.sessions.ownership.directory
+
+    async def can_all_take_some() -> bool:
+        return all(worker.load.capacity for worker in await directory.workers())
+
+    await until(can_all_take_some)
+    for node in nodes:  # so that each has looked at the workers a moment ago
+        await open_thread(node, f"before-{node.daemon.config.worker_id}")
+    drained = nodes[0]
+    await directory.set_state(WorkerState.DRAINING)
+    before = drained.daemon.sessions.active_count
+    for number in range(4):
+        await asyncio.gather(*(open_thread(node, f"after-{number}") for node in nodes))
+    assert drained.daemon.sessions.active_count == before

@@ -122,6 +122,10 @@ class Conversation:
     def session_id(self) -> str:
         return self._session_id
 
+    @property
+    def incarnation(self) -> int:
+        return self._incarnation
+
     async def go_on(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
             await self.step()
@@ -241,7 +245,11 @@ class Conversation:
         opened, and the lines of one container after those of another, never mixed."""
         incarnation = self._incarnation
         text = await self._run("cat log 2>/dev/null || true", node)
-        lines = [Line(a, int(b), int(c), d) for a, b, c, d in map(str.split, text.splitlines())]
+        try:
+            lines = [Line(a, int(b), int(c), d) for a, b, c, d in map(str.split, text.splitlines())]
+        except ValueError:
+            self._fail(f"a line is not whole: {text!r}")
+            return
         numbers = [line.number for line in lines]
         if numbers != sorted(set(numbers)):
             self._fail(f"the lines are not in order: {text}")

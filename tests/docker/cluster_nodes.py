@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from sandboxd_proto.v1 import (
 from tests.cluster.proxy import Proxy
 from tests.cluster.servers import RedisServer, Replicated, running_sentinels
 from tests.docker.daemon_process import Api, DaemonProcess, served
+from tests.hostile.compiled import compile_preload
 from tests.ports import free_port
 from tests.snapshots.object_server import BUCKET, object_server
 
 LEASE = 5.0
+STEPPED_CLOCK = Path(__file__).parent / "stepped_clock.c"
 NAMES = ("a", "b", "c")
 
 
@@ -75,6 +78,13 @@ class Node:
     target: str
     redis: RedisNetwork
     peers: Proxy
+    clock_step: Path
+    """How far its wall clock is ahead."""
+
+    def step_clock(self, seconds: int) -> None:
+        """From now on its wall clock is so many seconds ahead of ours; no other clock is."""
+        with self.clock_step.open("r+b") as file:
+            file.write(struct.pack("q", seconds))
 
     @property
     def cluster(self) -> cluster_service_pb2_grpc.ClusterServiceStub:
@@ -106,6 +116,7 @@ async def running_nodes(**settings: str) -> AsyncIterator[Nodes]:
         keys = Path(stack.enter_context(TemporaryDirectory(prefix="sbx-keys-")))
         (keys / "cluster").write_text("c" * 64)
         (keys / "snapshots").write_text("5" * 64)
+        preload = await asyncio.to_thread(compile_preload, STEPPED_CLOCK, keys, tell=print)
         redis = stack.enter_context(running_sentinels(replicas=2))
         objects = stack.enter_context(object_server())
         found = {}
@@ -117,7 +128,11 @@ async def running_nodes(**settings: str) -> AsyncIterator[Nodes]:
             peers = Proxy(port)
             await peers.start()
             stack.push_async_callback(peers.stop)
+            step = keys / f"clock_step_{name}"
+            step.write_bytes(struct.pack("q", 0))
             daemon = DaemonProcess(
+                LD_PRELOAD=str(preload),
+                CLOCK_STEP_FILE=str(step),
                 HOST="127.0.0.1",
                 PORT=str(port),
                 SANDBOXD_ADVERTISE=f"127.0.0.1:{peers.port}",
@@ -136,5 +151,5 @@ async def running_nodes(**settings: str) -> AsyncIterator[Nodes]:
             )
             await stack.enter_async_context(served(daemon))
             api = await stack.enter_async_context(daemon.api(f"127.0.0.1:{port}"))
-            found[name] = Node(name, daemon, api, f"127.0.0.1:{port}", network, peers)
+            found[name] = Node(name, daemon, api, f"127.0.0.1:{port}", network, peers, step)
         yield Nodes(redis, found)

@@ -29,6 +29,15 @@ def compile_programs(into: Path, *, tell: Callable[[str], None]) -> Path:
     return into
 
 
+def compile_preload(source: Path, into: Path, *, tell: Callable[[str], None]) -> Path:
+    """A library that is loaded before all others."""
+    compiler = _find_compiler() or _install_compiler(tell)
+    made = into / f"{source.stem}.so"
+    options = ["-O1", "-shared", "-fPIC", "-o", str(made)]
+    _run([compiler, *options, str(source)], seconds=COMPILE_SECONDS)
+    return made
+
+
 def _find_compiler() -> str | None:
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 

@@ -347,3 +347,35 @@ def test_only_a_process_of_the_commands_becomes_the_parent_of_contexts(v2: Tree)
     assert not (v2.root / CONTAINER / "code" / "cgroup.procs").exists()
     group.place_code_parent(inner)
     assert v2.read(f"{CONTAINER}/code/cgroup.procs") == str(os.getpid())
+
+
+def test_v2_stops_commands_and_lets_them_go_on(v2: Tree) -> None:
+    """Those of contexts, too, but never the guest."""
+    group = _open_v2(v2)
+    group.limit_code(CodeLimits(memory_bytes=1, processes=1, cpu_quota_us=0))
+    group.freeze()
+    assert [v2.read(f"{CONTAINER}/{name}/cgroup.freeze") for name in ("cmd", "code")] == ["1", "1"]
+    assert not (v2.root / CONTAINER / "guest" / "cgroup.freeze").exists()
+    group.thaw()
+    assert [v2.read(f"{CONTAINER}/{name}/cgroup.freeze") for name in ("cmd", "code")] == ["0", "0"]
+
+
+def test_v2_what_an_earlier_daemon_stopped_goes_on(v2: Tree) -> None:
+    """It is found by the id of its container."""
+    found = CgroupsV2(v2.root, v2.proc)
+    assert not found.thaw("ab" * 32)
+    found.open(PID, LIMITS).freeze()
+    assert not found.thaw("cd" * 32)
+    assert found.thaw("ab" * 32)
+    assert v2.read(f"{CONTAINER}/cmd/cgroup.freeze") == "0"
+
+
+def test_v1_without_a_freezer_says_so(v1: tuple[Tree, CgroupsV1]) -> None:
+    """And nothing is to be thawed there."""
+    _, found = v1
+    group = found.open(os.getpid(), LIMITS)
+    with pytest.raises(OSError, match="does not stop"):
+        group.freeze()
+    group.thaw()
+    assert not found.thaw("ab" * 32)
+    group.close()

@@ -35,7 +35,8 @@ class Killed(Heard):
         self.number, _ = rig.start(self)
         rig.link.kill(self.number)
         self.kills = 0
-        self._host_kill = HostKill(rig.link, self._kill)
+        self.is_frozen = False
+        self._host_kill = HostKill(rig.link, self._kill, lambda: self.is_frozen)
 
     def _kill(self) -> None:
         self.kills += 1
@@ -245,3 +246,15 @@ async def test_dying_processes_have_the_processor_for_as_long_as_they_are_report
         command.guest.say(frames.encode_sweeping(command.channel, number))
 
     await eventually(lambda: meter.lifts == 3)
+
+
+async def test_commands_that_are_stopped_are_waited_for(clock: Clock, killed: Killed) -> None:
+    """They cannot die before they go on; from then on the guest has its time."""
+    killed.is_frozen = True
+    for _ in range(100):
+        clock.advance(STEP_SECONDS)
+    assert killed.kills == 0
+    killed.is_frozen = False
+    clock.advance(2 * STEP_SECONDS)
+
+    assert killed.kills == 1

@@ -57,7 +57,7 @@ class Cluster:
                     if is_direct(context):
                         raise
                 except Moved:
-                    pass
+                    self._routing.forget_view()
             raise OwnershipNotKnown("it is being moved", retry_after_seconds=1.0)
 
         return serve

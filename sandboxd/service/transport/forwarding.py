@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +23,7 @@ from sandboxd.access import Caller
 from sandboxd.access.vouching import vouch
 from sandboxd.errors import OwnedElsewhere, OwnershipNotKnown
 from sandboxd.service.transport.chunk_messages import CHUNK_FIELD, with_chunk
+from sandboxd.service.transport.peer_watch import PeerWatch
 from sandboxd.service.transport.routing import HOP_METADATA, REDIRECT_METADATA, Peer
 from sandboxd.service.wire import Context
 
@@ -34,10 +35,16 @@ VOUCHED_METADATA = "sandboxd-vouched-bin"
 """Metadata key of the statement who the caller of a forwarded call is."""
 WORKER_TIME = "workerTime"
 """Key in the details of a refusal: the time of a worker whose clock differs."""
+CLOSE_SECONDS = 5.0
 MAX_CHANNELS = 256
 """Workers that this one keeps connections to."""
 _NOT_PASSED_ON = ("authorization", HOP_METADATA, REDIRECT_METADATA, VOUCHED_METADATA)
 _DETAILS = "grpc-status-details-bin"
+_HEALTH = "/grpc.health.v1.Health/Check"
+_HEALTH_SECONDS = 2.0
+_REPEATABLE = ("OpenSession",)
+"""Methods that may be called again of another worker if what became of the first call is not
+known: whoever opens a thread gets its session, whether it was there or not."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.max_send_message_length", 16 << 20),
@@ -57,12 +64,24 @@ class Moved(Exception):
     be asked again."""
 
 
+class PeerLost(Exception):
+    """The lease of the other worker is over, and it has not answered. What it did is not known."""
+
+
 class Forwarder:
     """Channels to other workers."""
 
-    def __init__(self, key: bytes, *, ca_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        *,
+        ca_file: Path | None = None,
+        is_lost: Callable[[str], Awaitable[bool]],
+    ) -> None:
         """`ca_file`: the CA of the workers' certificates; without it they are called in the clear,
-        which is for loopback and for networks that others protect."""
+        which is for loopback and for networks that others protect. `is_lost`: whether the lease of
+        a worker is over."""
+        self._watch = PeerWatch(is_lost)
         self._key = key
         self._ca_file = ca_file
         self._channels: dict[str, aio.Channel] = {}
@@ -70,9 +89,12 @@ class Forwarder:
         """Seconds by which the clocks of workers are ahead of ours, by address."""
 
     async def aclose(self) -> None:
+        await self._watch.aclose()
         channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await channel.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                for channel in channels.values():
+                    await channel.close()
 
     async def unary(
         self, peer: Peer, method: str, request: Message, context: Context, caller: Caller
@@ -82,10 +104,15 @@ class Forwarder:
             request.SerializeToString(), **self._given(peer, method, context, caller)
         )
         try:
-            answer: bytes = await call
-            return answer
+            with self._waits(peer, call):
+                answer: bytes = await call
+                return answer
         except aio.AioRpcError as error:
             await self._pass_on(error, context, peer)
+        except PeerLost:
+            if name_of(method) in _REPEATABLE:
+                raise Moved from None
+            await self._abort_lost(context, peer)
         finally:
             call.cancel()
 
@@ -113,10 +140,13 @@ class Forwarder:
         )
         writing = asyncio.ensure_future(_write_all(call, requests))
         try:
-            answer: bytes = await call
-            return answer
+            with self._waits(peer, call):
+                answer: bytes = await call
+                return answer
         except aio.AioRpcError as error:
             await self._pass_on(error, context, peer)
+        except PeerLost:
+            await self._abort_lost(context, peer)
         finally:
             await _end(call, writing)
 
@@ -163,19 +193,46 @@ class Forwarder:
             for key, value in context.invocation_metadata() or ()
             if key not in _NOT_PASSED_ON and not key.startswith(("grpc-", ":"))
         ]
-        name = method.rpartition("/")[2]
+        name = name_of(method)
         now = clock() + self._clock_differences.get(peer.address, 0.0)
         own = [(HOP_METADATA, "1"), (VOUCHED_METADATA, vouch(self._key, caller, name, now))]
         return {"timeout": _time_left(context), "metadata": (*passed_on, *own)}
 
     async def _answers(self, call: Any, context: Context, peer: Peer) -> AsyncIterator[bytes]:
         try:
-            while (answer := await call.read()) is not aio.EOF:
+            while True:
+                with self._waits(peer, call):
+                    answer = await call.read()
+                if answer is aio.EOF:
+                    return
                 yield answer
         except aio.AioRpcError as error:
             await self._pass_on(error, context, peer)
+        except PeerLost:
+            await self._abort_lost(context, peer)
         finally:
             call.cancel()
+
+    @contextmanager
+    def _waits(self, peer: Peer, call: Any) -> Iterator[None]:
+        """PeerLost if the other worker has lost its lease before the block ended."""
+
+        def ask() -> Any:
+            return self._method(peer, "unary_unary", _HEALTH)(b"", timeout=_HEALTH_SECONDS)
+
+        with self._watch.waiting(peer.worker, call, ask):
+            try:
+                yield
+            except asyncio.CancelledError:
+                if not self._watch.has_ended(call):
+                    raise
+                raise PeerLost from None
+
+    async def _abort_lost(self, context: Context, peer: Peer) -> NoReturn:
+        # Without details, as a lost connection of the caller's own would be: nobody knows whether
+        # the call has begun.
+        await context.abort(grpc.StatusCode.UNAVAILABLE, f"Worker {peer.worker} is lost.")
+        raise AssertionError("abort returned")
 
     async def _pass_on(self, error: aio.AioRpcError, context: Context, peer: Peer) -> NoReturn:
         """End a call as the other worker ended it. Moved if it has to be made again, perhaps of a
@@ -200,6 +257,10 @@ class Forwarder:
         with suppress(ValueError):
             self._clock_differences[peer.address] = float(told) - clock()
         log.warning("cluster.clocks_differ", worker=peer.worker)
+
+
+def name_of(method: str) -> str:
+    return method.rpartition("/")[2]
 
 
 def _time_left(context: Context) -> float | None:

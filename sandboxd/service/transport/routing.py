@@ -37,7 +37,14 @@ class Owners(Protocol):
     async def owner_of_thread(
         self, user_id: str, thread_id: str, environment: str, *, may_place: bool
     ) -> Peer | None:
-        """The worker that has the session of a thread or, if it may be placed, should open it."""
+        """The worker that has the session of a thread or, if it may be placed, should open it.
+
+        OwnedElsewhere if it may not be placed, and this worker gets no new sessions.
+        """
+        ...
+
+    def forget_view(self) -> None:
+        """What is remembered of the workers was wrong: ask again."""
         ...
 
 
@@ -64,6 +71,10 @@ class Routing:
             raise OwnedElsewhere(found.worker, found.address, found.epoch)
         self._counts["FORWARDED"] += 1
         return found
+
+    def forget_view(self) -> None:
+        """A worker refused what it was sent."""
+        self._owners.forget_view()
 
     async def _find(self, request: Any, *, may_place: bool) -> Peer | None:
         if not isinstance(request, Message):

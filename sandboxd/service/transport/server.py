@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from grpc import aio
 
 from sandboxd.access import CallPlaces, Quotas, RateLimit
@@ -45,6 +47,8 @@ from sandboxd_proto.v1 import (
     snapshot_service_pb2,
 )
 
+log = structlog.get_logger()
+
 MAX_REQUEST_BYTES = 9 << 20
 """The largest request, which is EditText with two texts of 4 MiB."""
 MAX_RESPONSE_BYTES = 16 << 20
@@ -54,6 +58,8 @@ IDLE_SECONDS = 600
 """How long a connection stays open without a call. Clients connect again for their next one."""
 STOP_SECONDS = 1.0
 """How long calls may take to return once their commands have ended."""
+CLOSE_SECONDS = 30.0
+"""How long cancelled calls may take to return before the daemon stops without them."""
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
 _CODE = code_service_pb2.DESCRIPTOR.services_by_name["CodeService"]
@@ -189,7 +195,11 @@ class ApiServer:
 
     async def stop(self) -> None:
         """Let calls return, cancel the rest, close the listeners."""
-        await self._server.stop(STOP_SECONDS)
+        try:
+            async with asyncio.timeout(STOP_SECONDS + CLOSE_SECONDS):
+                await self._server.stop(STOP_SECONDS)
+        except TimeoutError:
+            log.error("server.does_not_stop")
         self._config.api_socket.unlink(missing_ok=True)
 
 

@@ -44,8 +44,10 @@ class FileWorker:
         for begin in range(0, len(view), codec.MAX_DATA):
             await self._send(Kind.DATA, view[begin : begin + codec.MAX_DATA])
 
-    async def end(self) -> None:
-        await self._send(Kind.END)
+    async def end(self, data: Chunk = b"") -> None:
+        """Send the last data, which is short, and the end in one piece."""
+        last = worker_frames.frame(Kind.DATA, bytes(data)) if data else b""
+        await self._or_failure(self._worker.send_frames(last + worker_frames.frame(Kind.END)))
 
     async def _send(self, kind: Kind, payload: bytes | memoryview = b"") -> None:
         await self._or_failure(self._worker.send(kind, payload))

@@ -27,6 +27,7 @@ from benchmarks.latency import DOCKER_EXEC, EXEC_UNIX, HOST, RUN_UNIX, latency
 from benchmarks.peer import Peer
 from benchmarks.rate import rate
 from benchmarks.sdk import sdk
+from benchmarks.sdk_stubs import sdk_and_stubs
 from benchmarks.session_snapshots import session_snapshots
 from benchmarks.sessions import burst, opening
 from benchmarks.snapshots import snapshots
@@ -164,6 +165,12 @@ async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
     figures, ratios = await sdk(warm, rounds=scale.latency_rounds, seconds=scale.latency_seconds)
     report.add(figures)
     report.ratios.update(ratios)
+    report.say("the SDK and stubs")
+    calls, beginnings, ratios = await sdk_and_stubs(
+        warm, rounds=scale.small_rounds, seconds=scale.latency_seconds
+    )
+    report.add(calls, beginnings)
+    report.ratios.update(ratios)
     report.say("snapshots")
     report.add(*await snapshots(turns=scale.turns, others_every=scale.turns // 10))
     figures, milliseconds = await session_snapshots(warm, rounds=scale.snapshot_rounds)
@@ -230,7 +237,8 @@ def _last_lines(ratios: dict[str, float]) -> str:
         f"stream/bare ratio {ratios['stream_of_bare']:.2f}, "
         f"rewind p50 {ratios['rewind_p50_ms']:.1f} ms\n"
         f"SDK: worst ratio to its goals {ratios['sdk_local_worst_of_goal']:.2f} local, "
-        f"{ratios['sdk_remote_worst_of_goal']:.2f} remote\n"
+        f"{ratios['sdk_remote_worst_of_goal']:.2f} remote, "
+        f"worst SDK/stub ratio {ratios['sdk_worst_of_stub']:.2f}\n"
         f"in a row: {_of_commands(ratios, '_in_a_row')}\n"
         f"{_of_commands(ratios)}"
     )

@@ -44,6 +44,7 @@ from sandboxd_client.transfers import (
     Progress,
     chunks,
     fetch_archive,
+    fetch_bytes,
     fetch_file,
     send_file,
 )
@@ -117,11 +118,7 @@ class AsyncFiles:
         count = 0 if length is None else positive("length", length)
         if format == "stream":
             return await open_stream(self._hold, path, offset=offset, length=count)
-        content = io.BytesIO()
-        await fetch_file(
-            self._hold, where(path), content, Progress(None), offset=offset, length=count
-        )
-        data = content.getvalue()
+        data = await fetch_bytes(self._hold, where(path), offset=offset, length=count)
         return data.decode("utf-8", "replace") if format == "text" else data
 
     async def read_lines(

@@ -120,8 +120,9 @@ async def send_content(
             yield first
             position = 0
             async for chunk in chunks(source):
-                digest.update(chunk)
                 yield method.request(chunk=chunk)
+                # Only now: while it is computed, the daemon already works on the chunk.
+                digest.update(chunk)
                 position += len(chunk)
                 await progress.reached(position)
 
@@ -165,6 +166,18 @@ async def fetch_file(
         except OtherFile:
             target.seek(0)
             target.truncate()
+
+
+async def fetch_bytes(hold: SessionHold, where: Where, *, offset: int = 0, length: int = 0) -> bytes:
+    """Read a file as `fetch_file` does, without a copy of what arrives in one chunk."""
+    tries = Tries(hold.connection)
+    while True:
+        download = Download(hold, where, tries, offset=offset, length=length)
+        try:
+            async with aclosing(download.chunks()) as received:
+                return b"".join([chunk async for chunk in received])
+        except OtherFile:
+            pass  # begin anew
 
 
 class OtherFile(Exception):
@@ -218,10 +231,11 @@ class Download:
                     case "entry":
                         self._begin(response.entry)
                     case "chunk":
-                        digest.update(response.chunk)
-                        self.received += len(response.chunk)
+                        chunk = response.chunk  # once: each time it is a new copy
+                        digest.update(chunk)
+                        self.received += len(chunk)
                         self._tries.got_further()
-                        yield response.chunk
+                        yield chunk
                     case "end":
                         end = response.end
         if end is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
-    AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
@@ -25,11 +24,11 @@ from sandboxd.files.error_mapping import between_filesystems, error_of
 from sandboxd.files.paths import FilePath
 from sandboxd.files.project_area import ProjectArea
 from sandboxd.files.requests import FileSettings
-from sandboxd.files.worker import FileWorker, WorkerFailed
-from sandboxd.guest.files.codec import Failure
+from sandboxd.files.worker import FileWorker, WorkerFailed, encoded
+from sandboxd.guest.files.codec import Failure, Kind
 from sandboxd.guest.frames import Purpose
 from sandboxd.link import GuestLink
-from sandboxd.link.workers import TooManyWorkers, Worker, WorkerGone, WorkerLimit, Workers
+from sandboxd.link.workers import TooManyWorkers, WorkerGone, WorkerLimit, Workers
 from sandboxd.workspaces import layout
 
 log = structlog.get_logger()
@@ -45,6 +44,24 @@ NEW_FIELDS = {
     "glob": ("types", "skip_hidden", "exclude_dirs"),
 }
 """Fields that guests know since they work outside of the workspace; earlier ones ignore them."""
+_BRIEF = frozenset(
+    {
+        "upload",
+        "download",
+        "list",
+        "stat",
+        "make_directory",
+        "move",
+        "remove",
+        "read_text",
+        "write_text",
+        "edit_text",
+    }
+)
+"""Operations after which a worker stays for the next; others set alarms, or load much."""
+_ANNOUNCED = frozenset({"make_directory", "move", "remove"})
+"""Those that change something before their first answer. Their worker says that it begins, or one
+that was killed before it began could not be told from one that was killed later."""
 CLEAN_UP_SECONDS = 1.0
 """Time for a worker that writes and is given up to remove what it has begun."""
 
@@ -58,6 +75,7 @@ class FileOperations:
         settings: FileSettings,
         project: ProjectArea | None,
         over_work: OverWork,
+        moves: Callable[[], int],
     ) -> None:
         self._link = link
         self._over_work = over_work
@@ -66,8 +84,10 @@ class FileOperations:
         limit = WorkerLimit(settings.max_workers, wait_seconds=settings.wait_seconds)
         self._watches = WorkerLimit(settings.max_watches, wait_seconds=settings.wait_seconds)
         idle_seconds = settings.idle_seconds
-        self._workers = Workers(link, Purpose.FILES, limit, idle_seconds=idle_seconds)
-        self._outside = Workers(link, Purpose.FILES_ANYWHERE, limit, idle_seconds=idle_seconds)
+        self._workers, self._outside = (
+            Workers(link, purpose, limit, idle_seconds=idle_seconds, moves=moves)
+            for purpose in (Purpose.FILES, Purpose.FILES_ANYWHERE)
+        )
 
     async def aclose(self) -> None:
         """Wait for workers that were given up; CLEAN_UP_SECONDS at most."""
@@ -81,10 +101,8 @@ class FileOperations:
         """A worker in the sandbox that changes nothing."""
         request = self._request(operation, path, path, fields)
         with self._reported(operation, path), self._over_work():
-            async with self._workers_at(path).in_guest() as worker:
-                file_worker = FileWorker(worker)
-                await file_worker.request(request)
-                yield file_worker
+            async with self._at_work(operation, path, request) as worker:
+                yield worker
 
     @asynccontextmanager
     async def watching(self, path: FilePath, **fields: object) -> AsyncIterator[FileWorker]:
@@ -147,19 +165,48 @@ class FileOperations:
     ) -> T:
         request = self._request(operation, shown, path, fields, in_project=in_project)
         with self._over_work():
-            async with self._writer(path, in_project=in_project) as worker:
-                file_worker = FileWorker(worker)
-                await file_worker.request(request)
-                return await work(file_worker)
+            if not in_project:
+                async with self._at_work(operation, path, request, CLEAN_UP_SECONDS) as worker:
+                    return await work(worker)
+            async with self._in_project(request) as worker:
+                return await work(worker)
 
-    def _workers_at(self, path: FilePath) -> Workers:
-        return self._outside if path.is_outside else self._workers
+    @asynccontextmanager
+    async def _at_work(
+        self,
+        operation: str,
+        path: FilePath,
+        request: dict[str, object],
+        clean_up_seconds: float = 0.0,
+    ) -> AsyncIterator[FileWorker]:
+        """A worker in the sandbox that has got the request."""
+        workers = self._outside if path.is_outside else self._workers
+        stays = self._link.keeps_workers and _is_brief(operation, request)
+        is_announced = stays and operation in _ANNOUNCED
+        if stays:
+            request["stay"] = True
+        if is_announced:
+            request["announce"] = True
+        asked = encoded(request)
+        async with workers.in_guest(
+            clean_up_seconds=clean_up_seconds, request=asked if stays else b""
+        ) as worker:
+            file_worker = FileWorker(worker)
+            await file_worker.request(asked)
+            if is_announced:
+                await file_worker.expect(Kind.READY)
+            yield file_worker
 
-    def _writer(self, path: FilePath, *, in_project: bool) -> AbstractAsyncContextManager[Worker]:
-        if not in_project:
-            return self._workers_at(path).in_guest(clean_up_seconds=CLEAN_UP_SECONDS)
+    @asynccontextmanager
+    async def _in_project(self, request: Mapping[str, object]) -> AsyncIterator[FileWorker]:
+        """A worker in the project area that has got the request."""
         assert self._project is not None
-        return self._workers.started(self._project.start, clean_up_seconds=CLEAN_UP_SECONDS)
+        async with self._workers.started(
+            self._project.start, clean_up_seconds=CLEAN_UP_SECONDS
+        ) as worker:
+            file_worker = FileWorker(worker)
+            await file_worker.request(encoded(request))
+            yield file_worker
 
     @contextmanager
     def _reported(
@@ -234,6 +281,10 @@ class FileOperations:
         if self._project is None or parts[:1] != (layout.PROJECT_FILES.encode(),):
             return None
         return FilePath(parts[1:])
+
+
+def _is_brief(operation: str, request: Mapping[str, object]) -> bool:
+    return operation in _BRIEF and not request.get("recursive")
 
 
 def _text(path: FilePath) -> str:

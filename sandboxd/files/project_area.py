@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxd.guest.files.area import Area
 from sandboxd.guest.files.worker import serve
+from sandboxd.link.workers import Controls
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class ProjectArea:
     max_bytes: int
     max_files: int
 
-    async def start(self, its_end: socket.socket) -> Callable[[], None]:
+    async def start(self, its_end: socket.socket) -> Controls:
         """Start a worker, which ends when its socket is closed."""
         threading.Thread(target=self._serve, args=(its_end,), daemon=True).start()
-        return lambda: None
+        return Controls(kill=lambda: None)
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:

@@ -64,11 +64,17 @@ class Upload:
 
     async def send(self, worker: FileWorker) -> Uploaded:
         await worker.expect(Kind.READY)
+        held: Chunk = b""
+        """A short chunk waits for what comes next: a file that is one costs a single message."""
         async for chunk in self._chunks:
             self._refuse_over_limit(self._checksum.count + len(chunk))
             self._refuse_other_size(self._checksum.count + len(chunk), is_all=False)
             await self._checksum.add(chunk)
-            await worker.data(chunk)
+            if held:
+                await worker.data(held)
+            held = chunk if len(chunk) <= INLINE_BYTES else b""
+            if not held:
+                await worker.data(chunk)
         self._refuse_other_size(self._checksum.count, is_all=True)
         digest = await self._checksum.digest()
         if self._spec.sha256 is not None and digest != self._spec.sha256:
@@ -78,7 +84,7 @@ class Upload:
                 announced=self._spec.sha256.hex(),
                 arrived=digest.hex(),
             )
-        await worker.end()
+        await worker.end(held)
         entry, _ = await receive_last_entry(worker)
         return Uploaded(entry=entry, sha256=digest)
 

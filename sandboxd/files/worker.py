@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from sandboxd.files.requests import Chunk
+from sandboxd.guest import worker_frames
 from sandboxd.guest.files import codec
 from sandboxd.guest.files.codec import Failed, Kind, Malformed
 from sandboxd.link.workers import Worker, WorkerGone, WorkerHungUp
@@ -22,26 +23,38 @@ class WorkerFailed(Exception):
         self.failed = failed
 
 
+def encoded(request: Mapping[str, object]) -> bytes:
+    """A request as a frame."""
+    return worker_frames.frame(Kind.REQUEST, json.dumps(dict(request)).encode())
+
+
 class FileWorker:
     """Sends a request and its data, and receives the answers. WorkerFailed may come at any time."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    async def request(self, request: Mapping[str, object]) -> None:
-        await self._send(Kind.REQUEST, json.dumps(dict(request)).encode())
+    async def request(self, request: bytes) -> None:
+        """Send an encoded request, unless it was sent."""
+        if not self._worker.is_asked:
+            await self._or_failure(self._worker.send_frames(request))
 
     async def data(self, data: Chunk) -> None:
         view = memoryview(data)
         for begin in range(0, len(view), codec.MAX_DATA):
             await self._send(Kind.DATA, view[begin : begin + codec.MAX_DATA])
 
-    async def end(self) -> None:
-        await self._send(Kind.END)
+    async def end(self, data: Chunk = b"") -> None:
+        """Send the last data, which is short, and the end in one piece."""
+        last = worker_frames.frame(Kind.DATA, bytes(data)) if data else b""
+        await self._or_failure(self._worker.send_frames(last + worker_frames.frame(Kind.END)))
 
     async def _send(self, kind: Kind, payload: bytes | memoryview = b"") -> None:
+        await self._or_failure(self._worker.send(kind, payload))
+
+    async def _or_failure(self, sending: Awaitable[None]) -> None:
         try:
-            await self._worker.send(kind, payload)
+            await sending
         except WorkerHungUp:
             await self._raise_failure()
             raise

@@ -59,13 +59,15 @@ class WorkspaceFiles:
         settings: FileSettings,
         project_dir: Path | None = None,
         over_work: OverWork = nullcontext,
+        moves: Callable[[], int] = lambda: 0,
     ) -> None:
         """`project_dir` is the host's directory that is mounted read-only as the project area.
         Without it, the project area is a directory of the workspace like any other. `over_work`
-        limits the processor time of a worker."""
+        limits the processor time of a worker, `moves` counts how often workers were moved for
+        that."""
         self._settings = settings
         project = _project_area(settings, project_dir) if project_dir else None
-        self._operations = FileOperations(link, settings, project, over_work)
+        self._operations = FileOperations(link, settings, project, over_work, moves)
         self._change_pace = ChangePace()
 
     async def aclose(self) -> None:

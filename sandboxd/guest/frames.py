@@ -23,7 +23,8 @@ that the daemon can tell a guest that is busy from one that hangs.
 
 Workers do not use the link: each WORKER carries a descriptor, the socket to a process that the
 guest forks for the purpose named in the frame. For a purpose that it does not know, a guest closes
-the socket.
+the socket. From STAYING_VERSION on, a worker for files stays for further requests if it is asked
+to, and WORKER_WAKE continues one that a command has stopped meanwhile.
 
 Sandboxes outlive a daemon, so a guest may be older than the daemon that adopts it. The daemon
 accepts every version from OLDEST_VERSION on, and refuses others by closing the link. REMARKS and
@@ -44,7 +45,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 OLDEST_VERSION = 4
 """The first version that the daemon still speaks."""
 HEADER = struct.Struct("!IBI")
@@ -62,6 +63,7 @@ NO_PROCESS = "no process could be started"
 """How a refusal begins that another try a moment later may not meet."""
 START_REPORTS_VERSION = 6
 CODE_VERSION = 7
+STAYING_VERSION = 8
 MAX_CONTEXTS = 64
 """Contexts that a guest may report; the daemon allows far fewer."""
 MAX_VERSION = 32
@@ -142,6 +144,7 @@ class Kind(IntEnum):
     CODE_PARENT = 30  # guest: pid in the sandbox; contexts will be its children
     CODE_PARENT_PLACED = 31  # daemon: it is where contexts belong
     MOVED = 32  # daemon: before the first command, another filesystem is where the workspace was
+    WORKER_WAKE = 33  # daemon: the worker of this number does not answer; it may be stopped
 
 
 class Stream(IntEnum):

@@ -59,6 +59,7 @@ MAX_TRIES = 3
 """Of a context to come to be: commands can kill the parent of contexts, or stop it."""
 _NO_INTERPRETER = "the interpreter did not start"
 _ABOUT_CODE = (Kind.CONTEXT, Kind.DROP_CONTEXT, Kind.CODE_PARENT_PLACED)
+_ABOUT_WORKERS = (Kind.WORKER, Kind.WORKER_END, Kind.WORKER_WAKE)
 _parse = json.JSONDecoder().raw_decode
 """Requests are ours, so nothing has to be found out about them."""
 
@@ -204,7 +205,7 @@ class Guest:
             self._note_leftovers()
         self._shells.clear_up()
         if self._workers.give_up_at <= time.monotonic():
-            self._workers.give_up()
+            self._workers.stop_waiting()
         if self._interaction.next_look_at != float("inf"):
             return  # a command is about to end
         if self._waiting_starts:
@@ -450,6 +451,8 @@ class Guest:
         """
         if not self._is_welcome:
             raise ConnectionError(errno.ENOTCONN, "there is no daemon to move it")
+        # The daemon moves whatever it finds, and workers do not belong with the commands.
+        self._workers.give_up()
         self._link.send(frames.encode(Kind.PLACE))
         poll = select.poll()
         poll.register(self._link.descriptor, select.POLLIN)
@@ -493,7 +496,7 @@ class Guest:
             self._link.send(frames.encode(Kind.PONG, payload=payload))
         elif kind == Kind.RESUME:
             self._resume(channel, frames.decode_resume(payload))
-        elif kind in (Kind.WORKER, Kind.WORKER_END):
+        elif kind in _ABOUT_WORKERS:
             self._handle_worker(kind, channel, payload)
         else:
             self._handle_other(kind, channel, payload)
@@ -515,6 +518,8 @@ class Guest:
         if kind == Kind.WORKER:
             purpose, descriptor = frames.decode_worker(payload), self._link.take_descriptor()
             self._workers.start(number, purpose, descriptor, self._workspace)
+        elif kind == Kind.WORKER_WAKE:
+            self._workers.wake(number)
         else:
             self._workers.end(number)
 

@@ -5,8 +5,10 @@ But a command has the same uid and can stop or kill them; then only that worker'
 
 Their processor time is limited for all of them together. Beyond that requests wait.
 
-Requests come in bunches. So for a while after one, a process waits for the next: forking it and
-closing what it inherited takes longer than most requests do.
+Requests come in bunches, and forking a process and closing what it inherited takes longer than most
+requests do. So a worker stays for the next request if the daemon asks for that, until it has used
+so much processor time that its account has to be settled. For a while after a request that no
+worker stays for, a process waits for the next.
 """
 
 import array
@@ -18,12 +20,14 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from .commands import processes
 from .commands.domain import Domains
-from .files.worker import serve_anywhere, serve_workspace
+from .files.worker import Rest, serve_anywhere, serve_workspace
 from .frames import Purpose
+from .idle_marks import IdleMarks
 from .worker_budget import WorkerBudget
 
 MAX_WORKERS = 24
@@ -35,18 +39,19 @@ _TAKEN = b"!"
 _RIGHTS_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 
 
-def _serve_anywhere(connection: socket.socket, workspace: str) -> None:
+def _serve_anywhere(connection: socket.socket, workspace: str, rest: Rest | None) -> None:
     """In a domain of its own: it reaches into commands under /proc as little as they do into each
     other."""
     Domains().enter_new()
-    serve_anywhere(connection, workspace)
+    serve_anywhere(connection, workspace, rest)
 
 
-_SERVE: dict[int, Callable[[socket.socket, str], None]] = {
+_SERVE: dict[int, Callable[[socket.socket, str, Rest | None], None]] = {
     Purpose.FILES: serve_workspace,
     Purpose.FILES_ANYWHERE: _serve_anywhere,
 }
-"""What a worker does, by purpose, given its socket and the path of the workspace."""
+"""What a worker does, by purpose, given its socket, the path of the workspace, and what it calls
+before and after it waits for another request; None if it must not stay."""
 
 
 class _Job(NamedTuple):
@@ -94,6 +99,11 @@ class Workers:
         """Jobs that wait until the budget allows another worker."""
         self._numbers: dict[int, int] = {}
         """The daemon's number for each pid."""
+        self._marks = IdleMarks()
+        self._places: dict[int, int | None] = {}
+        """The place of its mark for each pid."""
+        self._given_up: set[int] = set()
+        """Pids of workers that were killed while they waited for a request."""
         self._waiting: _Waiting | None = None
         self._given: dict[int, tuple[_Waiting, _Job]] = {}
         """Workers that had waited, by pid, each with its job: if one ends without having taken the
@@ -103,7 +113,7 @@ class Workers:
     @property
     def pids(self) -> set[int]:
         waiting = {self._waiting.pid} if self._waiting else set()
-        return waiting | self._numbers.keys()
+        return waiting | (self._numbers.keys() - self._given_up)
 
     @property
     def is_one_wanted(self) -> bool:
@@ -142,14 +152,26 @@ class Workers:
     def _fork(self, job: _Job) -> None:
         try:
             if len(self._numbers) < MAX_WORKERS:
-                pid = os.fork()
-                if pid == 0:
-                    _work(job)
+                pid = self._fork_for(lambda rest: _work(job, rest))
                 self._numbers[pid] = job.number
         except OSError:
             pass  # no process is left for it
         finally:
             os.close(job.descriptor)
+
+    def _fork_for(self, work: Callable[[Rest | None], None]) -> int:
+        """The pid of a process that does this work and never returns; OSError if there is none."""
+        place = self._marks.take()
+        try:
+            pid = os.fork()
+        except OSError:
+            if place is not None:
+                self._marks.give_back(place)
+            raise
+        if pid == 0:
+            work(None if place is None else partial(self._marks.set, place))
+        self._places[pid] = place
+        return pid
 
     def _give(self, job: _Job) -> bool:
         """Whether a worker waited and was given the job."""
@@ -169,9 +191,7 @@ class Workers:
         ours, its = socket.socketpair()
         ours.setblocking(False)
         try:
-            pid = os.fork()
-            if pid == 0:
-                _wait(its.fileno(), workspace)
+            pid = self._fork_for(lambda rest: _wait(its.fileno(), workspace, rest))
         except OSError:
             ours.close()
             self._bunch_ends_at = 0.0  # no process is left for it
@@ -181,11 +201,27 @@ class Workers:
         self._waiting = _Waiting(pid, ours, workspace)
 
     def give_up(self) -> None:
+        """Kill the waiting worker, and those that stay without work: should one get a request this
+        moment, the daemon sees that it has not begun with it, and asks another."""
+        self.stop_waiting()
+        for pid in self._numbers:
+            place = self._places[pid]
+            if place is not None and self._marks.is_set(place):
+                self._given_up.add(pid)
+                processes.kill(pid)
+
+    def stop_waiting(self) -> None:
         """Kill the waiting worker."""
         if self._waiting is not None:
             self._waiting.ours.close()
             processes.kill(self._waiting.pid)
             self._waiting = None
+
+    def wake(self, number: int) -> None:
+        """Continue a worker that a command may have stopped."""
+        for pid, its_number in self._numbers.items():
+            if its_number == number:
+                os.kill(pid, signal.SIGCONT)
 
     def end(self, number: int) -> None:
         """Kill a worker that the daemon no longer needs, unless it has ended."""
@@ -217,6 +253,10 @@ class Workers:
         """Note that this process has ended, whether or not it was a worker, and what processor time
         it has used."""
         number = self._numbers.pop(pid, None)
+        self._given_up.discard(pid)
+        place = self._places.pop(pid, None)
+        if place is not None:
+            self._marks.give_back(place)
         if number is not None:
             self.budget.charge(used)
         if number is not None and pid in self._given:
@@ -231,18 +271,18 @@ class Workers:
             self._waiting = None
 
 
-def _work(job: _Job) -> None:
+def _work(job: _Job, rest: Rest | None) -> None:
     """Do a job in the new process; never returns."""
     try:
         gc.disable()
         _close_all_but(job.descriptor)
         _confine()
-        _serve(job.purpose, job.descriptor, job.workspace)
+        _serve(job.purpose, job.descriptor, job.workspace, rest)
     finally:
         os._exit(0)
 
 
-def _wait(descriptor: int, workspace: str) -> None:
+def _wait(descriptor: int, workspace: str, rest: Rest | None) -> None:
     """Wait for a job in the new process and do it; never returns."""
     try:
         gc.disable()
@@ -254,16 +294,16 @@ def _wait(descriptor: int, workspace: str) -> None:
             if rights:
                 its.send(_TAKEN)
         for _, _, data in rights:
-            _serve(purpose[0], array.array("i", data)[0], workspace)
+            _serve(purpose[0], array.array("i", data)[0], workspace, rest)
     finally:
         os._exit(0)
 
 
-def _serve(purpose: int, descriptor: int, workspace: str) -> None:
+def _serve(purpose: int, descriptor: int, workspace: str, rest: Rest | None) -> None:
     os.set_inheritable(descriptor, False)
     with socket.socket(fileno=descriptor) as connection:
         connection.setblocking(True)
-        _SERVE[purpose](connection, workspace)
+        _SERVE[purpose](connection, workspace, rest)
 
 
 def _close_all_but(descriptor: int) -> None:

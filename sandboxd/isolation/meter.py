@@ -161,6 +161,10 @@ class Meter:
         """Put the guest's workers under the quota of commands for as long as the block lasts."""
         return nullcontext() if self._quota is None else self._quota.over_work()
 
+    def moves(self) -> int:
+        """How often the guest's workers were put under the quota."""
+        return 0 if self._quota is None else self._quota.moves
+
     def lift_quota(self) -> None:
         """Commands are being killed: let them have the processor time that this takes."""
         if self._quota is not None:

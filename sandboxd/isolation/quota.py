@@ -35,6 +35,8 @@ class Quota:
         self._running = 0
         self._may_leave = False
         self._throttling: asyncio.Task[None] | None = None
+        self.moves = 0
+        """How often processes were moved, workers among them."""
 
     def begin(self) -> None:
         """A command starts, which may leave processes behind."""
@@ -93,6 +95,7 @@ class Quota:
             while True:
                 await asyncio.sleep(pause)
                 pause = NEXT_SECONDS
+                self.moves += 1
                 # In a thread: the kernel may take 20 ms for a move.
                 found = await asyncio.to_thread(self._group.throttle)
                 if not self._running and not (found and self._may_leave):

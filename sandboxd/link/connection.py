@@ -405,6 +405,17 @@ class GuestLink(asyncio.BufferedProtocol):
                     return number
                 await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
 
+    @property
+    def keeps_workers(self) -> bool:
+        """Whether the guest is recent enough for workers that stay for further requests."""
+        return self._guest_version >= frames.STAYING_VERSION
+
+    def wake_worker(self, number: int) -> None:
+        """Make the guest continue a worker that a command may have stopped."""
+        if self.is_open:
+            with suppress(LinkClosed):
+                self._send(frames.encode(Kind.WORKER_WAKE, number))
+
     def end_worker(self, number: int) -> None:
         """Make the guest kill a worker, unless it has ended."""
         if self.is_open:

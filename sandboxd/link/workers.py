@@ -11,7 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sandboxd.errors import SandboxLost
 from sandboxd.guest import worker_frames
@@ -24,12 +24,35 @@ READ_BYTES = 64 << 10
 _SO_SNDBUFFORCE, _SO_PASSRIGHTS = 32, 83
 """Not in the socket module; the second since Linux 6.16."""
 
-Start: TypeAlias = Callable[[socket.socket], Awaitable[Callable[[], None]]]
-"""Starts a worker with its end of a pair of sockets, which it takes over; returns what kills it."""
+KEPT_WORKERS = 2
+"""Workers that stay without work."""
+KEPT_SECONDS = 2.0
+"""How long they do; requests come in bunches."""
+WAKE_SECONDS = 0.1
+"""Silence of a worker that has stayed after which the guest is asked whether it was stopped."""
+
+
+def _nothing() -> None: ...
+
+
+class Controls(NamedTuple):
+    """What can be done to a worker that does not answer."""
+
+    kill: Callable[[], None]
+    wake: Callable[[], None] = _nothing
+    """Continues it if it was stopped."""
+
+
+Start: TypeAlias = Callable[[socket.socket], Awaitable[Controls]]
+"""Starts a worker with its end of a pair of sockets, which it takes over."""
 
 
 class WorkerGone(Exception):
     """It ended too early, fell silent, or sent what cannot be."""
+
+
+class WorkerEnded(WorkerGone):
+    """It closed its end."""
 
 
 class WorkerHungUp(WorkerGone):
@@ -66,20 +89,58 @@ class Worker:
     that time after it is sent.
     """
 
-    def __init__(self, ours: socket.socket, kill: Callable[[], None], idle_seconds: float) -> None:
+    def __init__(self, ours: socket.socket, controls: Controls, idle_seconds: float) -> None:
         self._socket = ours
-        self._kill = kill
+        self._controls = controls
         self._idle_seconds = idle_seconds
         self._loop = asyncio.get_running_loop()
         self._ahead = b""
         """Bytes that were read with the frame before."""
         self.has_finished = False
         """Whether it reported its outcome, as its user found, and so has nothing to clean up."""
+        self.is_asked = False
+        """Whether its request was sent, and its answer has begun to arrive."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is there and says nothing, as one does that waits for a request."""
+        if self._ahead:
+            return False
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    async def ask_again(self, request: bytes) -> None:
+        """Give it another request, and wait for the beginning of the answer. WorkerEnded or
+        WorkerHungUp if it ended before: then it has changed nothing."""
+        self.has_finished = self.is_asked = False
+        wake = self._loop.call_later(WAKE_SECONDS, self._controls.wake)
+        try:
+            async with asyncio.timeout(self._idle_seconds):
+                await self._loop.sock_sendall(self._socket, request)
+                self._ahead = await self._receive()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise WorkerHungUp("it stopped reading") from error
+        except TimeoutError as error:
+            raise WorkerGone("it is silent") from error
+        finally:
+            wake.cancel()
+        self.is_asked = True
 
     async def send(self, kind: int, payload: bytes | memoryview = b"") -> None:
         """Send a frame; WorkerHungUp if the worker no longer reads."""
         head = worker_frames.header(kind, len(payload))
-        pieces = (head + payload,) if len(payload) < READ_BYTES else (head, payload)
+        if len(payload) < READ_BYTES:
+            await self.send_frames(head + payload)
+        else:
+            await self.send_frames(head, payload)
+
+    async def send_frames(self, *pieces: bytes | memoryview) -> None:
+        """Send whole frames, in pieces; WorkerHungUp if the worker no longer reads."""
         try:
             async with asyncio.timeout(self._idle_seconds):
                 for piece in pieces:
@@ -119,7 +180,7 @@ class Worker:
     def close(self) -> None:
         """Close the socket, and kill the worker if it has not ended."""
         self._socket.close()
-        self._kill()
+        self._controls.kill()
 
     async def _exactly(self, size: int) -> bytes:
         if size <= len(self._ahead):
@@ -148,7 +209,7 @@ class Worker:
         except ConnectionResetError:
             data = b""
         if not data:
-            raise WorkerGone("it has ended")
+            raise WorkerEnded("it has ended")
         return data
 
     async def _receive_into(self, view: memoryview) -> int:
@@ -157,7 +218,7 @@ class Worker:
         except ConnectionResetError:
             count = 0
         if not count:
-            raise WorkerGone("it has ended")
+            raise WorkerEnded("it has ended")
         return count
 
 
@@ -189,25 +250,54 @@ class WorkerLimit:
             self.release()
 
 
+class _Kept(NamedTuple):
+    """A worker that waits for its next request."""
+
+    worker: Worker
+    moves: int
+    until: float
+
+
 class Workers:
-    """Starts the workers of one sandbox for one purpose, and ends each."""
+    """Starts the workers of one sandbox for one purpose, keeps those that stay, and ends each."""
 
     def __init__(
-        self, link: GuestLink, purpose: Purpose, limit: WorkerLimit, *, idle_seconds: float
+        self,
+        link: GuestLink,
+        purpose: Purpose,
+        limit: WorkerLimit,
+        *,
+        idle_seconds: float,
+        moves: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`moves` counts how often workers were moved under limits of commands: those stay there,
+        so they are not used again."""
         self._link = link
         self._purpose = purpose
         self._limit = limit
         self._idle_seconds = idle_seconds
+        self._moves = moves
         self._endings = Tasks()
+        self._kept: list[_Kept] = []
+        """The one that was used last is at the end."""
+        self._giving_up: asyncio.TimerHandle | None = None
 
-    def in_guest(self, *, clean_up_seconds: float = 0.0) -> AbstractAsyncContextManager[Worker]:
-        """A worker that the guest forks."""
-        return self.started(self._start_in_guest, clean_up_seconds=clean_up_seconds)
+    def in_guest(
+        self, *, clean_up_seconds: float = 0.0, request: bytes = b""
+    ) -> AbstractAsyncContextManager[Worker]:
+        """A worker that the guest forks; with a `request`, which asks it to stay, it is kept
+        afterwards. One that was kept is asked, so that the answer is there to be received."""
+        return self._used(self._start_in_guest, clean_up_seconds, request)
+
+    def started(
+        self, start: Start, *, clean_up_seconds: float = 0.0
+    ) -> AbstractAsyncContextManager[Worker]:
+        """A worker that is started in another way."""
+        return self._used(start, clean_up_seconds, b"")
 
     @asynccontextmanager
-    async def started(
-        self, start: Start, *, clean_up_seconds: float = 0.0
+    async def _used(
+        self, start: Start, clean_up_seconds: float, request: bytes
     ) -> AsyncIterator[Worker]:
         """A worker for as long as the block lasts. One that has not finished by then is killed
         after `clean_up_seconds`, in which it can remove what it has begun; nobody waits for that.
@@ -215,10 +305,15 @@ class Workers:
         Raises TooManyWorkers, SandboxLost if the link is closed, and otherwise WorkerGone.
         """
         await self._limit.acquire()
+        moves = self._moves()
         try:
-            worker = await self._connect(start)
-        except BaseException:
+            worker = (await self._asked_again(request) if request else None) or (
+                await self._connect(start)
+            )
+        except BaseException as error:
             self._limit.release()
+            if isinstance(error, WorkerGone) and self._link.closed_because is not None:
+                raise SandboxLost(self._link.closed_because) from error
             raise
         try:
             yield worker
@@ -228,25 +323,77 @@ class Workers:
             raise
         finally:
             if worker.has_finished or not clean_up_seconds:
-                self._end(worker)
+                if request and worker.has_finished and moves == self._moves():
+                    self._keep(worker, moves)
+                else:
+                    worker.close()
+                self._limit.release()
             else:
                 self._endings.spawn(self._clean_up(worker, clean_up_seconds), "worker.clean_up")
 
     async def aclose(self) -> None:
-        """Wait for workers that clean up."""
+        """End those that were kept, and wait for workers that clean up."""
+        self._give_up(float("inf"))
         await self._endings.finish()
+
+    async def _asked_again(self, request: bytes) -> Worker | None:
+        """A kept worker that has begun to answer this request; None if there is none."""
+        while self._kept:
+            worker, moves, _ = self._kept.pop()
+            if not worker.is_quiet or moves != self._moves():
+                worker.close()
+                continue
+            try:
+                await worker.ask_again(request)
+            except (WorkerEnded, WorkerHungUp):
+                worker.close()
+            except BaseException:
+                worker.close()
+                raise
+            else:
+                return worker
+        return None
+
+    def _keep(self, worker: Worker, moves: int) -> None:
+        if not self._link.is_open or not worker.is_quiet:
+            worker.close()
+            return
+        loop = asyncio.get_running_loop()
+        self._kept.append(_Kept(worker, moves, loop.time() + KEPT_SECONDS))
+        if len(self._kept) > KEPT_WORKERS:
+            self._kept.pop(0).worker.close()
+        if self._giving_up is None:
+            self._giving_up = loop.call_later(KEPT_SECONDS, self._give_up_idle)
+
+    def _give_up_idle(self) -> None:
+        self._giving_up = None
+        loop = asyncio.get_running_loop()
+        self._give_up(loop.time())
+        if self._kept:
+            first = min(kept.until for kept in self._kept)
+            self._giving_up = loop.call_at(first, self._give_up_idle)
+
+    def _give_up(self, now: float) -> None:
+        """End those that have been kept long enough."""
+        for kept in self._kept:
+            if kept.until <= now:
+                kept.worker.close()
+        self._kept = [kept for kept in self._kept if kept.until > now]
+        if not self._kept and self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
 
     async def _connect(self, start: Start) -> Worker:
         ours, its = socket_pair()
         try:
-            kill = await start(its)
+            controls = await start(its)
         except BaseException:
             ours.close()
             its.close()
             raise
-        return Worker(ours, kill, self._idle_seconds)
+        return Worker(ours, controls, self._idle_seconds)
 
-    async def _start_in_guest(self, its_end: socket.socket) -> Callable[[], None]:
+    async def _start_in_guest(self, its_end: socket.socket) -> Controls:
         if not self._link.knows(self._purpose):
             raise WorkerGone("its guest is too old for this purpose")
         with its_end:
@@ -256,15 +403,14 @@ class Workers:
                 raise SandboxLost(str(error)) from error
             except TimeoutError as error:
                 raise WorkerGone("its guest does not read") from error
-        return partial(self._link.end_worker, number)
+        return Controls(
+            partial(self._link.end_worker, number), partial(self._link.wake_worker, number)
+        )
 
     async def _clean_up(self, worker: Worker, seconds: float) -> None:
         try:
             worker.finish_sending()
             await worker.wait_closed(seconds)
         finally:
-            self._end(worker)
-
-    def _end(self, worker: Worker) -> None:
-        worker.close()
-        self._limit.release()
+            worker.close()
+            self._limit.release()

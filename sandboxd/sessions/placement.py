@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import structlog
@@ -130,8 +129,12 @@ class Placement:
     def _place(self, session: Session, sandbox: Sandbox) -> None:
         project_dir = self._kept_files.project_dir(sandbox.kept_files)
         settings = _file_settings(sandbox.environment, self._settings, session.record.project)
-        over_work = sandbox.meter.over_work if sandbox.meter is not None else nullcontext
-        session.place(sandbox, WorkspaceFiles(sandbox.link, settings, project_dir, over_work))
+        files = WorkspaceFiles(sandbox.link, settings, project_dir)
+        if (meter := sandbox.meter) is not None:
+            files = WorkspaceFiles(
+                sandbox.link, settings, project_dir, meter.over_work, meter.moves
+            )
+        session.place(sandbox, files)
 
     def _session(self, record: SessionRecord) -> Session:
         environment = self._pools.environment(record.environment)

@@ -47,6 +47,7 @@ class LyingLink:
         self._words = words
         self._is_silent = is_silent
         self.closed_because: str | None = None
+        self.keeps_workers = False
         self.started = self.ended = 0
         self.known: set[Purpose] = set(Purpose)
         self._open: list[socket.socket] = []
@@ -75,6 +76,8 @@ class LyingLink:
                     pass
             except OSError:
                 pass  # nobody listens
+
+    def wake_worker(self, number: int) -> None: ...
 
     def end_worker(self, number: int) -> None:
         self.ended += 1

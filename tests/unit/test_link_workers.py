@@ -18,6 +18,7 @@ from sandboxd.guest.frames import Frame, Kind, Purpose
 from sandboxd.guest.worker_frames import HEADER, MAX_PAYLOAD, frame
 from sandboxd.link import GuestLink, LinkClosed, connection
 from sandboxd.link.workers import (
+    Controls,
     TooManyWorkers,
     WorkerGone,
     WorkerHungUp,
@@ -189,10 +190,10 @@ class Started:
         self.ends: list[socket.socket] = []
         self.killed = 0
 
-    async def start(self, its_end: socket.socket) -> Callable[[], None]:
+    async def start(self, its_end: socket.socket) -> Controls:
         its_end.setblocking(False)
         self.ends.append(its_end)
-        return self._kill
+        return Controls(self._kill)
 
     def _kill(self) -> None:
         self.killed += 1

@@ -10,6 +10,7 @@ from . import codec
 from .codec import Entry, Failed, Failure, Found, Kind, LeftOut
 
 _LOOK_EVERY = 256
+_READ_BYTES = 1 << 16
 
 
 class Gone(Exception):
@@ -33,16 +34,38 @@ class DaemonConnection:
         self._socket = connection
         self._left = 0
         """Bytes of the current DATA that were not read yet."""
+        self._expects_data = False
         self._has_ended = False
         self._steps = 0
+
+    @property
+    def is_at_the_end(self) -> bool:
+        """Whether nothing that belongs to the last request can still come."""
+        return self._has_ended or not self._expects_data
 
     # --- from the daemon ---
 
     def request(self) -> dict[str, object]:
-        kind, size = self._header()
+        """The next request. Nothing follows it before we answer, so all of it is read at once."""
+        self._expects_data = self._has_ended = False
+        data = self._some()
+        while len(data) < HEADER.size:
+            data += self._some()
+        kind, size = HEADER.unpack_from(data)
         if kind != Kind.REQUEST or size > codec.MAX_REQUEST:
             raise Gone
-        return cast(dict[str, object], json.loads(self._exactly(size)))
+        while len(data) < HEADER.size + size:
+            data += self._some()
+        return cast(dict[str, object], json.loads(data[HEADER.size :]))
+
+    def _some(self) -> bytes:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            raise Gone
+        return data
 
     def receive_into(self, buffer: memoryview) -> int:
         """Read some of the daemon's data and return how much; 0 at its end."""
@@ -109,6 +132,12 @@ class DaemonConnection:
     # --- to the daemon ---
 
     def ready(self) -> None:
+        """Ask for the data of the request."""
+        self._expects_data = True
+        self.send(frame(Kind.READY))
+
+    def announce(self) -> None:
+        """Say that the work begins, or still goes on."""
         self.send(frame(Kind.READY))
 
     def entry(self, entry: Entry) -> None:

@@ -173,7 +173,7 @@ class _Removal:
         self._daemon.check()
         if time.monotonic() > self._reported_at + SIGN_OF_LIFE_SECONDS:
             self._reported_at = time.monotonic()
-            self._daemon.ready()
+            self._daemon.announce()
 
     def leave(self, parent: int, name: bytes) -> None:
         self._check()

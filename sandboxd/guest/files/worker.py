@@ -1,8 +1,9 @@
-"""Serves one operation, from its request to its end."""
+"""Serves operations, each from its request to its end."""
 
 import importlib
 import os
 import socket
+import time
 from collections.abc import Callable
 
 from . import directory_changes, listing, transfer
@@ -13,6 +14,10 @@ from .failures import failure_of
 from .request import Request
 
 Operation = Callable[[Area, Request, DaemonConnection], None]
+Rest = Callable[[bool], None]
+"""Called with True before a worker waits for another request, and with False after it."""
+STAY_SECONDS = 0.05
+"""Processor time after which a worker no longer stays: PID 1 charges for it when it has ended."""
 
 _OPERATIONS: dict[str, Operation] = {
     "upload": transfer.upload,
@@ -36,16 +41,19 @@ _LATER = {
 """Modules that are imported when they are needed, because PID 1 keeps what it imports for good."""
 
 
-def serve_workspace(connection: socket.socket, workspace: str) -> None:
-    """Serve one request in the workspace, in a process that then ends."""
-    serve(_workspace_area(workspace), connection)
+def serve_workspace(connection: socket.socket, workspace: str, rest: Rest | None = None) -> None:
+    """Serve requests in the workspace, in a process that then ends."""
+    _serve_in_turn(lambda: _workspace_area(workspace), connection, rest)
 
 
-def serve_anywhere(connection: socket.socket, workspace: str) -> None:
-    """Serve one request anywhere in the filesystem, in a process that then ends."""
-    area = _workspace_area(workspace)
-    everything = whole_filesystem(area.path)
-    serve(area._replace(everything=everything), connection)
+def serve_anywhere(connection: socket.socket, workspace: str, rest: Rest | None = None) -> None:
+    """Serve requests anywhere in the filesystem, in a process that then ends."""
+
+    def area() -> Area:
+        inner = _workspace_area(workspace)
+        return inner._replace(everything=whole_filesystem(inner.path))
+
+    _serve_in_turn(area, connection, rest)
 
 
 def _workspace_area(workspace: str) -> Area:
@@ -53,23 +61,66 @@ def _workspace_area(workspace: str) -> Area:
     return Area(root, os.fsencode(workspace))
 
 
+def _serve_in_turn(
+    make_area: Callable[[], Area], connection: socket.socket, rest: Rest | None
+) -> None:
+    """Serve one request, and further ones for as long as each asks for that.
+
+    The area is opened for each: between two of them another filesystem may come in its place, and
+    one that is open cannot be detached.
+    """
+    daemon = DaemonConnection(connection)
+    try:
+        while True:
+            request = Request(daemon.request())
+            if rest is not None:
+                rest(False)
+            area = make_area()
+            try:
+                is_fit = _serve(area, request, daemon)
+            finally:
+                _close(area)
+            may_stay = rest is not None and request.flag("stay") and is_fit
+            if not may_stay or not daemon.is_at_the_end or time.process_time() > STAY_SECONDS:
+                return
+            assert rest is not None
+            rest(True)
+    except Gone:
+        pass
+
+
+def _close(area: Area) -> None:
+    if area.everything is not None:
+        os.close(area.everything.root)
+    os.close(area.root)
+
+
 def serve(area: Area, connection: socket.socket) -> None:
     """Read one request, carry it out and send the outcome."""
     daemon = DaemonConnection(connection)
     try:
-        request = Request(daemon.request())
-        try:
-            project = request.raw("project") or area.project
-            area = area.with_layout(frozenset(request.words("protected")), project)
-            _operation(request.operation)(area, request, daemon)
-        except Refused as refused:
-            daemon.failed(refused.failed)
-        except OSError as error:
-            daemon.failed(_with_figures(failure_of(error), area, request))
-        except (MemoryError, RecursionError):
-            daemon.failed(Failed(Failure.BROKEN, 0, 0, b""))
+        _serve(area, Request(daemon.request()), daemon)
     except Gone:
         pass
+
+
+def _serve(area: Area, request: Request, daemon: DaemonConnection) -> bool:
+    """Carry out a request and send the outcome; False if this process is no longer fit for another.
+    Gone if the daemon gave it up."""
+    try:
+        if request.flag("announce"):
+            daemon.announce()
+        project = request.raw("project") or area.project
+        area = area.with_layout(frozenset(request.words("protected")), project)
+        _operation(request.operation)(area, request, daemon)
+    except Refused as refused:
+        daemon.failed(refused.failed)
+    except OSError as error:
+        daemon.failed(_with_figures(failure_of(error), area, request))
+    except (MemoryError, RecursionError):
+        daemon.failed(Failed(Failure.BROKEN, 0, 0, b""))
+        return False
+    return True
 
 
 def _operation(name: str) -> Operation:

@@ -28,6 +28,7 @@ from sandboxd.guest.files.codec import (
     Why,
 )
 from sandboxd.guest.worker_frames import HEADER, frame
+from sandboxd.link.workers import Controls
 from sandboxd.service.file_service import FileServicer
 from sandboxd.service.transport.status import to_status
 from sandboxd.sessions.journal import Journal
@@ -160,11 +161,11 @@ class _Worker:
         self.answer = b""
         self._end: socket.socket | None = None
 
-    async def start(self, its_end: socket.socket) -> Callable[[], None]:
+    async def start(self, its_end: socket.socket) -> Controls:
         self._end = its_end
         its_end.sendall(self.answer)
         its_end.shutdown(socket.SHUT_WR)
-        return self.close
+        return Controls(kill=self.close)
 
     def close(self) -> None:
         if self._end is not None:
@@ -176,7 +177,9 @@ class _Worker:
 def opened() -> Iterator[Run]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     worker = _Worker()
-    link: Any = SimpleNamespace(closed_because=None, knows=lambda purpose: True)
+    link: Any = SimpleNamespace(
+        closed_because=None, keeps_workers=False, knows=lambda purpose: True
+    )
     workspace: Any = WorkspaceFiles(link, SETTINGS)
     workspace._operations._workers._start_in_guest = worker.start
     workspace._change_pace = _NoPace()

@@ -35,15 +35,43 @@ class Daemon:
     """A running daemon. `client` uses its unix socket."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, directory: Path, port: int, client: Client
+        self,
+        process: asyncio.subprocess.Process,
+        directory: Path,
+        port: int,
+        client: Client,
+        environment: Mapping[str, str],
     ) -> None:
         self.client = client
         self.site_port = port + 1
         """A port of this host that its sandboxes may be allowed to reach."""
-        self.pid = process.pid
+        self.process = process
         self.unix_target = _unix_target(directory)
         self.tcp_target = f"127.0.0.1:{port}"
         self._directory = directory
+        self._environment = environment
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def state_directory(self) -> Path:
+        return self._directory / "state"
+
+    @property
+    def log(self) -> str:
+        return (self._directory / "log").read_text(errors="replace")
+
+    async def kill(self) -> None:
+        """End the process without a word to it; its sandboxes run on."""
+        self.process.kill()
+        await self.process.wait()
+
+    async def start_again(self) -> None:
+        """Return once the next process on the same directories serves."""
+        self.process = await _spawn(self._directory, self._environment)
+        await _wait_until_up(self.process, self.client, self._directory)
 
     @property
     def instance(self) -> str:
@@ -67,7 +95,12 @@ class Daemon:
 
 @asynccontextmanager
 async def running(
-    *, pool_size: int, max_pool_size: int, engine: Engine, settings: Mapping[str, str] | None = None
+    *,
+    pool_size: int,
+    max_pool_size: int,
+    engine: Engine,
+    settings: Mapping[str, str] | None = None,
+    stop_seconds: float = STOP_SECONDS,
 ) -> AsyncIterator[Daemon]:
     """A daemon for the block; no container of it may be left afterwards."""
     with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
@@ -75,25 +108,29 @@ async def running(
         port = _free_port()
         environment = _environment(directory, port, pool_size, max_pool_size)
         environment.update(settings or {})
-        with (directory / "log").open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "sandboxd", "serve"),
-                cwd=ROOT,
-                env=environment,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C is for us; we stop the daemon.
-                start_new_session=True,
-            )
+        process = await _spawn(directory, environment)
         client = Client(_unix_target(directory))
-        daemon = Daemon(process, directory, port, client)
+        daemon = Daemon(process, directory, port, client, environment)
         try:
             await _wait_until_up(process, client, directory)
             yield daemon
         finally:
             await client.close()
-            await asyncio.shield(_stop(process))
+            await asyncio.shield(_stop(daemon.process, stop_seconds))
         _check_nothing_left(daemon, engine)
+
+
+async def _spawn(directory: Path, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+    with (directory / "log").open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sandboxd", "serve"),
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            # Ctrl-C is for us; we stop the daemon.
+            start_new_session=True,
+        )
 
 
 def _environment(directory: Path, port: int, pool_size: int, max_pool_size: int) -> dict[str, str]:
@@ -141,16 +178,16 @@ async def _wait_until_up(
     raise DaemonFailed(f"the daemon did not start; its log:\n{log[-4000:]}")
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: asyncio.subprocess.Process, seconds: float) -> None:
     if process.returncode is not None:
         return
     process.send_signal(signal.SIGTERM)
     try:
-        async with asyncio.timeout(STOP_SECONDS):
+        async with asyncio.timeout(seconds):
             await process.wait()
     except TimeoutError:
         process.kill()
-        raise DaemonFailed(f"the daemon did not stop within {STOP_SECONDS:g} s") from None
+        raise DaemonFailed(f"the daemon did not stop within {seconds:g} s") from None
 
 
 def _check_nothing_left(daemon: Daemon, engine: Engine) -> None:

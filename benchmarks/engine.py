@@ -115,7 +115,11 @@ class Engine:
 
     def remove_leftovers(self) -> None:
         """Remove what an interrupted `run` left; only our containers have our token."""
-        for container in self.containers(f"{LABEL}={self._token}"):
+        self.remove(f"{LABEL}={self._token}")
+
+    def remove(self, label: str) -> None:
+        """Remove all containers with a label."""
+        for container in self.containers(label):
             self._ask("DELETE", f"/containers/{container}?force=true&v=true")
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:

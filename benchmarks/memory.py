@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.daemon import Daemon
 from benchmarks.engine import Engine
@@ -29,36 +31,52 @@ def per_session(daemon: Daemon, *, before: int, sessions: int) -> Group:
 
 
 def per_sandbox(daemon: Daemon, engine: Engine) -> Group:
-    """Proportional memory of idle sandboxes: guest, waiting shell, containerd-shim.
+    """Memory of idle sandboxes: guest, waiting shell, containerd-shim.
 
-    Shared memory counts proportionally, so more sandboxes make the figures lower.
+    `MiB` is the proportional set size: shared memory is divided among those that share it, so more
+    sandboxes make it lower. `private_MiB` is the unique set size, what one more sandbox takes.
     """
     containers = engine.containers(daemon.container_label)
     parts = [_parts(engine.first_pid(container)) for container in containers[:MAX_LOOKED_AT]]
-    names = parts[0]
-    rows: dict[str, Row] = {
-        name: {"MiB": median([part[name] for part in parts]) / 1024} for name in names
-    }
-    rows["together"] = {"MiB": median([sum(part.values()) for part in parts]) / 1024}
+    rows: dict[str, Row] = {name: _row([part[name] for part in parts]) for name in parts[0]}
+    rows["together"] = _row([_sum(part.values()) for part in parts])
     return Group(f"memory of an idle sandbox ({len(containers)} there)", rows)
 
 
-def _parts(guest: int) -> dict[str, int]:
-    """Kilobytes by part of a sandbox."""
-    process = Path(f"/proc/{guest}")
-    # For each thread: shells are children of the thread that starts them.
-    lists = (process / "task").glob("*/children")
-    children = [child for children in lists for child in children.read_text().split()]
-    shim = _kilobytes(process / "status", "PPid:")
+class _Kilobytes(NamedTuple):
+    proportional: int = 0
+    private: int = 0
+
+
+def _row(sizes: Sequence[_Kilobytes]) -> Row:
     return {
-        "guest": _pss(guest),
-        "waiting shell": sum(_pss(int(child)) for child in children),
-        "containerd-shim": _pss(shim),
+        "MiB": median([size.proportional for size in sizes]) / 1024,
+        "private_MiB": median([size.private for size in sizes]) / 1024,
     }
 
 
-def _pss(pid: int) -> int:
-    return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:")
+def _sum(sizes: Iterable[_Kilobytes]) -> _Kilobytes:
+    return _Kilobytes(*map(sum, zip(*sizes, strict=True)))
+
+
+def _parts(guest: int) -> dict[str, _Kilobytes]:
+    """Memory by part of a sandbox."""
+    process = Path(f"/proc/{guest}")
+    # For each thread: shells are children of the thread that starts them.
+    lists = (process / "task").glob("*/children")
+    children = [int(child) for children in lists for child in children.read_text().split()]
+    shim = _kilobytes(process / "status", "PPid:")
+    return {
+        "guest": _memory(guest),
+        "waiting shell": _sum([_Kilobytes(), *map(_memory, children)]),
+        "containerd-shim": _memory(shim),
+    }
+
+
+def _memory(pid: int) -> _Kilobytes:
+    rollup = Path(f"/proc/{pid}/smaps_rollup")
+    private = [_kilobytes(rollup, f"Private_{kind}:") for kind in ("Clean", "Dirty")]
+    return _Kilobytes(_kilobytes(rollup, "Pss:"), sum(private))
 
 
 def _kilobytes(path: Path, field: str) -> int:

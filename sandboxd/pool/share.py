@@ -30,8 +30,9 @@ def share_warm(demands: Sequence[WarmDemand], *, budget: int) -> Mapping[str, in
     """
     shares = {demand.environment: demand.floor for demand in demands}
     left = budget - sum(demand.floor * demand.places for demand in demands)
-    by_use = sorted(demands, key=lambda demand: -demand.opens)
-    for count in range(1, max((demand.peak for demand in demands), default=0) + 1):
+    wanting = [demand for demand in demands if demand.peak > demand.floor]
+    by_use = sorted(wanting, key=lambda demand: -demand.opens)
+    for count in range(1, max((demand.peak for demand in wanting), default=0) + 1):
         for demand in by_use:
             has_enough = shares[demand.environment] >= min(count, demand.peak)
             if has_enough or demand.places > left:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import structlog
@@ -36,7 +35,7 @@ class RecordCopies:
         path = self._path(record.session_id)
         unfinished = path.with_suffix(".part")
         try:
-            unfinished.write_text(json.dumps(asdict(record)))
+            unfinished.write_text(json.dumps(vars(record)))
             unfinished.rename(path)
         except OSError as error:  # the database has the record; the copy is only a precaution
             log.warning("registry.no_copy", session_id=record.session_id, error=str(error))

@@ -59,6 +59,11 @@ class SessionBook(Generic[S]):
         """Sessions that are not over."""
         return tuple(self._present.values())
 
+    @property
+    def past_count(self) -> int:
+        """Number of sessions that are over."""
+        return len(self._past)
+
     def put(self, session: S) -> None:
         """Enter a session in place of any other with its id, or again after its state changed."""
         self.remove(session)

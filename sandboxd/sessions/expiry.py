@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -21,6 +23,8 @@ MAX_PAUSE_SECONDS = 60.0
 MIN_PAUSE_SECONDS = 0.05
 PARKING_SECONDS = 1.0
 """Pause between two looks at a session that is being parked."""
+SURPLUS = 1.01
+"""Ended sessions that there may be until the next pass, of those that may be remembered."""
 _TASK = "sessions-expiry"
 
 
@@ -38,6 +42,8 @@ class SessionExpiry:
         self.parking: Parking | None = None
         """Set before the start; it needs us too."""
         self._is_due = asyncio.Event()
+        self._next_pass_at = math.inf
+        """By the monotonic clock."""
         self._is_deleting = False
         self._ownership = shared.ownership
         self._claiming: set[str] = set()
@@ -52,18 +58,27 @@ class SessionExpiry:
         self._tasks.cancel(_TASK)
 
     def wake(self) -> None:
-        """Look again now: a session is new, or its idle time has changed."""
+        """Look again now: the idle time of a session has changed."""
         self._is_due.set()
+
+    def expect(self, session: Session) -> None:
+        """Look again in time for a new session. As a rule the next pass is early enough: a pass for
+        each would make every open take longer, the more sessions there are."""
+        is_early = time.monotonic() + self._seconds_left(session) < self._next_pass_at
+        if is_early or self._sessions.past_count > self._settings.max_remembered * SURPLUS:
+            self.wake()
 
     async def _keep_expiring(self) -> None:
         while True:
             # Cleared before the pass: a change during it calls for another.
             self._is_due.clear()
+            self._next_pass_at = math.inf
             left = await self._expire()
             try:
-                # Use only postpones an expiry, so nothing is due before the earliest one; a new or
-                # changed session wakes us.
+                # Use only postpones an expiry, so nothing is due before the earliest one; a changed
+                # session, or a new one that has less time than that, wakes us.
                 pause = max(MIN_PAUSE_SECONDS, min([*left, MAX_PAUSE_SECONDS]))
+                self._next_pass_at = time.monotonic() + pause
                 async with asyncio.timeout(pause):
                     await self._is_due.wait()
             except TimeoutError:

@@ -79,7 +79,7 @@ class Placement:
         if not session.is_active:
             raise SandboxLost(session.record.end_reason)
         self._turns.on_placed(session)
-        self._expiry.wake()
+        self._expiry.expect(session)
         return session
 
     # --- sessions of an earlier daemon ---

@@ -10,7 +10,8 @@ import pytest
 
 from sandboxd.errors import SandboxLost, SessionExpired, SessionNotFound
 from sandboxd.registry.contract import SessionRecord, SessionRegistry, SessionState
-from sandboxd.sessions.session import Outcome
+from sandboxd.sessions.expiry import SessionExpiry
+from sandboxd.sessions.session import Outcome, Session
 from sandboxd.sessions.sessions import Sessions
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -88,6 +89,28 @@ async def test_shorter_idle_time_counts_at_once(start_sessions: StartSessions) -
     await opened(sessions, idle_seconds=BRIEF)
 
     await eventually(lambda: session.record.state == SessionState.EXPIRED)
+
+
+async def test_open_sessions_cost_an_open_nothing(
+    start_sessions: StartSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open looks through the other sessions only if the new one has less time than there is
+    until the next look."""
+    sessions = await start_sessions(idle_seconds=3600.0)
+    for thread in ("first", "second"):  # so that the look at the start is over
+        await opened(sessions, thread=thread)
+    looks = 0
+
+    def look(_: SessionExpiry, session: Session) -> None:
+        nonlocal looks
+        looks += 1
+
+    monkeypatch.setattr(SessionExpiry, "_end_if_idle", look)
+    for number in range(5):
+        await opened(sessions, thread=f"t{number}")
+    assert looks == 0
+    await opened(sessions, thread="brief", idle_seconds=BRIEF)
+    await eventually(lambda: looks >= 8)
 
 
 async def test_lost_sandbox_ends_its_session_truthfully(

@@ -149,12 +149,12 @@ class OutputPipes:
         return True
 
     def _close(self, execution: Exec, output: Output) -> None:
-        if execution.is_terminal and execution.is_watched:
-            # Closing would not end the watch: for input there is a copy of the descriptor.
+        if execution.is_watched:
+            # Closing does not end the watch while a copy of the descriptor is open: that of a
+            # terminal's input, and those of a process between its fork and its program. Until that
+            # one goes on, which takes long on a busy host, the hang-up would wake us over and over.
             self._pipes.unregister(output.descriptor)
         del self._by_descriptor[output.descriptor]
-        if execution.context is None:
-            os.close(output.descriptor)  # which also ends its watch
-        elif execution.is_watched:
-            self._pipes.unregister(output.descriptor)  # its context uses it again
+        if execution.context is None:  # otherwise its context uses it again
+            os.close(output.descriptor)
         output.descriptor = -1

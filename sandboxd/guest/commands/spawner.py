@@ -9,12 +9,12 @@ Where commands have used up their limits, they may be held up like a command. Th
 not: it waits for a bounded time only.
 """
 
+import _thread
 import errno
 import os
 import signal
-import threading
+from _queue import SimpleQueue
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from .domain import Domains
@@ -47,7 +47,7 @@ class _Call(Generic[T]):
         self.purpose = purpose
         self._result: list[T] = []
         self._error: BaseException | None = None
-        self._done = threading.Lock()
+        self._done = _thread.allocate_lock()
         self._done.acquire()
 
     def run(self) -> None:
@@ -182,11 +182,13 @@ class Spawner:
 
 def _start_thread(target: Callable[..., None], *arguments: object) -> None:
     """RuntimeError if there is no room for it."""
-    before = threading.stack_size(STACK_BYTES)
+    before = _thread.stack_size(STACK_BYTES)
     try:
-        threading.Thread(target=target, args=arguments, daemon=True).start()
+        # Not threading.Thread: its start waits for the thread to run, its end is entered in lists,
+        # and commands that run beside others take a new thread each.
+        _thread.start_new_thread(target, arguments)
     finally:
-        threading.stack_size(before)
+        _thread.stack_size(before)
 
 
 def _fail_first(calls: _Calls) -> None:

@@ -1,19 +1,19 @@
 """Reports to the daemon about killed commands that take a while to end."""
 
 import time
-from dataclasses import dataclass
 
 from .. import frames
 from ..daemon_link import DaemonLink
 
 
-@dataclass(slots=True)
 class _Report:
-    """The next report about one command."""
+    """The next report about one command. Not a dataclass: the module of those, with all that it
+    imports, takes a megabyte of every sandbox."""
 
-    period: float
-    due_at: float
-    number: int = 1
+    def __init__(self, period: float, due_at: float) -> None:
+        self.period = period
+        self.due_at = due_at
+        self.number = 1
 
 
 class SweepReports:

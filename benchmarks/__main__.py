@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import signal
 import sys
 import tempfile
@@ -17,14 +18,19 @@ from pathlib import Path
 from benchmarks import daemon as daemons
 from benchmarks import memory, peer
 from benchmarks.client import CommandFailed
+from benchmarks.cluster import cluster
 from benchmarks.code import code
+from benchmarks.console import console
 from benchmarks.daemon import Daemon, DaemonFailed
+from benchmarks.data import data, has_postgres
 from benchmarks.doors import doors
 from benchmarks.engine import Engine, EngineError
 from benchmarks.facts import facts
+from benchmarks.features import features
 from benchmarks.files import large_files, small_calls, trees
 from benchmarks.latency import DOCKER_EXEC, EXEC_UNIX, HOST, RUN_UNIX, latency
 from benchmarks.peer import Peer
+from benchmarks.peers.measure import peers
 from benchmarks.rate import rate
 from benchmarks.sdk import sdk
 from benchmarks.sdk_stubs import sdk_and_stubs
@@ -33,6 +39,8 @@ from benchmarks.sessions import burst, opening
 from benchmarks.snapshots import snapshots
 from benchmarks.table import Group, Row, render
 from benchmarks.throughput import throughput
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +63,8 @@ class Scale:
     burst: int
     turns: int
     """Snapshots of one workspace."""
+    query_rounds: int
+    """Of a hundred queries each; 0 leaves out what needs a Redis or a PostgreSQL."""
 
 
 FULL = Scale(
@@ -71,6 +81,7 @@ FULL = Scale(
     snapshot_rounds=20,
     burst=50,
     turns=200,
+    query_rounds=5,
 )
 QUICK = Scale(
     latency_rounds=50,
@@ -86,6 +97,7 @@ QUICK = Scale(
     snapshot_rounds=4,
     burst=10,
     turns=30,
+    query_rounds=0,
 )
 
 
@@ -179,6 +191,31 @@ async def _measure(bench: Bench, scale: Scale, report: Report) -> None:
     await _measure_many_sessions(bench, scale, report)
 
 
+async def _measure_features(engine: Engine, scale: Scale, report: Report) -> None:
+    report.say("what features cost a command that uses none of them")
+    groups, ratios = await features(
+        engine, rounds=scale.latency_rounds, seconds=scale.latency_seconds
+    )
+    report.add(*groups)
+    report.ratios.update(ratios)
+    report.say("the console")
+    report.add(await console(engine, rounds=scale.latency_rounds, seconds=scale.latency_seconds))
+    if not scale.query_rounds:
+        return
+    if shutil.which("redis-server"):
+        report.say("a cluster")
+        report.add(await cluster(engine, rounds=scale.latency_rounds))
+    else:
+        report.say("no row for a cluster: there is no redis-server (tests/cluster/install_redis)")
+    if has_postgres():
+        report.say("data sources")
+        group, ratios = await data(scale.query_rounds)
+        report.add(group)
+        report.ratios.update(ratios)
+    else:
+        report.say("no row for data sources: no PostgreSQL (tests/integrations/install_postgres)")
+
+
 async def _measure_code(bench: Bench, scale: Scale, report: Report) -> None:
     report.say("code, and ipykernel to compare with; its installation and a build may take minutes")
     group, ratios = await code(
@@ -254,6 +291,15 @@ def _of_code(ratios: Mapping[str, float]) -> str:
     )
 
 
+def _of_features(ratios: Mapping[str, float]) -> str:
+    return (
+        "`true` with features: worst/plain ratio "
+        f"{ratios['features_worst_of_plain']:.2f} of medians, "
+        f"{ratios['features_worst_of_plain_p10']:.2f} of the fastest tenth; "
+        f"plain/plain {ratios['features_noise']:.2f}"
+    )
+
+
 def _of_commands(ratios: Mapping[str, float], kind: str = "") -> str:
     return (
         f"run/host ratio {ratios['run_of_host' + kind]:.2f}, "
@@ -268,40 +314,68 @@ async def _run(arguments: argparse.Namespace) -> None:
     # Without this, a SIGTERM would leave the daemons running.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     scale = QUICK if arguments.quick else FULL
+    with_code = arguments.code or not (arguments.quick or arguments.features)
     report = Report()
     engine = Engine()
+    if arguments.peers:
+        await _compare(engine, arguments, report)
+        return
     try:
         environment = facts(engine)
         print("  ".join(f"{name} {value}" for name, value in environment.items()), end="\n\n")
-        async with _set_up(engine, scale) as bench:
-            if not arguments.code:
-                await _measure(bench, scale, report)
-            if arguments.code or not arguments.quick:
-                await bench.warm.wait_until_warm()
-                await _measure_code(bench, scale, report)
-            report.say("stopping the daemons")
+        if not arguments.features:
+            async with _set_up(engine, scale) as bench:
+                if not arguments.code:
+                    await _measure(bench, scale, report)
+                if with_code:
+                    await bench.warm.wait_until_warm()
+                    await _measure_code(bench, scale, report)
+                report.say("stopping the daemons")
+        if not arguments.code:
+            await _measure_features(engine, scale, report)
         report.say("done; no container is left")
     finally:
         engine.remove_leftovers()
         engine.close()
     if arguments.json:
-        data = {
+        figures = {
             "facts": environment,
             "scale": asdict(scale),
             "groups": {group.title: group.rows for group in report.groups},
             "ratios": report.ratios,
         }
-        arguments.json.write_text(json.dumps(data, indent=2) + "\n")
-    if arguments.code or not arguments.quick:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    if with_code:
         print(_of_code(report.ratios))
     if not arguments.code:
+        print(_of_features(report.ratios))
+    if not (arguments.code or arguments.features):
         print(_last_lines(report.ratios))
+
+
+async def _compare(engine: Engine, arguments: argparse.Namespace, report: Report) -> None:
+    # Few samples are for a look, not for the page.
+    page = arguments.page or (None if arguments.quick else DOCS)
+    try:
+        await peers(engine, is_quick=arguments.quick, target=page, say=report.say)
+    finally:
+        engine.remove_leftovers()
+        engine.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="under a minute, fewer samples")
+    parser.add_argument("--quick", action="store_true", help="fewer samples")
     parser.add_argument("--code", action="store_true", help="only runs of code")
+    parser.add_argument("--features", action="store_true", help="only the cost of features")
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="only next to other libraries; writes docs/benchmarks.md",
+    )
+    parser.add_argument(
+        "--page", type=Path, metavar="DIR", help="with --peers: write page and chart there"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     arguments = parser.parse_args()
     try:

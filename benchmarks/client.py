@@ -60,6 +60,11 @@ class Client:
             session_service_pb2.CloseSessionRequest(session_id=session)
         )
 
+    async def console_link(self) -> str:
+        """A link that logs in to the web console."""
+        request = session_service_pb2.CreateConsoleLinkRequest()
+        return (await self._sessions.CreateConsoleLink(request)).url
+
     async def run(self, session: str, command: str) -> float:
         """Seconds of a Run."""
         request = exec_service_pb2.ExecRequest(session_id=session, shell=command)

@@ -27,7 +27,7 @@ from grpc import StatusCode, aio
 from grpc_status import rpc_status
 
 from benchmarks.client import CommandFailed
-from benchmarks.daemon import Daemon, DaemonFailed, running
+from benchmarks.daemon import Daemon, DaemonFailed, free_port, running
 from benchmarks.engine import Engine, EngineError
 from benchmarks.facts import facts
 from benchmarks.race import Contestant, median, milliseconds, race
@@ -137,7 +137,7 @@ async def _measured(workers: Sequence[Daemon], envoy: str, rounds: int) -> Group
         name: {**milliseconds(found, 50, 90), "of_direct": median(found) / median(base)}
         for name, found in samples.items()
     }
-    return Group("Run true", rows)
+    return Group("Run `true` in a session of another worker", rows)
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def _envoy(binary: str, workers: Sequence[Daemon]) -> Iterator[str]:
     if not binary:
         yield ""
         return
-    port = _free_port()
+    port = free_port()
     ports = {name: int(one.tcp_target.rpartition(":")[2]) for name, one in _named(workers)}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(_envoy_settings(port, ports), file)
@@ -230,12 +230,6 @@ def _socket_address(port: int) -> dict[str, Any]:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _wait_for(port: int) -> None:
     give_up_at = time.monotonic() + START_SECONDS
     while True:
@@ -248,37 +242,42 @@ def _wait_for(port: int) -> None:
             time.sleep(0.02)
 
 
+async def cluster(engine: Engine, *, rounds: int) -> Group:
+    """The table, of two workers and a Redis of their own."""
+    envoy = os.environ.get("ENVOY", "")
+    with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
+        directory, port = Path(name), free_port()
+        key = directory / "key"
+        key.write_text("k" * 64)
+        settings = {
+            "REDIS_HOST": "127.0.0.1",
+            "REDIS_PORT": str(port),
+            "SANDBOXD_CLUSTER_KEY_FILE": str(key),
+            "SANDBOXD_SNAPSHOTS": "false",
+            "SANDBOXD_CONSOLE_PORT": "0",
+        }
+
+        def worker(number: int) -> Any:
+            own = {
+                "WORKER_ID": WORKERS[number],
+                "SANDBOXD_UID_START": str(3_000_000 + number * 4096),
+            }
+            return running(
+                pool_size=1, max_pool_size=4, engine=engine, settings={**settings, **own}
+            )
+
+        with _redis(directory, port):
+            async with worker(0) as one, worker(1) as two:
+                await one.wait_until_warm()
+                await two.wait_until_warm()
+                return await _measured((one, two), envoy, rounds)
+
+
 async def _run(rounds: int) -> None:
     engine = Engine()
-    envoy = os.environ.get("ENVOY", "")
     try:
         print("  ".join(f"{name} {value}" for name, value in facts(engine).items()), end="\n\n")
-        with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
-            directory, port = Path(name), _free_port()
-            key = directory / "key"
-            key.write_text("k" * 64)
-            settings = {
-                "REDIS_HOST": "127.0.0.1",
-                "REDIS_PORT": str(port),
-                "SANDBOXD_CLUSTER_KEY_FILE": str(key),
-                "SANDBOXD_SNAPSHOTS": "false",
-                "SANDBOXD_CONSOLE_PORT": "0",
-            }
-
-            def worker(number: int) -> Any:
-                own = {
-                    "WORKER_ID": WORKERS[number],
-                    "SANDBOXD_UID_START": str(3_000_000 + number * 4096),
-                }
-                return running(
-                    pool_size=1, max_pool_size=4, engine=engine, settings={**settings, **own}
-                )
-
-            with _redis(directory, port):
-                async with worker(0) as one, worker(1) as two:
-                    await one.wait_until_warm()
-                    await two.wait_until_warm()
-                    print(render(await _measured((one, two), envoy, rounds)))
+        print(render(await cluster(engine, rounds=rounds)))
     finally:
         engine.remove_leftovers()
         engine.close()

@@ -105,7 +105,7 @@ async def running(
     """A daemon for the block; no container of it may be left afterwards."""
     with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
         directory = Path(name)
-        port = _free_port()
+        port = free_port()
         environment = _environment(directory, port, pool_size, max_pool_size)
         environment.update(settings or {})
         process = await _spawn(directory, environment)
@@ -158,7 +158,7 @@ def _unix_target(directory: Path) -> str:
     return f"unix:{directory}/run/sandboxd.sock"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

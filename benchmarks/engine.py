@@ -41,9 +41,15 @@ class EngineError(Exception):
 class Engine:
     """One persistent connection, as in a client library."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str = "") -> None:
+        """With the label of another, its containers are ours, too."""
         self._connection = _connect()
-        self._token = secrets.token_hex(6)
+        self._token = label.partition("=")[2] or secrets.token_hex(6)
+
+    @property
+    def label(self) -> str:
+        """What containers of this run have, so that none is left and no other is removed."""
+        return f"{LABEL}={self._token}"
 
     def close(self) -> None:
         self._connection.close()
@@ -100,10 +106,9 @@ class Engine:
 
     def run(self, image: str, command: Sequence[str]) -> float:
         """Seconds from `docker run` to the first byte of output."""
-        label = f"{LABEL}={self._token}"
         began = time.perf_counter()
         with subprocess.Popen(
-            ["docker", "run", "--rm", "--network=none", f"--label={label}", image, *command],
+            ["docker", "run", "--rm", "--network=none", f"--label={self.label}", image, *command],
             stdout=subprocess.PIPE,
         ) as process:
             assert process.stdout is not None
@@ -113,9 +118,17 @@ class Engine:
             raise EngineError(f"docker run ended with {process.returncode}")
         return seconds
 
+    def unpack(self, container: str, directory: str, archive: bytes) -> None:
+        """What `docker cp` into a container does."""
+        self._request("PUT", f"/containers/{container}/archive?path={quote(directory)}", archive)
+
+    def pack(self, container: str, path: str) -> bytes:
+        """What `docker cp` out of a container does: a tar archive."""
+        return self._request("GET", f"/containers/{container}/archive?path={quote(path)}")
+
     def remove_leftovers(self) -> None:
         """Remove what an interrupted `run` left; only our containers have our token."""
-        self.remove(f"{LABEL}={self._token}")
+        self.remove(self.label)
 
     def remove(self, label: str) -> None:
         """Remove all containers with a label."""
@@ -123,6 +136,10 @@ class Engine:
             self._ask("DELETE", f"/containers/{container}?force=true&v=true")
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
+        data = self._request(method, path, body)
+        return json.loads(data) if data else None
+
+    def _request(self, method: str, path: str, body: object = None) -> bytes:
         try:
             _send(self._connection, method, path, body)
             response = self._connection.getresponse()
@@ -132,11 +149,15 @@ class Engine:
             raise EngineError(f"the Docker Engine does not answer ({error!r})") from error
         if response.status >= 400:
             raise EngineError(f"{method} {path}: {data.decode(errors='replace').strip()}")
-        return json.loads(data) if data else None
+        return data
 
 
 def _send(
     connection: http.client.HTTPConnection, method: str, path: str, body: object = None
 ) -> None:
+    """A body of bytes is an archive, every other is sent as JSON."""
+    if isinstance(body, bytes):
+        connection.request(method, path, body, {"Content-Type": "application/x-tar"})
+        return
     data = None if body is None else json.dumps(body)
     connection.request(method, path, data, {"Content-Type": "application/json"})

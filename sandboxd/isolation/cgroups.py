@@ -154,6 +154,11 @@ class Cgroups(Protocol):
         """
         ...
 
+    def frozen(self) -> Mapping[str, set[int]]:
+        """Ids of containers whose commands are stopped, of any daemon and engine, with the uids
+        of those commands."""
+        ...
+
     def open(self, pid: int, limits: CommandLimits) -> CommandGroup:
         """Open the cgroup for commands in the container with this first process; OSError if not."""
         ...
@@ -475,6 +480,13 @@ class CgroupsV1:
         thawed = [_thaw_v1(one) for one in places]
         return any(thawed)
 
+    def frozen(self) -> Mapping[str, set[int]]:
+        root = self._mounts.get(self.FREEZER)
+        found = _groups_of("", root) if root else []
+        return {
+            _container_id(one): _uids([one / CHILD]) for one in found if _is_frozen_v1(one / CHILD)
+        }
+
     def open_for_reading(self, pid: int) -> CommandGroup:
         """Open the container's own cgroup for reading."""
         return _V1Group(self.containers(pid), pid, asks=False, is_read_only=True)
@@ -704,6 +716,13 @@ class CgroupsV2:
         thawed = [_thaw_v2(one) for one in places]
         return any(thawed)
 
+    def frozen(self) -> Mapping[str, set[int]]:
+        return {
+            _container_id(one): _uids([one / CHILD, one / CODE])
+            for one in _groups_of("", self._root)
+            if any(_is_frozen_v2(one / name) for name in (CHILD, CODE))
+        }
+
     def container(self, pid: int) -> Path:
         for line in (self._proc / str(pid) / "cgroup").read_text().splitlines():
             if line.startswith("0::"):
@@ -767,6 +786,9 @@ class ReadOnlyCgroups:
     def thaw(self, container_id: str, *, kills: bool = False) -> bool:
         return False
 
+    def frozen(self) -> Mapping[str, set[int]]:
+        return {}
+
 
 def detect(*, is_root: bool, mountinfo: Path = Path("/proc/self/mountinfo")) -> Cgroups:
     """The cgroups of this host; read-only if the daemon is not root."""
@@ -806,12 +828,34 @@ def _pids(file: Path) -> list[int]:
 
 
 def _groups_of(container_id: str, root: Path) -> list[Path]:
-    """The directories of a container below a hierarchy; engines put them at different depths."""
+    """The directories of a container, or of all, below a hierarchy; engines put them at different
+    depths."""
     found = []
     for path, names, _ in os.walk(root):
-        for name in [name for name in names if container_id in name]:
-            found.append(Path(path) / name)
+        for name in [name for name in names if _ID.search(name)]:
             names.remove(name)
+            if container_id in name:
+                found.append(Path(path) / name)
+    return found
+
+
+_ID = re.compile("[0-9a-f]{64}")
+
+
+def _container_id(group: Path) -> str:
+    found = _ID.search(group.name)
+    assert found is not None
+    return found[0]
+
+
+def _uids(places: Iterable[Path]) -> set[int]:
+    """The owners of the processes of cgroups."""
+    found = set()
+    for place in places:
+        with suppress(OSError):
+            for pid in _pids(place / "cgroup.procs"):
+                with suppress(OSError):  # it has ended
+                    found.add(os.stat(f"/proc/{pid}").st_uid)
     return found
 
 

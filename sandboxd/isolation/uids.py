@@ -18,8 +18,13 @@ class UidRange:
     """
 
     def __init__(self, *, start: int, count: int) -> None:
-        self._free = deque(range(start, start + count))
+        self._all = range(start, start + count)
+        self._free = deque(self._all)
         self._taken: set[int] = set()
+
+    def has(self, uid: int) -> bool:
+        """Whether it is of this range, taken or not."""
+        return uid in self._all
 
     def take(self) -> int:
         if not self._free:

@@ -520,6 +520,7 @@ class SandboxMaker:
     async def sweep(self) -> int:
         """Remove containers of this daemon that no sandbox has; returns how many."""
         self.left_behind.clear()
+        await self._release_forgotten()
         found = await self._engine.list_containers(self._labels)
         spared = self._making | {self._name(sandbox_id) for sandbox_id in self._awaited}
         orphans = [
@@ -533,6 +534,20 @@ class SandboxMaker:
             await self._hand_back(sandbox, keep, is_removed=True)
         self._sweep_links()
         return len(orphans)
+
+    async def _release_forgotten(self) -> None:
+        """Let commands die that were stopped in containers which the engine has removed since: they
+        would keep their disks. They are known as this daemon's own by their uids."""
+        if self._host.cgroups is None:
+            return
+        found = await asyncio.to_thread(self._host.cgroups.frozen)
+        frozen = {
+            one for one, uids in found.items() if uids and all(map(self._host.uids.has, uids))
+        }
+        if frozen:
+            known = {listed.id for listed in await self._engine.list_containers({})}
+            for container_id in frozen - known:
+                await self._thaw(ContainerId(container_id), kills=True)
 
     async def _remove_orphans(self, orphans: Sequence[ContainerId]) -> None:
         """Remove all that can be removed; then the first error is raised."""

@@ -171,7 +171,7 @@ class Sandbox:
         try:
             while is_frozen is not self._is_to_be_frozen:
                 is_frozen = self._is_to_be_frozen
-                await asyncio.to_thread(group.freeze if is_frozen else group.thaw)
+                await asyncio.to_thread(self._freeze if is_frozen else group.thaw)
         except OSError as error:
             if not self.is_lost:
                 log.error("sandbox.not_frozen", sandbox_id=self.id, error=str(error))
@@ -179,6 +179,17 @@ class Sandbox:
             self._freezing = None
             if self.is_lost:
                 group.kill_frozen()
+
+    def _freeze(self) -> None:
+        """In a thread, which may have waited for its turn while the sandbox was given up."""
+        assert self._group is not None
+        if self.is_lost or not self._is_to_be_frozen:
+            return
+        try:
+            self._group.freeze()
+        finally:
+            if self.is_lost:
+                self._group.kill_frozen()
 
     def cut_off(self, why: str) -> bool:
         """Stop trusting this sandbox: close its doors, kill its first process, close the link.

@@ -36,6 +36,7 @@ RETRYABLE = {
     (grpc.StatusCode.UNAVAILABLE, "WORKSPACE_BUSY"),
     (grpc.StatusCode.UNAVAILABLE, "SNAPSHOT_STORE_FAILED"),
     (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE"),
+    (grpc.StatusCode.UNAVAILABLE, "ENGINE_FAILED"),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "POOL_EXHAUSTED"),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS"),
     # Open it again.

@@ -366,8 +366,11 @@ def test_v2_what_an_earlier_daemon_stopped_goes_on(v2: Tree) -> None:
     assert not found.thaw("ab" * 32)
     found.open(PID, LIMITS).freeze()
     assert not found.thaw("cd" * 32)
+    v2.put({f"{CONTAINER}/cmd/cgroup.procs": f"{os.getpid()}\n"})
+    assert found.frozen() == {"ab" * 32: {os.getuid()}}
     assert found.thaw("ab" * 32)
     assert v2.read(f"{CONTAINER}/cmd/cgroup.freeze") == "0"
+    assert found.frozen() == {}
 
 
 def test_v1_without_a_freezer_says_so(v1: tuple[Tree, CgroupsV1]) -> None:

@@ -445,3 +445,36 @@ def test_uids_rotate() -> None:
 
     assert taken == [100, 101, 102]
     assert [uids.take(), uids.take()] == [102, 100]
+
+
+class FrozenGroups:
+    """Cgroups of containers that somebody has stopped."""
+
+    def __init__(self, found: dict[str, set[int]]) -> None:
+        self.found = found
+        self.killed: list[str] = []
+
+    def frozen(self) -> dict[str, set[int]]:
+        return self.found
+
+    def thaw(self, container_id: str, *, kills: bool = False) -> bool:
+        assert kills
+        self.killed.append(container_id)
+        return True
+
+
+async def test_sweep_ends_what_the_engine_has_forgotten(
+    maker: SandboxMaker, environment: Environment
+) -> None:
+    """Stopped commands of a container that is removed would keep their disk for ever; those of
+    containers that exist, and of other daemons, are let alone."""
+    sandbox = await maker.make(environment)
+    own, foreign = sandbox.uid, 5
+    groups = FrozenGroups(
+        {sandbox.container_id: {own}, "gone": {own}, "other": {foreign}, "empty": set()}
+    )
+    maker._host = replace(maker._host, cgroups=groups)  # type: ignore[arg-type]
+    await maker.sweep()
+    maker._host = replace(maker._host, cgroups=None)
+    await maker.destroy(sandbox)
+    assert groups.killed == ["gone"]

@@ -168,7 +168,9 @@ async def fetch_file(
             target.truncate()
 
 
-async def fetch_bytes(hold: SessionHold, where: Where, *, offset: int = 0, length: int = 0) -> bytes:
+async def fetch_bytes(
+    hold: SessionHold, where: Where, *, offset: int = 0, length: int = 0
+) -> bytes:
     """Read a file as `fetch_file` does, without a copy of what arrives in one chunk."""
     tries = Tries(hold.connection)
     while True:

@@ -61,9 +61,7 @@ def checked(kind: type[T]) -> type[T]:
 
 
 def _checked(method: Any) -> Any:
-    # A signature would take longer to find, for each method of the package at its import.
-    code = method.__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names = list(inspect.signature(method).parameters)
     rules: dict[str, _Rule] = {}
 
     def check(arguments: tuple[object, ...], named: dict[str, object]) -> None:

@@ -187,9 +187,13 @@ class FileOperations:
             request["stay"] = True
         if is_announced:
             request["announce"] = True
-        asked = encoded(request)
+        asked, patience = encoded(request), self._settings.idle_seconds
+        if "seconds" in request:  # its worker may be silent for as long
+            patience += self._settings.search_seconds
         async with workers.in_guest(
-            clean_up_seconds=clean_up_seconds, request=asked if stays else b""
+            clean_up_seconds=clean_up_seconds,
+            request=asked if stays else b"",
+            patience=patience,
         ) as worker:
             file_worker = FileWorker(worker)
             await file_worker.request(asked)

@@ -12,6 +12,10 @@ ADVANCE_SECONDS = 1.0
 MOST_SECONDS = 0.1
 """Most that one worker is charged with: one that uses more is under the quota by then."""
 
+STAY_SECONDS = 0.05
+"""Most that a worker may use, where it has a whole processor, before it has to end and is charged:
+until then nothing is known of it."""
+
 
 class WorkerBudget:
     """What the workers of a sandbox may use together."""
@@ -29,6 +33,11 @@ class WorkerBudget:
         if self._share:
             begin = max(self._paid_at, time.monotonic() - ADVANCE_SECONDS)
             self._paid_at = begin + min(seconds, MOST_SECONDS) / self._share
+
+    @property
+    def stay_seconds(self) -> float:
+        """What a worker may use before it is charged, in proportion to the share."""
+        return STAY_SECONDS * min(self._share or 1.0, 1.0)
 
     @property
     def free_at(self) -> float:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from .commands import processes
 from .commands.domain import Domains
-from .files.worker import Rest, serve_anywhere, serve_workspace
+from .files.worker import Stay, serve_anywhere, serve_workspace
 from .frames import Purpose
 from .idle_marks import IdleMarks
 from .worker_budget import WorkerBudget
@@ -39,19 +39,19 @@ _TAKEN = b"!"
 _RIGHTS_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 
 
-def _serve_anywhere(connection: socket.socket, workspace: str, rest: Rest | None) -> None:
+def _serve_anywhere(connection: socket.socket, workspace: str, stay: Stay | None) -> None:
     """In a domain of its own: it reaches into commands under /proc as little as they do into each
     other."""
     Domains().enter_new()
-    serve_anywhere(connection, workspace, rest)
+    serve_anywhere(connection, workspace, stay)
 
 
-_SERVE: dict[int, Callable[[socket.socket, str, Rest | None], None]] = {
+_SERVE: dict[int, Callable[[socket.socket, str, Stay | None], None]] = {
     Purpose.FILES: serve_workspace,
     Purpose.FILES_ANYWHERE: _serve_anywhere,
 }
-"""What a worker does, by purpose, given its socket, the path of the workspace, and what it calls
-before and after it waits for another request; None if it must not stay."""
+"""What a worker does, by purpose, given its socket, the path of the workspace, and the terms on
+which it stays; None if it must not."""
 
 
 class _Job(NamedTuple):
@@ -152,14 +152,14 @@ class Workers:
     def _fork(self, job: _Job) -> None:
         try:
             if len(self._numbers) < MAX_WORKERS:
-                pid = self._fork_for(lambda rest: _work(job, rest))
+                pid = self._fork_for(lambda stay: _work(job, stay))
                 self._numbers[pid] = job.number
         except OSError:
             pass  # no process is left for it
         finally:
             os.close(job.descriptor)
 
-    def _fork_for(self, work: Callable[[Rest | None], None]) -> int:
+    def _fork_for(self, work: Callable[[Stay | None], None]) -> int:
         """The pid of a process that does this work and never returns; OSError if there is none."""
         place = self._marks.take()
         try:
@@ -169,7 +169,8 @@ class Workers:
                 self._marks.give_back(place)
             raise
         if pid == 0:
-            work(None if place is None else partial(self._marks.set, place))
+            mark = None if place is None else partial(self._marks.set, place)
+            work(None if mark is None else Stay(self.budget.stay_seconds, mark))
         self._places[pid] = place
         return pid
 
@@ -191,7 +192,7 @@ class Workers:
         ours, its = socket.socketpair()
         ours.setblocking(False)
         try:
-            pid = self._fork_for(lambda rest: _wait(its.fileno(), workspace, rest))
+            pid = self._fork_for(lambda stay: _wait(its.fileno(), workspace, stay))
         except OSError:
             ours.close()
             self._bunch_ends_at = 0.0  # no process is left for it
@@ -271,18 +272,18 @@ class Workers:
             self._waiting = None
 
 
-def _work(job: _Job, rest: Rest | None) -> None:
+def _work(job: _Job, stay: Stay | None) -> None:
     """Do a job in the new process; never returns."""
     try:
         gc.disable()
         _close_all_but(job.descriptor)
         _confine()
-        _serve(job.purpose, job.descriptor, job.workspace, rest)
+        _serve(job.purpose, job.descriptor, job.workspace, stay)
     finally:
         os._exit(0)
 
 
-def _wait(descriptor: int, workspace: str, rest: Rest | None) -> None:
+def _wait(descriptor: int, workspace: str, stay: Stay | None) -> None:
     """Wait for a job in the new process and do it; never returns."""
     try:
         gc.disable()
@@ -294,16 +295,16 @@ def _wait(descriptor: int, workspace: str, rest: Rest | None) -> None:
             if rights:
                 its.send(_TAKEN)
         for _, _, data in rights:
-            _serve(purpose[0], array.array("i", data)[0], workspace, rest)
+            _serve(purpose[0], array.array("i", data)[0], workspace, stay)
     finally:
         os._exit(0)
 
 
-def _serve(purpose: int, descriptor: int, workspace: str, rest: Rest | None) -> None:
+def _serve(purpose: int, descriptor: int, workspace: str, stay: Stay | None) -> None:
     os.set_inheritable(descriptor, False)
     with socket.socket(fileno=descriptor) as connection:
         connection.setblocking(True)
-        _SERVE[purpose](connection, workspace, rest)
+        _SERVE[purpose](connection, workspace, stay)
 
 
 def _close_all_but(descriptor: int) -> None:

@@ -114,13 +114,13 @@ class Worker:
             pass
         return False
 
-    async def ask_again(self, request: bytes) -> None:
-        """Give it another request, and wait for the beginning of the answer. WorkerEnded or
-        WorkerHungUp if it ended before: then it has changed nothing."""
+    async def ask_again(self, request: bytes, *, patience: float | None = None) -> None:
+        """Give it another request, and wait for the beginning of the answer; `patience` as in
+        `receive`. WorkerEnded or WorkerHungUp if it ended before: then it has changed nothing."""
         self.has_finished = self.is_asked = False
         wake = self._loop.call_later(WAKE_SECONDS, self._controls.wake)
         try:
-            async with asyncio.timeout(self._idle_seconds):
+            async with asyncio.timeout(patience or self._idle_seconds):
                 await self._loop.sock_sendall(self._socket, request)
                 self._ahead = await self._receive()
         except (BrokenPipeError, ConnectionResetError) as error:
@@ -283,21 +283,30 @@ class Workers:
         self._giving_up: asyncio.TimerHandle | None = None
 
     def in_guest(
-        self, *, clean_up_seconds: float = 0.0, request: bytes = b""
+        self,
+        *,
+        clean_up_seconds: float = 0.0,
+        request: bytes = b"",
+        patience: float | None = None,
     ) -> AbstractAsyncContextManager[Worker]:
         """A worker that the guest forks; with a `request`, which asks it to stay, it is kept
-        afterwards. One that was kept is asked, so that the answer is there to be received."""
-        return self._used(self._start_in_guest, clean_up_seconds, request)
+        afterwards. One that was kept is asked, with this `patience`, so that the answer is there to
+        be received."""
+        return self._used(self._start_in_guest, clean_up_seconds, request, patience)
 
     def started(
         self, start: Start, *, clean_up_seconds: float = 0.0
     ) -> AbstractAsyncContextManager[Worker]:
         """A worker that is started in another way."""
-        return self._used(start, clean_up_seconds, b"")
+        return self._used(start, clean_up_seconds)
 
     @asynccontextmanager
     async def _used(
-        self, start: Start, clean_up_seconds: float, request: bytes
+        self,
+        start: Start,
+        clean_up_seconds: float,
+        request: bytes = b"",
+        patience: float | None = None,
     ) -> AsyncIterator[Worker]:
         """A worker for as long as the block lasts. One that has not finished by then is killed
         after `clean_up_seconds`, in which it can remove what it has begun; nobody waits for that.
@@ -307,7 +316,7 @@ class Workers:
         await self._limit.acquire()
         moves = self._moves()
         try:
-            worker = (await self._asked_again(request) if request else None) or (
+            worker = (await self._asked_again(request, patience) if request else None) or (
                 await self._connect(start)
             )
         except BaseException as error:
@@ -336,7 +345,7 @@ class Workers:
         self._give_up(float("inf"))
         await self._endings.finish()
 
-    async def _asked_again(self, request: bytes) -> Worker | None:
+    async def _asked_again(self, request: bytes, patience: float | None) -> Worker | None:
         """A kept worker that has begun to answer this request; None if there is none."""
         while self._kept:
             worker, moves, _ = self._kept.pop()
@@ -344,7 +353,7 @@ class Workers:
                 worker.close()
                 continue
             try:
-                await worker.ask_again(request)
+                await worker.ask_again(request, patience=patience)
             except (WorkerEnded, WorkerHungUp):
                 worker.close()
             except BaseException:

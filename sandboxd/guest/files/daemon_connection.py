@@ -10,7 +10,6 @@ from . import codec
 from .codec import Entry, Failed, Failure, Found, Kind, LeftOut
 
 _LOOK_EVERY = 256
-_READ_BYTES = 1 << 16
 
 
 class Gone(Exception):
@@ -46,26 +45,12 @@ class DaemonConnection:
     # --- from the daemon ---
 
     def request(self) -> dict[str, object]:
-        """The next request. Nothing follows it before we answer, so all of it is read at once."""
+        """The next request; the one before is over."""
         self._expects_data = self._has_ended = False
-        data = self._some()
-        while len(data) < HEADER.size:
-            data += self._some()
-        kind, size = HEADER.unpack_from(data)
+        kind, size = self._header()
         if kind != Kind.REQUEST or size > codec.MAX_REQUEST:
             raise Gone
-        while len(data) < HEADER.size + size:
-            data += self._some()
-        return cast(dict[str, object], json.loads(data[HEADER.size :]))
-
-    def _some(self) -> bytes:
-        try:
-            data = self._socket.recv(_READ_BYTES)
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            raise Gone
-        return data
+        return cast(dict[str, object], json.loads(self._exactly(size)))
 
     def receive_into(self, buffer: memoryview) -> int:
         """Read some of the daemon's data and return how much; 0 at its end."""

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from . import directory_changes, listing, transfer
 from .area import Area, whole_filesystem
@@ -14,10 +15,16 @@ from .failures import failure_of
 from .request import Request
 
 Operation = Callable[[Area, Request, DaemonConnection], None]
-Rest = Callable[[bool], None]
-"""Called with True before a worker waits for another request, and with False after it."""
-STAY_SECONDS = 0.05
-"""Processor time after which a worker no longer stays: PID 1 charges for it when it has ended."""
+
+
+class Stay(NamedTuple):
+    """On what terms a worker stays for further requests."""
+
+    seconds: float
+    """Processor time after which it does not: PID 1 charges for it when it has ended."""
+    mark: Callable[[bool], None]
+    """Called with True before it waits for another request, and with False after it."""
+
 
 _OPERATIONS: dict[str, Operation] = {
     "upload": transfer.upload,
@@ -41,19 +48,19 @@ _LATER = {
 """Modules that are imported when they are needed, because PID 1 keeps what it imports for good."""
 
 
-def serve_workspace(connection: socket.socket, workspace: str, rest: Rest | None = None) -> None:
+def serve_workspace(connection: socket.socket, workspace: str, stay: Stay | None = None) -> None:
     """Serve requests in the workspace, in a process that then ends."""
-    _serve_in_turn(lambda: _workspace_area(workspace), connection, rest)
+    _serve_in_turn(lambda: _workspace_area(workspace), connection, stay)
 
 
-def serve_anywhere(connection: socket.socket, workspace: str, rest: Rest | None = None) -> None:
+def serve_anywhere(connection: socket.socket, workspace: str, stay: Stay | None = None) -> None:
     """Serve requests anywhere in the filesystem, in a process that then ends."""
 
     def area() -> Area:
         inner = _workspace_area(workspace)
         return inner._replace(everything=whole_filesystem(inner.path))
 
-    _serve_in_turn(area, connection, rest)
+    _serve_in_turn(area, connection, stay)
 
 
 def _workspace_area(workspace: str) -> Area:
@@ -62,7 +69,7 @@ def _workspace_area(workspace: str) -> Area:
 
 
 def _serve_in_turn(
-    make_area: Callable[[], Area], connection: socket.socket, rest: Rest | None
+    make_area: Callable[[], Area], connection: socket.socket, stay: Stay | None
 ) -> None:
     """Serve one request, and further ones for as long as each asks for that.
 
@@ -73,18 +80,18 @@ def _serve_in_turn(
     try:
         while True:
             request = Request(daemon.request())
-            if rest is not None:
-                rest(False)
+            if stay is not None:
+                stay.mark(False)
             area = make_area()
             try:
                 is_fit = _serve(area, request, daemon)
             finally:
                 _close(area)
-            may_stay = rest is not None and request.flag("stay") and is_fit
-            if not may_stay or not daemon.is_at_the_end or time.process_time() > STAY_SECONDS:
+            if stay is None or not (request.flag("stay") and is_fit and daemon.is_at_the_end):
                 return
-            assert rest is not None
-            rest(True)
+            if time.process_time() > stay.seconds:
+                return
+            stay.mark(True)
     except Gone:
         pass
 

@@ -150,7 +150,8 @@ class SessionExecs:
         """Ended execs with the time of their end, oldest first."""
         self._queues: dict[str, deque[_Queued]] = {}
         """For each named shell and each context the exec that runs, then those that wait."""
-        self._unpersisted: deque[Exec] = deque()
+        self._unpersisted: list[Exec] = []
+        """Oldest first. A list: an empty one is small, and there may be thousands of sessions."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -373,7 +374,7 @@ class SessionExecs:
         self._cancel_timer()
         written = 0
         while self._unpersisted and written < MAX_WRITES_AT_ONCE:
-            written += self._persist_one(self._unpersisted.popleft())
+            written += self._persist_one(self._unpersisted.pop(0))
         self._forget_beyond(self._shared.settings.max_ended)
         if self._unpersisted:
             loop = asyncio.get_running_loop()
@@ -383,7 +384,7 @@ class SessionExecs:
         """Write all ended execs to disk."""
         self._cancel_timer()
         while self._unpersisted:
-            self._persist_one(self._unpersisted.popleft())
+            self._persist_one(self._unpersisted.pop(0))
         self._forget_beyond(self._shared.settings.max_ended)
 
     def _persist_one(self, execution: Exec) -> bool:

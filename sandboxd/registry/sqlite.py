@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import aiosqlite
 import structlog
@@ -222,21 +223,21 @@ class SqliteRegistry:
                 created_at=row[5],
                 changed_at=row[6],
                 idle_seconds=row[7],
-                metadata=json.loads(row[8]),
+                metadata=_parsed(row[8]),
                 end_reason=row[9],
                 disk_id=row[10],
                 uid=row[11],
                 sandbox_id=row[12],
-                env=json.loads(row[13]),
+                env=_parsed(row[13]),
                 project_id=row[14],
                 unmoved_project_id=row[15],
                 environment=row[16],
                 project=row[17],
-                packages=tuple(json.loads(row[18])),
-                env_vars=json.loads(row[19]),
+                packages=tuple(_parsed(row[18])),
+                env_vars=_parsed(row[19]),
                 command_policy=row[20],
                 package_set=row[21],
-                data_sources=tuple(json.loads(row[22])),
+                data_sources=tuple(_parsed(row[22])),
                 auto_snapshot=row[23],
                 park_seconds=row[24],
                 parked_number=row[25],
@@ -244,7 +245,7 @@ class SqliteRegistry:
                 restore_request=row[27],
                 forked_from=row[28],
                 fork_request=row[29],
-                egress=tuple_or_none(json.loads(row[30])),
+                egress=tuple_or_none(_parsed(row[30])),
                 epoch=row[31],
                 disk_uid=row[32],
             )
@@ -364,6 +365,16 @@ class SqliteRegistry:
             await self._connection.execute(statement, rows[0])
         else:
             await self._connection.executemany(statement, rows)
+
+
+def _parsed(text: str) -> Any:
+    """A value of JSON. Most are empty, and a daemon may have thousands of records to read before it
+    serves."""
+    if text == "{}":
+        return {}
+    if text == "[]":
+        return []
+    return None if text == "null" else json.loads(text)
 
 
 async def _connect(path: Path) -> aiosqlite.Connection:

@@ -69,13 +69,21 @@ async def installed(directory: Path, base: str, tag: str) -> AsyncIterator[Insta
         except CommandFailed as error:
             reasons.update(dict.fromkeys(PACKAGES, f"no image for it: {error}"))
 
-    await asyncio.gather(build(), *(install(peer) for peer in PACKAGES))
-    image = tag if await run("docker", "image", "ls", "--quiet", tag) else base
     try:
+        await asyncio.gather(build(), *(install(peer) for peer in PACKAGES))
+        image = tag if await _is_there(tag) else base
         yield Installed(image, pythons, reasons)
     finally:
-        if image == tag:
-            await asyncio.shield(run("docker", "image", "rm", "--force", tag))
+        await asyncio.shield(_remove(tag))
+
+
+async def _is_there(tag: str) -> bool:
+    return bool(await run("docker", "image", "ls", "--quiet", tag))
+
+
+async def _remove(tag: str) -> None:
+    if await _is_there(tag):
+        await run("docker", "image", "rm", "--force", tag)
 
 
 async def _build(context: Path, base: str, tag: str) -> None:
@@ -92,7 +100,7 @@ async def _build(context: Path, base: str, tag: str) -> None:
 
 async def run(*words: str | Path) -> str:
     """The output of a command."""
-    what = " ".join(Path(word).name for word in words[:4])
+    what = " ".join(Path(word).name for word in words if not str(word).startswith("-"))
     process = await asyncio.create_subprocess_exec(
         *words,
         stdin=asyncio.subprocess.DEVNULL,

@@ -22,9 +22,11 @@ from benchmarks.peers.columns import ABSENT, API, MODULES, OF_THE_INDEX, POOL_SI
 from benchmarks.peers.install import Installed, installed
 from benchmarks.peers.process import Contender, ContenderFailed
 from benchmarks.peers.results import OURS, Column, Failed, Measured, Outcome, Results, Row, cell
-from benchmarks.race import Contestant, median, race
+from benchmarks.race import MIN_ROUNDS, Contestant, median, race
 
 BASE_IMAGE = "sandbox-secure"
+LEAST_NEW, NEW_TIMES = 3, 3
+"""Rounds of sessions without a pool, however long they take, and how much longer than others."""
 
 Say = Callable[[str], None]
 
@@ -62,7 +64,7 @@ async def peers(engine: Engine, *, is_quick: bool, target: Path | None, say: Say
                 Column(name, _version(contenders, name), USES[name], ABSENT.get(name, {}))
                 for name in MODULES
             ]
-    results = Results(columns, rows, _facts(engine, began_with, scale, is_quick=is_quick))
+    results = Results(columns, rows, _facts(engine, began_with, rows))
     for task, row in rows.items():
         cells = [f"{name} {cell(row, name)}" for name in MODULES]
         print(f"{tasks.TITLES[task]:48}", "  ".join(cells))
@@ -159,11 +161,18 @@ async def _raced(
     contestants = []
     for name, contender in contenders.items():
         if contender.failure:
-            outcomes[name] = Failed(contender.failure)
+            if task not in ABSENT.get(name, {}):
+                outcomes[name] = Failed(contender.failure)
         elif task in contender.tasks:
             contestants.append(Contestant(name=name, call=partial(measured, name)))
     rounds = {tasks.OPEN_WARM: scale.open_rounds, tasks.OPEN_NEW: scale.new_rounds}
-    samples = await race(contestants, rounds=rounds.get(task, scale.rounds), seconds=scale.seconds)
+    least = {tasks.OPEN_NEW: LEAST_NEW}
+    samples = await race(
+        contestants,
+        rounds=rounds.get(task, scale.rounds),
+        seconds=scale.seconds * (NEW_TIMES if task == tasks.OPEN_NEW else 1),
+        least=least.get(task, MIN_ROUNDS),
+    )
     for name, taken in samples.items():
         outcomes.setdefault(name, Measured(median(taken), len(taken)))
     return outcomes
@@ -173,8 +182,13 @@ def _load() -> str:
     return " ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
-def _facts(engine: Engine, began_with: str, scale: Scale, *, is_quick: bool) -> dict[str, str]:
-    rounds = f"at most {scale.rounds}, {scale.open_rounds} with a pool, {scale.new_rounds} without"
+def _facts(engine: Engine, began_with: str, rows: Mapping[str, Row]) -> dict[str, str]:
+    samples = [
+        outcome.samples
+        for row in rows.values()
+        for outcome in row.values()
+        if isinstance(outcome, Measured)
+    ]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{len(os.sched_getaffinity(0))} cores, {_memory()}",
@@ -182,7 +196,7 @@ def _facts(engine: Engine, began_with: str, scale: Scale, *, is_quick: bool) -> 
         "load": f"{began_with} at the begin, {_load()} at the end",
         "engine": f"Docker {engine.version()}",
         "python": platform.python_version(),
-        "rounds": rounds + (" (quick)" if is_quick else ""),
+        "samples": f"{min(samples, default=0)} to {max(samples, default=0)} of each figure",
     }
 
 

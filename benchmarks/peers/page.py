@@ -14,8 +14,8 @@ HEAD = f"""\
 
 `./scripts/bench --peers` has written this page and its chart; do not edit them. It installs the
 peers from the package index, measures all in one run, in turns and in random order, and removes
-them again. Times are medians; in brackets: how many times as long as {OURS} in the same run. The
-ratios hold on other machines, the milliseconds do not.
+them again. Times are medians; in brackets: how many times as long as {OURS} in the same run.
+Ratios differ less than milliseconds between machines, and both mean little under a high load.
 [Decision 37](decisions/0037-peers-in-the-bench.md) says why these peers and what makes it fair.
 What {OURS} costs next to a host subprocess is on the page [What it costs](performance.md).
 

@@ -79,7 +79,8 @@ class Scale:
 
     def __init__(self, seconds: Sequence[float]) -> None:
         possible = [value for value in seconds if value > 0] or [0.001, 1.0]
-        self.least = math.floor(math.log10(min(possible)))
+        # Not at the shortest itself, whose bar would vanish next to one that is little longer.
+        self.least = math.floor(math.log10(min(possible) / 2))
         self.most = max(math.ceil(math.log10(max(possible))), self.least + 1)
 
     def at(self, seconds: float) -> float:

@@ -163,6 +163,7 @@ def test_longer_is_further_right() -> None:
     ends = [scale.at(seconds) for seconds in (0.0, 0.001, 0.002, 0.05, 2.5, 10.0, 1e9)]
 
     assert ends == sorted(ends)
+    assert Scale([0.010, 0.020]).at(0.010) > Scale([0.010, 0.020]).at(0.005) > scale.at(0.0)
     assert scale.at(0.01) - scale.at(0.001) == pytest.approx(scale.at(0.1) - scale.at(0.01))
     assert not any(math.isnan(end) for end in ends)
 

@@ -74,8 +74,9 @@ RETRY_SECONDS = 0.5
 """Delay after which a process may be free for a command that found none."""
 REATTACH_SECONDS = 30.0
 """How long a command outlives a restart of the daemon without the caller that it depends on."""
-BIRTH_SECONDS = 15.0
-"""Seconds that a context may take to come to be, before the time of its first run begins."""
+BIRTH_SECONDS = 30.0
+"""Seconds that a context may take to come to be, before the time of its first run begins: longer
+than the guest tries."""
 RUN_CODES = {RunEnd.OK: 0, RunEnd.RAISED: 1, RunEnd.INTERRUPTED: 128 + SIGINT, RunEnd.REFUSED: 126}
 """Exit codes of runs whose context lives on: as a program would have ended."""
 

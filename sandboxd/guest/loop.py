@@ -558,7 +558,7 @@ class Guest:
         beginning = Beginning(processes.ticks_now(), self._leftovers)
         self._spawner.patience = PATIENCE_SECONDS if waited is None else 0.0
         try:
-            context = self._contexts.obtain(asked)
+            context = self._contexts.obtain(asked, waited.tries if waited is not None else 0)
         except Refusal as refusal:
             self._link.send(frames.encode_refused(channel, refusal.failure, str(refusal)))
             return

@@ -20,8 +20,8 @@ from .refusal import Refusal
 MAX_CONTEXTS = 32
 """The daemon allows fewer."""
 BIRTH_SECONDS = 3.0
-"""Until a context has to be there, or its parent is replaced; a host that is overloaded may well
-take some of them."""
+"""Until a context has to be there, or its parent is replaced. Doubled with every further try: a
+parent that is only slow, as on an overloaded host, must not be begun anew until it cannot be."""
 RETRY_SECONDS = 0.02
 
 
@@ -101,9 +101,9 @@ class Contexts:
 
     # --- runs ---
 
-    def obtain(self, request: CodeRequest) -> Context:
-        """The context of a run, made if it is not there. Refusal, or OSError if there is no process
-        for its parent."""
+    def obtain(self, request: CodeRequest, tries: int = 0) -> Context:
+        """The context of a run, made if it is not there, which was tried so often before. Refusal,
+        or OSError if there is no process for its parent."""
         known = self._by_name.get(request.name)
         if known is not None and known.phase == ContextPhase.BUSY:
             raise Refusal(StartFailure.OTHER, f"context {request.name} is busy")
@@ -122,7 +122,7 @@ class Contexts:
             raise Refusal(StartFailure.NO_INTERPRETER, "the image has no node")
         self._preload = request.preload
         self._parent()
-        return self._make(request, generation)
+        return self._make(request, generation, BIRTH_SECONDS * (1 << tries))
 
     def _parent(self) -> CodeParent:
         parent, is_new = self._parents.obtain(self._preload)
@@ -130,12 +130,12 @@ class Contexts:
             self._on_parent(parent.pid)
         return parent
 
-    def _make(self, request: CodeRequest, generation: int) -> Context:
+    def _make(self, request: CodeRequest, generation: int, seconds: float) -> Context:
         context = Context(request.name, request.label, generation)
         self._by_name[request.name] = context
         self._by_control[context.control.fileno()] = context
         self._poll.register(context.control, select.EPOLLIN)
-        context.born_by = time.monotonic() + BIRTH_SECONDS
+        context.born_by = time.monotonic() + seconds
         self._unborn.append((context, request.settings))
         self.give_birth()
         return context

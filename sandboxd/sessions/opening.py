@@ -220,7 +220,9 @@ class Opening:
         except ValueError as error:
             log.error("session.head_unreadable", session_id=mine.session_id, error=str(error))
             return None
-        if mine.origin is TAKEN and self._lines.is_on:
+        # Also of one that was parked: a failed takeover leaves it so, and a store that forgot later
+        # writes may name a snapshot that is deleted by now.
+        if (mine.origin is TAKEN or record.parked_number) and self._lines.is_on:
             number = await self._last_snapshot(record)
             state = SessionState.PARKED if number else SessionState.LOST
             record = replace(record, parked_number=number, state=state)

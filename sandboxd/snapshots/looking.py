@@ -37,6 +37,9 @@ UNSETTLED_NS = 20_000_000
 _NODES_WITHOUT_PAUSE, _PAUSE_SECONDS = 64, 0.0001
 """The daemon's other threads get the interpreter about every millisecond of a long look."""
 
+_CLOCK_REALTIME_COARSE = 5
+"""Of Linux; the module `time` does not name it."""
+
 _KINDS = {
     InodeType.FILE: Kind.FILE,
     InodeType.DIRECTORY: Kind.DIRECTORY,
@@ -60,6 +63,11 @@ class Seen:
     """Nodes that changed right before the look, or in the future of a clock that was set back."""
 
 
+def file_clock_ns() -> int:
+    """The time as the kernel writes it into inodes."""
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+
+
 class Looker:
     """Looks at one image."""
 
@@ -68,9 +76,13 @@ class Looker:
         self._content = content
         self._root = workspace_number(image)
 
-    def look(self, before: Seen | None) -> Seen:
-        """Damaged if the filesystem is damaged, or changes so that it makes no sense."""
-        looked_ns = time.time_ns()
+    def look(self, before: Seen | None, synced_ns: int | None = None) -> Seen:
+        """Damaged if the filesystem is damaged, or changes so that it makes no sense.
+
+        `synced_ns`: when the sync before it began. The kernel writes data first and inodes then, so
+        that of a file which grew meanwhile the image may have the size and not the content.
+        """
+        looked_ns = file_clock_ns() if synced_ns is None else synced_ns
         tables = self._image.tables()
         if before is None or before.tree.root != self._root:
             return self._everything(tables, {}, looked_ns, 0)
@@ -95,9 +107,6 @@ class Looker:
         if inode is None or inode.generation != before.generation:
             return raw, None
         return raw, self._node(inode)
-
-    def inode_now(self, number: int) -> bytes:
-        return self._image.inode(number)
 
     def _moved_within_a_tick(self, seen: Seen) -> bool:
         return any(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sandboxd.errors import WorkspaceBusy, WorkspaceUnreadable
 from sandboxd.snapshots import keeper
 from sandboxd.snapshots.contract import Consistency, Kind
-from sandboxd.snapshots.looking import Looker, Seen
+from sandboxd.snapshots.looking import Looker, Seen, file_clock_ns
 from sandboxd.snapshots.node import Delta, Node
 from sandboxd.workspaces.ext4 import Damaged
 
@@ -45,9 +45,10 @@ class Taking:
             return Taken(self._look_at_rest(before))
         seen, is_whole = before, False
         for _ in range(LOOKS):
+            synced_ns = file_clock_ns()
             self._sync()
             try:
-                seen = self._looker.look(seen)
+                seen = self._looker.look(seen, synced_ns)
                 self._sync()
                 is_whole = True
                 if self._looker.is_still(seen):
@@ -77,10 +78,11 @@ class Taking:
     def _whole(self, seen: Seen, number: int) -> Node:
         for _ in range(LOOKS):
             self._sync()
-            before, node = self._looker.read_again(seen, number)
+            read = self._looker.read_again(seen, number)
             self._sync()
-            if node is not None and self._looker.inode_now(number) == before:
-                return node
+            # The content too: the image may have had the size of a file before all of its data.
+            if read[1] is not None and self._looker.read_again(seen, number) == read:
+                return read[1]
         raise _Moving
 
     def _frozen(self, seen: Seen | None) -> Taken:

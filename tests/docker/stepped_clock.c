@@ -1,5 +1,6 @@
 // Preloaded into a daemon: its wall clock is ahead by as many seconds as the file CLOCK_STEP_FILE says.
-// The clocks that count from the start of the machine are left alone, as a step of the time of day leaves them.
+// The clocks that count from the start of the machine are left alone, as a step of the time of day leaves them, and so is that of the
+// times of files, which the kernel keeps.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@ __attribute__((constructor)) static void find_step(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
   int result = (int)syscall(SYS_clock_gettime, clock, now);
-  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += *step;
+  if (result == 0 && clock == CLOCK_REALTIME) now->tv_sec += *step;
   return result;
 }
 

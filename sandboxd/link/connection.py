@@ -194,6 +194,7 @@ class GuestLink(asyncio.BufferedProtocol):
         self._pings = 0
         self._frame_timer: PatientTimer | None = None
         self._last_worker = 0
+        self._at_end: list[Callable[[], None]] = []
         self._gathered: _Gathered | None = None
         self._has_room = asyncio.Event()
         """Cleared while the transport holds what the kernel does not take."""
@@ -410,6 +411,16 @@ class GuestLink(asyncio.BufferedProtocol):
         """Whether the guest is recent enough for workers that stay for further requests."""
         return self._guest_version >= frames.STAYING_VERSION
 
+    def at_end(self, release: Callable[[], None]) -> None:
+        """Call this once the link is closed or left to the next daemon: it releases what was kept
+        for the guest."""
+        self._at_end.append(release)
+
+    def _release_kept(self) -> None:
+        releases, self._at_end = self._at_end, []
+        for release in releases:
+            release()
+
     def wake_worker(self, number: int) -> None:
         """Make the guest continue a worker that a command may have stopped."""
         if self.is_open:
@@ -471,6 +482,7 @@ class GuestLink(asyncio.BufferedProtocol):
         self._pongs.clear()
         self._asked.clear()
         self._has_room.set()
+        self._release_kept()
         self._on_closed(why)
 
     def detach(self) -> None:
@@ -480,6 +492,7 @@ class GuestLink(asyncio.BufferedProtocol):
         if self._frame_timer is not None:
             self._frame_timer.cancel()
         self._open.clear()
+        self._release_kept()
         if self._transport is not None:
             self._transport.close()
 

@@ -281,6 +281,7 @@ class Workers:
         self._kept: list[_Kept] = []
         """The one that was used last is at the end."""
         self._giving_up: asyncio.TimerHandle | None = None
+        self._is_known_to_link = False
 
     def in_guest(
         self,
@@ -367,6 +368,9 @@ class Workers:
         if not self._link.is_open or not worker.is_quiet:
             worker.close()
             return
+        if not self._is_known_to_link:
+            self._is_known_to_link = True
+            self._link.at_end(partial(self._give_up, float("inf")))
         loop = asyncio.get_running_loop()
         self._kept.append(_Kept(worker, moves, loop.time() + KEPT_SECONDS))
         if len(self._kept) > KEPT_WORKERS:
@@ -384,10 +388,10 @@ class Workers:
 
     def _give_up(self, now: float) -> None:
         """End those that have been kept long enough."""
-        for kept in self._kept:
-            if kept.until <= now:
-                kept.worker.close()
+        over = [kept for kept in self._kept if kept.until <= now]
         self._kept = [kept for kept in self._kept if kept.until > now]
+        for kept in over:
+            kept.worker.close()
         if not self._kept and self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None

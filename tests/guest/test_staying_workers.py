@@ -265,3 +265,16 @@ async def test_a_cancelled_call_leaves_no_worker_to_the_next(rig: FileRig) -> No
         assert await rig.get("f") == b"old"
     assert [chunk async for chunk in chunks_of(await rig.get("f"))] == [b"old"]
     assert rig.names() == {"f"}
+
+
+@pytest.mark.parametrize("end", ["close", "detach"])
+async def test_a_link_that_is_over_keeps_no_worker(rig: FileRig, end: str) -> None:
+    """Closed or left to the next daemon: the sockets of its workers are closed with it."""
+    await rig.put("f", b"x")
+    (kept,) = rig.files._operations._workers._kept
+    if end == "close":
+        rig.link.close("the test is over")
+    else:
+        rig.link.detach()
+    assert kept.worker._socket.fileno() == -1
+    assert rig.files._operations._workers._giving_up is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -11,6 +12,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 def run() -> None:
     """`sandboxd ...`"""
+    # Imports leave no garbage, but collections during them take a tenth of the start.
+    gc.disable()
     try:
         from sandboxd.cli.program import program
     except ModuleNotFoundError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 
 import click
@@ -52,11 +53,14 @@ class Program(click.Group):
         return sorted([*CLIENT_COMMANDS, *(daemon.commands if daemon else ())])
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name in CLIENT_COMMANDS:
-            found: click.Command = import_module(CLIENT_COMMANDS[name]).command
-            return found
-        daemon = _daemon_group()
-        return daemon.commands.get(name) if daemon else None
+        try:
+            if name in CLIENT_COMMANDS:
+                found: click.Command = import_module(CLIENT_COMMANDS[name]).command
+                return found
+            daemon = _daemon_group()
+            return daemon.commands.get(name) if daemon else None
+        finally:
+            _collect_again()
 
     def resolve_command(
         self, context: click.Context, words: list[str]
@@ -67,6 +71,13 @@ class Program(click.Group):
                 "need: pip install 'sandboxd[daemon]'"
             )
         return super().resolve_command(context, words)
+
+
+def _collect_again() -> None:
+    """Imports are over. What they made stays, so that no collection has to look at it."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def _daemon_group() -> click.Group | None:

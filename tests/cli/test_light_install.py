@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shlex
 import subprocess
@@ -55,6 +56,17 @@ def test_without_click_the_program_says_what_is_missing() -> None:
 
     assert told.returncode == 1
     assert "pip install 'sandboxd[cli]'" in told.stderr
+
+
+def test_commands_run_with_garbage_collection() -> None:
+    """It is off only while a command is imported."""
+    gc.disable()
+    try:
+        assert program.get_command(click.Context(program), "status") is not None
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def test_the_page_shows_commands_that_exist() -> None:

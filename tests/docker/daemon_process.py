@@ -27,8 +27,13 @@ from sandboxd_proto.v1 import (
     project_service_pb2_grpc,
     session_service_pb2_grpc,
 )
+from tests.docker.forked_daemons import ForkedDaemon, start_forked
 
 RUNTIME = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd")) / "runtime" / "current"
+
+PROGRAM = [sys.executable, "-m", "sandboxd", "serve"]
+OF_THE_LOADER = {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "MALLOC_ARENA_MAX"}
+"""Variables that mean something only when a program is loaded."""
 
 _FIRST_UID = 1_000_000
 _UIDS_OF_A_DAEMON = 4096
@@ -79,6 +84,9 @@ class DaemonProcess:
 
     start_seconds = 90.0
     """Until the API answers."""
+    is_forked = True
+    """Whether a process that has imported everything starts it, if that makes no difference but in
+    time."""
 
     def __init__(self, **settings: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sbx-"))
@@ -100,8 +108,8 @@ class DaemonProcess:
             "SANDBOXD_COMMAND_POLICY": "open",
             **settings,
         }
-        self.program = [sys.executable, "-m", "sandboxd", "serve"]
-        self.process: asyncio.subprocess.Process | None = None
+        self.program = list(PROGRAM)
+        self.process: asyncio.subprocess.Process | ForkedDaemon | None = None
 
     @property
     def instance(self) -> str:
@@ -114,10 +122,13 @@ class DaemonProcess:
 
     async def start(self) -> None:
         """Start it and wait until the API answers."""
-        with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *self.program, env=self.environment, stderr=log
-            )
+        if self.is_forked and self.program == PROGRAM and not OF_THE_LOADER & {*self.environment}:
+            self.process = await start_forked(self.environment, self.log)
+        else:
+            with self.log.open("ab") as log:
+                self.process = await asyncio.create_subprocess_exec(
+                    *self.program, env=self.environment, stderr=log
+                )
         await self._wait_until_it_answers(self.start_seconds)
 
     async def _wait_until_it_answers(self, seconds: float) -> None:
@@ -171,52 +182,6 @@ class DaemonProcess:
 
     def remove_directory(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-class PreloadedDaemon(DaemonProcess):
-    """One for tests with many starts: its `process` has imported everything and starts daemons."""
-
-    def __init__(self, **settings: str) -> None:
-        super().__init__(**settings)
-        self.program = [sys.executable, "-m", "tests.docker.preloaded_daemon"]
-        self._daemon_pid = 0
-
-    @property
-    def pid(self) -> int:
-        return self._daemon_pid
-
-    async def start(self) -> None:
-        if self.process is None:
-            with self.log.open("ab") as log:
-                pipe = asyncio.subprocess.PIPE
-                self.process = await asyncio.create_subprocess_exec(
-                    *self.program, env=self.environment, stdin=pipe, stdout=pipe, stderr=log
-                )
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"start\n")
-        self._daemon_pid = await self._number(60)
-        await self._wait_until_it_answers(self.start_seconds)
-
-    async def signal(self, number: signal.Signals) -> int:
-        os.kill(self._daemon_pid, number)
-        self._daemon_pid = 0
-        return await self._number(30)
-
-    async def stop(self) -> int:
-        code = await super().stop() if self._daemon_pid else 0
-        assert self.process is not None
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        async with asyncio.timeout(30):
-            await self.process.wait()
-        return code
-
-    async def _number(self, seconds: float) -> int:
-        """The next answer; it is in one line."""
-        assert self.process is not None
-        assert self.process.stdout is not None
-        async with asyncio.timeout(seconds):
-            return int(await self.process.stdout.readline())
 
 
 @asynccontextmanager

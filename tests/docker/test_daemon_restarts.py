@@ -366,6 +366,7 @@ async def test_sessions_are_adopted(
         async with daemon.api() as api:
             opened = await open_counting(api, threads)
         await daemon.signal(how)
+        daemon.is_forked = False  # its time is printed
         began = time.monotonic()
         starting = asyncio.create_task(daemon.start())
         await eventually(lambda: are_adopted(daemon, list(opened.values())))

@@ -78,6 +78,7 @@ class Crowd:
 
 async def start_and_time(daemon: DaemonProcess) -> float:
     """Start the daemon; returns the seconds until its first answer."""
+    daemon.is_forked = False
     began = time.monotonic()
     await daemon.start()
     return time.monotonic() - began

@@ -32,7 +32,6 @@ from sandboxd_client import (
 )
 from tests.docker.daemon_process import (
     DaemonProcess,
-    PreloadedDaemon,
     running_daemon,
     served,
 )
@@ -536,7 +535,7 @@ async def test_killed_daemon_keeps_every_acknowledged_snapshot() -> None:
     written; and the store has no damage."""
     chance, rounds = random.Random(7), max(5, int(50 * SCALE))
     # Without warm sandboxes, which every start would have to make again.
-    daemon = PreloadedDaemon(POOL_SIZE="0", SANDBOXD_AUTO_SNAPSHOT="commands")
+    daemon = DaemonProcess(POOL_SIZE="0", SANDBOXD_AUTO_SNAPSHOT="commands")
     answered: dict[int, str] = {}
     async with served(daemon):
         url = f"unix:{daemon.socket}"

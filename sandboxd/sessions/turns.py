@@ -41,11 +41,11 @@ class Turns:
         self._running: dict[str, asyncio.Event] = {}
         """Set when the snapshot that is being taken of a session is done."""
         self._paused: dict[str, str] = {}
-        self._beginning: set[str] = set()
-        """Sessions whose first snapshot is being taken."""
+        self._taking: dict[str, Cause] = {}
+        """Sessions of which a snapshot is being read, and why."""
         self._overtaken: set[str] = set()
-        """Sessions whose first snapshot may have what a command did: the next one is taken even if
-        nothing differs, so that the command has one."""
+        """Sessions whose last snapshot may have what a command did that began meanwhile: the next
+        one is taken even if nothing differs, so that the command has one."""
 
     def paused_because(self, session_id: str) -> str:
         """Why a session gets no automatic snapshots at the moment; empty if it does."""
@@ -75,12 +75,12 @@ class Turns:
         """Return when the snapshot that is being taken of a session is done, or after a moment."""
         if (done := self._running.get(session_id)) is None:
             return
-        is_first = session_id in self._beginning
+        is_first = self._taking.get(session_id) is Cause.BASELINE
         try:
             async with asyncio.timeout(BASELINE_SECONDS if is_first else SETTLE_SECONDS):
                 await done.wait()
         except TimeoutError:
-            if session_id in self._beginning:
+            if session_id in self._taking:
                 self._overtaken.add(session_id)
 
     async def finish(self, session_id: str) -> None:
@@ -109,16 +109,16 @@ class Turns:
 
     async def _take(self, session: Session, occasion: Occasion) -> None:
         began = time.monotonic()
-        is_first = occasion.cause is Cause.BASELINE
-        must_differ = is_first or session.id not in self._overtaken
-        if is_first:
-            self._beginning.add(session.id)
+        is_overtaken = session.id in self._overtaken
+        self._overtaken.discard(session.id)
         try:
-            taken = await self._lines.take(
-                session.record, session.sandbox, occasion, only_if_changed=must_differ
-            )
-            if not is_first:
-                self._overtaken.discard(session.id)
+            self._taking[session.id] = occasion.cause
+            try:
+                taken = await self._lines.take(
+                    session.record, session.sandbox, occasion, only_if_changed=not is_overtaken
+                )
+            finally:
+                del self._taking[session.id]
             self._paused.pop(session.id, None)
             if taken is not None:
                 self._journal.on_turn(session.record, taken, time.monotonic() - began)
@@ -127,8 +127,6 @@ class Turns:
             pass  # there is nothing left to take
         except (SandboxdError, OSError) as error:
             self._pause(session, error)
-        finally:
-            self._beginning.discard(session.id)
 
     async def _keep_within_bounds(self, session: Session, taken: Snapshot) -> None:
         is_turn = session.record.auto_snapshot == AutoSnapshot.TURNS

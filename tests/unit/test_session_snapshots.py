@@ -232,21 +232,27 @@ async def test_command_waits_only_a_moment_for_a_snapshot(rig: Rig) -> None:
     assert rig.contents(session)[-1] == "b"
 
 
-async def test_command_that_overtakes_the_first_snapshot_has_its_own(rig: Rig) -> None:
-    """Also if the first one already holds what the command did; the next command that changes
-    nothing has none."""
+@pytest.mark.parametrize("before", [0, 1])
+async def test_command_that_overtakes_a_snapshot_has_its_own(rig: Rig, before: int) -> None:
+    """Also if the one that was being taken already holds what the command did; the next command
+    that changes nothing has none."""
     rig.store.reads_late = True
-    rig.store.may_go_on.clear()
+    if not before:
+        rig.store.may_go_on.clear()
     session = await rig.open(COMMANDS)
-    await eventually(lambda: rig.store.takes == 1)
-    await rig.run(session, "a")
+    if before:
+        await rig.settled(session)
+        rig.store.may_go_on.clear()
+        await rig.run(session, "a")
+    await eventually(lambda: rig.store.takes == before + 1)
+    await rig.run(session, "b")
     rig.store.may_go_on.set()
     await rig.settled(session)
     await rig.run(session)
     await rig.settled(session)
 
-    assert rig.causes(session) == [Cause.BASELINE, Cause.EXEC]
-    assert rig.contents(session)[-1] == "a"
+    assert rig.causes(session) == [Cause.BASELINE, *[Cause.EXEC] * (before + 1)]
+    assert rig.contents(session)[-1] == "b"
 
 
 async def test_turn_that_has_just_ended_can_be_taken_back(rig: Rig) -> None:

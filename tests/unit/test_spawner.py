@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable
 
@@ -109,11 +110,11 @@ def test_no_room_for_a_thread_is_no_room_for_a_process(
 ) -> None:
     """It is tried again with the next call."""
 
-    def refuse(self: threading.Thread) -> None:
+    def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
+        patch.setattr(_thread, "start_new_thread", refuse)
         with pytest.raises(BlockingIOError):
             spawner.run(start("shell"), str, purpose="bash")
 
@@ -127,14 +128,14 @@ def test_a_thread_that_never_began_gets_no_further_call(
     which would wait for that thread for ever."""
     full = Slow(error=BlockingIOError("can't start new thread"))
 
-    def refuse(self: threading.Thread) -> None:
+    def refuse(*_: object) -> None:
         try:
             full()
         except BlockingIOError as error:
             raise RuntimeError(str(error)) from None
 
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
+        patch.setattr(_thread, "start_new_thread", refuse)
         begun(spawner, full)
         spawner.disown()
         assert spawner._late is not None

@@ -17,6 +17,7 @@ from sandboxd.registry.contract import SessionRecord, SessionState
 log = structlog.get_logger()
 
 _SUFFIX = ".json"
+_UNFINISHED = ".part"
 _MAX_FILE = 1 << 20
 
 
@@ -26,6 +27,8 @@ class RecordCopies:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(mode=0o700, exist_ok=True)
+        for left in directory.glob(f"*{_UNFINISHED}"):  # by a daemon that was killed
+            left.unlink(missing_ok=True)
 
     def save(self, record: SessionRecord) -> None:
         has_files = record.disk_id or record.project_id or record.parked_number
@@ -33,7 +36,7 @@ class RecordCopies:
             self.delete([record.session_id])
             return
         path = self._path(record.session_id)
-        unfinished = path.with_suffix(".part")
+        unfinished = path.with_suffix(_UNFINISHED)
         try:
             unfinished.write_text(json.dumps(vars(record)))
             unfinished.rename(path)

@@ -201,10 +201,20 @@ class SqliteRegistry:
                 if not _is_damage(error):
                     raise
                 connection = await _replace_damaged(path, copies, error)
-            await _restore_missing(connection, copies)
+            outdated = await _restore_missing(connection, copies)
         except (OSError, sqlite3.Error) as error:
             raise RegistryUnusable(str(error)) from error
-        return cls(path, copies, connection)
+        registry = cls(path, copies, connection)
+        if outdated:
+            await registry._renew_copies(outdated)
+        return registry
+
+    async def _renew_copies(self, session_ids: Collection[str]) -> None:
+        """The daemon before was killed after it had written these records, and before their
+        copies."""
+        for record in await self.load():
+            if record.session_id in session_ids:
+                self._copies.save(record)
 
     async def load(self) -> Sequence[SessionRecord]:
         query = f"SELECT {_COLUMNS} FROM sessions ORDER BY created_at, session_id"
@@ -405,15 +415,18 @@ async def _version(connection: aiosqlite.Connection) -> int:
     return version
 
 
-async def _restore_missing(connection: aiosqlite.Connection, copies: RecordCopies) -> None:
+async def _restore_missing(
+    connection: aiosqlite.Connection, copies: RecordCopies
+) -> Collection[str]:
     """Restore the records of copies that are newer than their rows, or have none. A save writes
-    the row first, so the file has lost them."""
+    the row first, so the file has lost them. Returns the sessions whose copies are older."""
     try:
         async with connection.execute("SELECT session_id, changed_at FROM sessions") as rows:
             saved_at = {row[0]: row[1] async for row in rows}
+        copied = copies.load()
         missing = [
             record
-            for record in copies.load()
+            for record in copied
             if record.changed_at > saved_at.get(record.session_id, -math.inf)
         ]
         if missing:
@@ -423,6 +436,11 @@ async def _restore_missing(connection: aiosqlite.Connection, copies: RecordCopie
         raise
     if missing:
         log.error("registry.incomplete", sessions_restored=len(missing), sessions=len(saved_at))
+    return {
+        record.session_id
+        for record in copied
+        if record.changed_at < saved_at.get(record.session_id, -math.inf)
+    }
 
 
 async def _replace_damaged(

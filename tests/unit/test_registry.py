@@ -208,6 +208,26 @@ async def test_file_from_a_backup_gets_what_is_newer_in_the_copies(short_dir: Pa
     await fourth.aclose()
 
 
+async def test_copy_that_a_killed_daemon_left_is_renewed(short_dir: Path) -> None:
+    """One of a session that is over does not stay for ever, nor does one that is half written."""
+    path = short_dir / "registry.sqlite"
+    first = await SqliteRegistry.open(path)
+    await first.save(a_record(1))
+    await first.save(a_record(2))
+    no_files = {"disk_id": "", "project_id": "", "parked_number": 0}
+    later = a_record(1).changed_at + 1
+    over = replace(a_record(1), state=SessionState.CLOSED, changed_at=later, **no_files)
+    await first._write(sqlite._SAVE, [sqlite._values(over)])  # as if killed before the copy
+    await first.aclose()
+    copies = path.with_suffix(".copies")
+    (copies / "ses_x.part").write_text("{")
+
+    second = await SqliteRegistry.open(path)
+    assert await second.load() == [over, a_record(2)]
+    await second.aclose()
+    assert [file.name for file in copies.iterdir()] == [f"{a_record(2).session_id}.json"]
+
+
 async def test_file_of_a_newer_release_is_refused_and_left_alone(short_dir: Path) -> None:
     """It may hold what this release would lose; the versions are in the message."""
     path = short_dir / "registry.sqlite"

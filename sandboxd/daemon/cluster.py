@@ -208,6 +208,15 @@ class SessionOwners:
         except OwnershipUnknown as error:
             raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
 
+    async def is_elsewhere(self, session_id: str) -> bool:
+        try:
+            place = await self._directory.find(session_id)
+        except OwnershipUnknown as error:
+            raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
+        # What is said to be here and is not is for the next open to put right.
+        is_here = place is None or place.worker == self._directory.worker_id
+        return not is_here and place is not None and place.state is not PlaceState.CLOSED
+
     def forget_view(self) -> None:
         self._seen_at = -VIEW_SECONDS
 

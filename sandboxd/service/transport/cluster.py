@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
 
 from sandboxd.access import current_caller
-from sandboxd.errors import OwnedElsewhere, OwnershipNotKnown
+from sandboxd.errors import OwnedElsewhere, OwnershipNotKnown, SessionNotFound
 from sandboxd.service.transport.forwarding import Forwarder, Moved
 from sandboxd.service.transport.routing import Routing, is_direct
 from sandboxd.service.transport.served_here import ServedHere
@@ -41,11 +41,23 @@ class Cluster:
             return self._stream(path, behaviour)
         return self._unary(path, behaviour)
 
+    @asynccontextmanager
+    async def _here(self, request: Any, context: Context) -> AsyncIterator[None]:
+        """Answer a call here as long as the block lasts. Moved if this worker has just let go of
+        the session, and another has it."""
+        async with self.here.call(request, context):
+            try:
+                yield
+            except SessionNotFound:
+                if await self._routing.is_elsewhere(request):
+                    raise Moved from None
+                raise
+
     def _unary(self, path: str, behaviour: Any) -> Any:
         async def answer(request: Any, context: Context) -> Any:
             peer = await self._routing.peer(request, context)
             if peer is None:
-                async with self.here.call(request, context):
+                async with self._here(request, context):
                     return await behaviour(request, context)
             return await self._forwarder.unary(peer, path, request, context, current_caller())
 
@@ -66,9 +78,10 @@ class Cluster:
         async def serve(request: Any, context: Context) -> AsyncIterator[Any]:
             peer = await self._routing.peer(request, context)
             if peer is None:
-                async with self.here.call(request, context):
-                    async for answer in behaviour(request, context):
-                        yield answer
+                with _moved_as_unknown():
+                    async with self._here(request, context):
+                        async for answer in behaviour(request, context):
+                            yield answer
                 return
             caller = current_caller()
             with _moved_as_unknown():
@@ -82,8 +95,9 @@ class Cluster:
             first = await anext(requests, None)
             peer = await self._routing.peer(first, context)
             if peer is None:
-                async with self.here.call(first, context):
-                    return await behaviour(_with_first(first, requests), context)
+                with _moved_as_unknown():
+                    async with self._here(first, context):
+                        return await behaviour(_with_first(first, requests), context)
             with _moved_as_unknown():
                 return await self._forwarder.upload(
                     peer, path, _with_first(first, requests), context, current_caller()
@@ -97,9 +111,10 @@ class Cluster:
             peer = await self._routing.peer(first, context)
             every = _with_first(first, requests)
             if peer is None:
-                async with self.here.call(first, context):
-                    async for answer in behaviour(every, context):
-                        yield answer
+                with _moved_as_unknown():
+                    async with self._here(first, context):
+                        async for answer in behaviour(every, context):
+                            yield answer
                 return
             caller = current_caller()
             with _moved_as_unknown():

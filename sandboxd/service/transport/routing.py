@@ -43,6 +43,10 @@ class Owners(Protocol):
         """
         ...
 
+    async def is_elsewhere(self, session_id: str) -> bool:
+        """Whether another worker has this session, or may take it."""
+        ...
+
     def forget_view(self) -> None:
         """What is remembered of the workers was wrong: ask again."""
         ...
@@ -71,6 +75,11 @@ class Routing:
             raise OwnedElsewhere(found.worker, found.address, found.epoch)
         self._counts["FORWARDED"] += 1
         return found
+
+    async def is_elsewhere(self, request: Any) -> bool:
+        """Whether another worker has the session of a request that was not found here."""
+        session_id = named_session(request) if isinstance(request, Message) else ""
+        return bool(session_id) and await self._owners.is_elsewhere(session_id)
 
     def forget_view(self) -> None:
         """A worker refused what it was sent."""

@@ -53,9 +53,11 @@ class Proxy:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+        # Also if it is cancelled before it begins.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with _aborted(writer), suppress(OSError):
+        with suppress(OSError):
             await self._passes.wait()
             behind, to_behind = await asyncio.open_connection("127.0.0.1", self._target)
             with _aborted(to_behind):

@@ -51,10 +51,8 @@ class Inputs:
     disk_per_sandbox_mb: float = 564.0
     """MAX_WORKSPACE_SIZE_MB and SANDBOXD_TMP_MB, which are allocated in advance."""
     lease_seconds: float = 15.0
-    """A worker that has not renewed for so long gets no new sessions."""
-    fence_seconds: float = 18.0
-    """From then on its sessions can be taken over."""
-    renew_seconds: float = 3.0
+    """A worker that has not renewed for so long gets no new sessions, and loses those it has."""
+    renew_seconds: float = 2.5
     """Time between two renewals of a lease."""
     list_seconds: float = 3.0
     """A worker that places a session reads the list of all workers if what it has is older."""

@@ -389,7 +389,7 @@ class Simulation:
         for number in self._random.sample(range(self.fleet.hosts), self.fleet.lost_hosts):
             self.hosts[number] = Host(is_lost=True)
         self._known_lost_at = self.now + self.inputs.lease_seconds
-        self._returned_at = self.now + self.inputs.fence_seconds
+        self._returned_at = self._known_lost_at
         for number in [
             number
             for number, session in self._sessions.items()

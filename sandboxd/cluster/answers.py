@@ -173,21 +173,33 @@ def written(reply: bytes) -> Done | Refused:
 def found(reply: bytes) -> Found | None:
     kind, fields = _open(reply)
     with _malformed(reply):
-        if kind == "none":
-            return None
-        _expect(kind, "place")
-        digest, session_id, worker = fields.text(), fields.text(), fields.text()
-        address, epoch, state = fields.text(), fields.whole(), PlaceState(fields.text())
-        place = Place(
-            session_id=session_id,
-            worker=worker,
-            address=address,
-            epoch=epoch,
-            state=state,
-            head=fields.text(),
-            seq=fields.whole(),
-        )
-        return Found(digest, place)
+        return _found(kind, fields)
+
+
+def confirmed(reply: bytes) -> Found | Waits | None:
+    kind, fields = _open(reply)
+    with _malformed(reply):
+        if kind == "waits":
+            return Waits(fields.whole() / 1000)
+        return _found(kind, fields)
+
+
+def _found(kind: str, fields: _Fields) -> Found | None:
+    if kind == "none":
+        return None
+    _expect(kind, "place")
+    digest, session_id, worker = fields.text(), fields.text(), fields.text()
+    address, epoch, state = fields.text(), fields.whole(), PlaceState(fields.text())
+    place = Place(
+        session_id=session_id,
+        worker=worker,
+        address=address,
+        epoch=epoch,
+        state=state,
+        head=fields.text(),
+        seq=fields.whole(),
+    )
+    return Found(digest, place)
 
 
 def workers(reply: bytes) -> list[Worker]:

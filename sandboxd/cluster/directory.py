@@ -133,7 +133,13 @@ class SharedDirectory:
         if slot is None:
             return None
         with self._unanswered():
-            found = await self._steps.find(slot)
+            found: Found | Waits | None = await self._steps.find(slot)
+            if not self._is_held_elsewhere(found, session_id):
+                # Calls fail for good by this answer, and a store that has lost its last writes
+                # does not know of sessions that exist.
+                found = await self._steps.confirm(slot)
+        if isinstance(found, Waits):
+            raise OwnershipUnknown("a worker that may have it has still to report", found.seconds)
         if found is None or found.place.session_id != session_id:
             return None
         return found.place
@@ -195,6 +201,12 @@ class SharedDirectory:
             answer = await self._steps.fence(self.membership.generation, worker_id)
         if isinstance(answer, Refused):
             raise self._unknown(f"the lease of worker {worker_id} may still run")
+
+    def _is_held_elsewhere(self, found: Found | None, session_id: str) -> bool:
+        if found is None or found.place.session_id != session_id:
+            return False
+        place = found.place
+        return place.state is PlaceState.HELD and place.worker != self._settings.worker_id
 
     def _own(self, thread: ThreadKey, mine: Mine) -> Mine:
         if mine.origin is not Origin.KNOWN:

@@ -35,7 +35,7 @@ end
 BARRIER = """
 local function barrier()
   if era.settled == '1' then return 0 end
-  local left = tonumber(era.started) + c.fence - now
+  local left = tonumber(era.started) + c.lease - now
   if left > 0 then
     if era.unknown == '1' then return left end
     for _, id in ipairs(redis.call('SMEMBERS', base .. ':workers')) do
@@ -99,7 +99,7 @@ end
 local function obstacle()
   if not is_registered() then return 'fenced' end
   if me.told ~= era.nonce then return 'assert' end
-  if tonumber(me.renewed) + c.lease < now then return 'assert' end
+  if tonumber(me.renewed) + c.write < now then return 'assert' end
   return nil
 end
 """
@@ -109,14 +109,14 @@ _OVER = """
 local function is_over(w)
   local since = w.told == era.nonce and tonumber(w.renewed)
     or tonumber(era.started or '0')
-  return since + c.fence <= now
+  return since + c.lease <= now
 end
 """
 
 _FENCE = """
 local function fence(id, by_operator)
   local key = base .. ':fences'
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now - c.fence))
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now - c.lease))
   local most = math.max(2, math.floor(redis.call('SCARD', base .. ':workers') / 10))
   if not by_operator and redis.call('ZCARD', key) >= most then return false end
   redis.call('ZADD', key, int(now), id)
@@ -138,7 +138,7 @@ end
 
 REGISTER = """
 if me.generation and me.instance ~= a.instance and me.state ~= 'lost' and not is_over(me) then
-  return reply('taken', int(c.fence))
+  return reply('taken', int(c.lease))
 end
 local generation = int(math.max(tonumber(me.generation or '0'), a.known) + 1)
 local is_known = me.instance == a.instance
@@ -288,6 +288,13 @@ return reply('place', r.digest, r.session_id, r.worker, w.address or '', r.epoch
              r.head, r.seq)
 """
 
+# It writes, so that a store which others have left behind cannot answer it.
+CONFIRM = """
+redis.call('HSET', base .. ':era', 'seen', int(now))
+local wait = barrier()
+if wait > 0 then return reply('waits', int(wait)) end
+"""
+
 WORKERS = """
 local found = {'workers'}
 for _, id in ipairs(redis.call('SMEMBERS', base .. ':workers')) do
@@ -311,6 +318,7 @@ _WRITING = {
     "release": _OWN + RELEASE,
     "leave": LEAVE,
     "fence": _OVER + _FENCE + FENCE,
+    "confirm": _OVER + BARRIER + CONFIRM + FIND,
 }
 _READING = {"find": _OVER + FIND, "workers": _OVER + WORKERS}
 READING = frozenset(_READING)

@@ -12,13 +12,13 @@ DAY_SECONDS = 86_400.0
 class LeaseSettings:
     """The times that ownership depends on; the same for all workers of a cluster."""
 
-    lease_seconds: float = 15.0
+    renew_seconds: float = 2.5
+    self_fence_seconds: float = 10.0
+    """A worker whose last renewal was sent so long ago, by its own clock, serves nothing."""
+    write_seconds: float = 12.5
     """A worker that has not renewed for so long may write nothing."""
-    renew_seconds: float = 3.0
-    self_fence_seconds: float = 12.0
-    """It serves nothing either when its last renewal was sent so long ago, by its own clock."""
-    fence_seconds: float = 18.0
-    """Only then may others take its sessions."""
+    lease_seconds: float = 15.0
+    """Others may take the sessions of a worker that has not renewed for so long."""
     held_seconds: float = 7 * DAY_SECONDS
     """How long the record of a session outlives its owner, if nobody asks for it."""
     tombstone_seconds: float = 3600.0
@@ -31,16 +31,25 @@ class LeaseSettings:
             0
             < self.renew_seconds
             < self.self_fence_seconds
+            < self.write_seconds
             < self.lease_seconds
-            < self.fence_seconds
         )
         if not in_order:
-            raise ValueError("renewal, self-fence, lease and fence must follow each other in time")
+            raise ValueError("renewal, self-fence, writes and lease must end one after the other")
+
+    @classmethod
+    def of(cls, lease_seconds: float) -> LeaseSettings:
+        return cls(
+            renew_seconds=lease_seconds / 6,
+            self_fence_seconds=lease_seconds * 2 / 3,
+            write_seconds=lease_seconds * 5 / 6,
+            lease_seconds=lease_seconds,
+        )
 
     @property
     def gap_seconds(self) -> float:
         """A silence or a step of the store's clock that is longer than this begins a new era."""
-        return self.fence_seconds - self.self_fence_seconds
+        return self.lease_seconds - self.self_fence_seconds
 
 
 @dataclass(frozen=True, kw_only=True)

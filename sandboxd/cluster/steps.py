@@ -18,8 +18,8 @@ class Steps:
         self._settings = settings
         leases = settings.leases
         self._times = {
-            "fence": _milliseconds(leases.fence_seconds),
             "lease": _milliseconds(leases.lease_seconds),
+            "write": _milliseconds(leases.write_seconds),
             "renew": _milliseconds(leases.renew_seconds),
             "gap": _milliseconds(leases.gap_seconds),
             "held": _milliseconds(leases.held_seconds),
@@ -102,7 +102,12 @@ class Steps:
         return answers.written(await self._run("fence", generation, {"target": worker_id}))
 
     async def find(self, slot: str) -> answers.Found | None:
+        """What the store has, which may lack the last writes."""
         return answers.found(await self._run("find", 0, {"slot": slot}))
+
+    async def confirm(self, slot: str) -> answers.Found | answers.Waits | None:
+        """The same, for certain; Waits while a worker that may know more has still to report."""
+        return answers.confirmed(await self._run("confirm", 0, {"slot": slot}))
 
     async def workers(self) -> list[Worker]:
         return answers.workers(await self._run("workers", 0, {}))

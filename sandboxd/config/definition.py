@@ -417,8 +417,8 @@ class Config(BaseModel):
     cluster_ca_file: Path | None = _own(None, "CLUSTER_CA_FILE")
     """CA of the daemons' certificates, PEM. Without it, daemons call each other in the clear."""
     lease_seconds: float = _own(15.0, "LEASE_SECONDS", ge=1.0)
-    """How long a daemon may write without renewing its lease, the same for all. It stops serving
-    after 0.8 of it, and others take its sessions after 1.2 of it."""
+    """How long the sessions of a daemon are its own after it has renewed its lease last; the same
+    for all. It stops serving after two thirds of it, and others take its sessions at its end."""
     commit_seconds: float = _own(60.0, "COMMIT_SECONDS", gt=0)
     """How often a snapshot is taken of a session that has changed, so that another daemon can
     continue it if this one is lost."""

@@ -71,12 +71,7 @@ def open_ownership(config: Config, instance: str) -> Ownership:
             instance=instance,
             cluster_key=cluster_key(config),
             version=__version__,
-            leases=LeaseSettings(
-                lease_seconds=config.lease_seconds,
-                renew_seconds=config.lease_seconds / 5,
-                self_fence_seconds=config.lease_seconds * 0.8,
-                fence_seconds=config.lease_seconds * 1.2,
-            ),
+            leases=LeaseSettings.of(config.lease_seconds),
         ),
         RedisSettings(
             host=config.redis_host,
@@ -213,9 +208,11 @@ class SessionOwners:
             place = await self._directory.find(session_id)
         except OwnershipUnknown as error:
             raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
-        # What is said to be here and is not is for the next open to put right.
-        is_here = place is None or place.worker == self._directory.worker_id
-        return not is_here and place is not None and place.state is not PlaceState.CLOSED
+        if place is None or place.state is PlaceState.CLOSED:
+            return False
+        # One that is known here was not found because its caller may not see it.
+        is_here = place.worker == self._directory.worker_id
+        return not (is_here and self._sessions.knows(session_id))
 
     def forget_view(self) -> None:
         self._seen_at = -VIEW_SECONDS

@@ -14,6 +14,7 @@ from sandboxd.errors import (
     Draining,
     ExecNotFound,
     FileWorkInterrupted,
+    OwnershipNotKnown,
     SandboxdError,
     SandboxLost,
     SessionNotFound,
@@ -39,7 +40,7 @@ from sandboxd.sessions.leaving import DrainProgress, Leaving
 from sandboxd.sessions.lines import SessionLines
 from sandboxd.sessions.opening import Opening, OpenRequest
 from sandboxd.sessions.owned_registry import OwnedRegistry
-from sandboxd.sessions.ownership import Ownership, claimed, is_same_owner
+from sandboxd.sessions.ownership import Ownership, claimed, is_same_owner, record_of
 from sandboxd.sessions.parking import Parking
 from sandboxd.sessions.placement import Placement
 from sandboxd.sessions.preparation import Preparation
@@ -400,10 +401,18 @@ class Sessions:
         if not self.ownership.is_shared or session.record.state != SessionState.PARKED:
             return
         mine = await self.ownership.claim(*session.thread, session.record)
-        if not is_same_owner(session.record, mine):
+        if mine.session_id != session_id:
+            # Another worker has closed it, and the thread has another session since.
             await self.ownership.give_back(mine)
             raise SessionNotFound(session_id)
-        session.record = claimed(session.record, mine)
+        if is_same_owner(session.record, mine):
+            session.record = claimed(session.record, mine)
+            return
+        try:
+            session.record = record_of(mine.head, epoch=mine.epoch)
+        except ValueError as error:
+            await self.ownership.give_back(mine)
+            raise OwnershipNotKnown(f"its record cannot be read: {error}", 1.0) from error
 
     async def _delete_line(self, session: Session) -> None:
         """Delete the snapshots of a session. If that fails, it is done again when the session is

@@ -10,6 +10,7 @@ from sandboxd.cluster.contract import (
     Elsewhere,
     Mine,
     OwnershipUnknown,
+    Place,
     ReleaseState,
 )
 from sandboxd.cluster.directory import SharedDirectory
@@ -18,10 +19,10 @@ from sandboxd.cluster.settings import ClusterSettings, LeaseSettings, RedisSetti
 from tests.cluster.model import KEY, thread
 
 SHORT = LeaseSettings(
-    renew_seconds=0.3, self_fence_seconds=1.5, lease_seconds=2.0, fence_seconds=2.5
+    renew_seconds=0.3, self_fence_seconds=1.5, write_seconds=2.0, lease_seconds=2.5
 )
 SHORTEST = LeaseSettings(
-    renew_seconds=0.1, self_fence_seconds=0.3, lease_seconds=0.4, fence_seconds=0.5
+    renew_seconds=0.1, self_fence_seconds=0.3, write_seconds=0.4, lease_seconds=0.5
 )
 PATIENCE_SECONDS = 60
 
@@ -67,6 +68,17 @@ async def own(directory: Directory, number: int) -> Mine:
             return found
         await asyncio.sleep(0.02)
     raise AssertionError("it stays with another worker")
+
+
+async def found(directory: Directory, session_id: str) -> Place | None:
+    """What is known of a session, as soon as that is certain."""
+    give_up_at = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while asyncio.get_running_loop().time() < give_up_at:
+        try:
+            return await directory.find(session_id)
+        except OwnershipUnknown:
+            await asyncio.sleep(0.05)
+    raise AssertionError("it stays unknown")
 
 
 async def open_cluster(redis: RedisSettings, name: str) -> None:

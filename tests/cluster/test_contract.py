@@ -27,7 +27,7 @@ from sandboxd.cluster.contract import (
 )
 from sandboxd.cluster.settings import RedisSettings
 from tests.cluster.model import thread
-from tests.cluster.real import answer, own, real_worker
+from tests.cluster.real import answer, found, own, real_worker
 from tests.cluster.servers import running_node_of_a_cluster, running_redis, running_sentinels
 
 Make = Callable[[str], Directory]
@@ -103,7 +103,7 @@ async def test_what_nobody_has_is_not_found(make: Make) -> None:
     directory = make("w1")
     await directory.start()
 
-    assert await directory.find("ses_" + "0" * 24) is None
+    assert await found(directory, "ses_" + "0" * 24) is None
     assert await directory.find_thread(thread(77)) is None
 
 

@@ -1,6 +1,7 @@
 """Random histories: workers that die, are cut off or paused, and failovers that forget writes.
 
-After every step it is asked who would serve each session at that moment: never two.
+After every step it is asked who would serve each session at that moment: never two. And any worker
+is asked for one that somebody serves: it may not know, but it never says that there is none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sandboxd.cluster.contract import (
     Mine,
     Origin,
     OwnershipUnknown,
+    PlaceState,
     ReleaseState,
     WorkerIdTaken,
 )
@@ -31,6 +33,8 @@ from tests.scale import SCALE
 WORKERS = 4
 SESSIONS = 6
 STEPS = 250
+FINDS = 3
+"""How often a session is asked for after each step."""
 
 
 Step = Callable[["Host"], Coroutine[None, None, None]]
@@ -56,6 +60,10 @@ class Figures:
     commits: int = 0
     waits: int = 0
     slow: int = 0
+    found: int = 0
+    not_known: int = 0
+    denied: list[str] = field(default_factory=list)
+    """Sessions that somebody served, and a worker said that they are not there."""
     violations: list[str] = field(default_factory=list)
 
 
@@ -69,6 +77,8 @@ class History:
         self.step = 0
         self.under_way: list[tuple[asyncio.Task[None], asyncio.Event, SharedDirectory]] = []
         self.waiting: set[SharedDirectory] = set()
+        self.released: set[str] = set()
+        """Sessions whose owner may have given them up, although it does not know."""
 
     async def run(self) -> None:
         for number in range(WORKERS):
@@ -83,6 +93,8 @@ class History:
             await self.one_step()
             await self.answer_some(0.3)
             self.look()
+            for _ in range(FINDS):
+                await self.find_one()
         await self.answer_some(1)
 
     async def one_step(self) -> None:
@@ -193,6 +205,7 @@ class History:
         for held in self.served(host)[:1]:
             with suppress(Fenced, OwnershipUnknown):
                 state = self.random.choice(list(ReleaseState))
+                self.released.add(held.session_id)
                 await host.directory.release(held.session_id, held.epoch, state, keep_seconds=60)
 
     async def restart(self, host: Host) -> None:
@@ -212,6 +225,22 @@ class History:
             return []
         holdings: Holdings = host.directory._holdings
         return [held for batch in holdings.batches(100) for held in batch]
+
+    async def find_one(self) -> None:
+        host = self.random.choice(self.hosts)
+        served = [held for one in self.hosts for held in self.served(one)]
+        kept = [held for held in served if held.session_id not in self.released]
+        if not kept or not self.is_running(host):
+            return
+        held = self.random.choice(kept)
+        try:
+            place = await host.directory.find(held.session_id)
+        except OwnershipUnknown:
+            self.figures.not_known += 1
+            return
+        self.figures.found += 1
+        if place is None or place.state is not PlaceState.HELD:
+            self.figures.denied.append(f"seed {self.seed} step {self.step}: {held} {place}")
 
     def look(self) -> None:
         owners: dict[object, list[str]] = {}
@@ -246,11 +275,15 @@ async def test_never_two_serve_one_session(redis_server: RedisServer) -> None:
         f"random histories of ownership: {histories} with {figures.failovers} failovers, "
         f"{figures.claims} claims, {figures.taken} takeovers, {figures.commits} commits, "
         f"{figures.waits} claims that waited, {figures.slow} late answers, "
-        f"{len(figures.violations)} with two owners (scale {SCALE:g})"
+        f"{len(figures.violations)} with two owners; asked for a session that is served: "
+        f"{figures.found} found, {figures.not_known} not known, {len(figures.denied)} denied "
+        f"(scale {SCALE:g})"
     )
     assert figures.failovers > histories
     assert figures.taken > histories
+    assert figures.found > histories
     assert figures.violations == []
+    assert figures.denied == []
 
 
 async def test_without_the_barrier_two_serve(redis_server: RedisServer) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from sandboxd.cluster.contract import Elsewhere, Holding, Mine, OwnershipUnknown, WorkerIdTaken
 from sandboxd.cluster.directory import SharedDirectory
+from sandboxd.cluster.session_ids import session_id_for
 from sandboxd.cluster.settings import RedisSettings
-from tests.cluster.model import thread
-from tests.cluster.real import PATIENCE_SECONDS, SHORT, answer, own, real_worker
+from tests.cluster.model import KEY, thread
+from tests.cluster.real import PATIENCE_SECONDS, SHORT, answer, found, own, real_worker
 from tests.cluster.servers import RedisServer, running_redis, running_sentinels
 from tests.fakes.waiting import eventually
 
@@ -55,7 +56,7 @@ async def test_the_sessions_of_a_dead_worker_are_taken_over(make: Make) -> None:
 
     assert is_over
     took = time.monotonic() - died_at
-    print(f"takeover of a session: {took:.2f} s, with a fence of {SHORT.fence_seconds:g} s")
+    print(f"takeover of a session: {took:.2f} s, with a lease of {SHORT.lease_seconds:g} s")
     assert (taken.session_id, taken.head, taken.seq) == (mine.session_id, "head", 3)
     assert taken.epoch > mine.epoch
 
@@ -151,6 +152,31 @@ async def test_cancelled_calls_leave_the_store_usable(make: Make) -> None:
         place = await directory.find_thread(thread(number))
         assert place is not None
         assert (place.session_id, place.epoch) == (mine.session_id, mine.epoch)
+
+
+async def test_a_primary_without_replicas_denies_no_session(make: Make) -> None:
+    """Others may have written to another primary since it lost touch: what it knows of a session
+    that is held is used, for its owner is asked anyway; that there is none is not believed."""
+    with (
+        running_redis() as primary,
+        running_redis("--replicaof", f"127.0.0.1 {primary.port}") as replica,
+    ):
+        redis = RedisSettings(port=primary.port, call_seconds=0.5, replicas=1)
+        first, second = make("w1", redis=redis), make("w2", redis=redis)
+        await first.start()
+        await second.start()
+        mine = await own(first, 1)
+        unknown = session_id_for(KEY, thread(2))
+        assert await found(second, unknown) is None
+        replica.pause()
+
+        with pytest.raises(OwnershipUnknown):
+            await second.find(unknown)
+        place = await second.find(mine.session_id)
+        replica.resume()
+
+        assert place is not None
+        assert place.worker == "w1"
 
 
 @pytest.mark.timeout(300)

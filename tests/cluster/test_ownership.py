@@ -158,7 +158,7 @@ async def test_a_lost_worker_s_session_is_taken_only_after_the_fence(
     await pass_time(world, 1, second)
     assert not first.holds(mine.session_id)
     assert isinstance(await second.claim(thread(1)), Elsewhere)
-    await pass_time(world, LEASES.fence_seconds - LEASES.self_fence_seconds - 1, second)
+    await pass_time(world, LEASES.lease_seconds - LEASES.self_fence_seconds - 1, second)
     assert isinstance(await second.claim(thread(1)), Elsewhere)
     await pass_time(world, 1, second)
     assert isinstance(await second.claim(thread(1), takes_from_lost=False), Elsewhere)
@@ -178,7 +178,7 @@ async def test_a_stale_owner_s_writes_are_refused(world: World, pair: Pair) -> N
     """Even if it believes that it serves, as after a pause between its check and its write."""
     first, second, *_ = pair
     mine = await own(first)
-    await pass_time(world, LEASES.fence_seconds, second)
+    await pass_time(world, LEASES.lease_seconds, second)
     taken = await own(second)
     lost: list[str] = []
     first.when_lost(lost.extend)
@@ -213,7 +213,7 @@ async def test_a_worker_that_returns_keeps_what_nobody_took(world: World, pair: 
     first.when_lost(events.append)
     first.when_serving(lambda: events.append("serving"))
     wire.is_cut = True
-    await pass_time(world, LEASES.fence_seconds, second)
+    await pass_time(world, LEASES.lease_seconds, second)
     with pytest.raises(StoreUnavailable):
         await first.membership.beat()
     assert events == ["fenced"]
@@ -280,7 +280,7 @@ async def test_a_second_worker_of_the_same_id_is_refused(world: World, pair: Pai
     with pytest.raises(Fenced):
         await first.commit(mine.session_id, mine.epoch, "of a dead one", 3)
 
-    await pass_time(world, LEASES.fence_seconds, second)
+    await pass_time(world, LEASES.lease_seconds, second)
     await impostor.membership.beat()
     assert impostor.is_serving
     assert isinstance(await impostor.claim(thread(1)), ClaimWaits), "a new host is not known yet"
@@ -311,6 +311,30 @@ async def test_a_claim_that_a_failover_forgot_is_not_given_to_another(
     await first.commit(mine.session_id, mine.epoch, "head", 1)
 
 
+async def test_a_session_that_a_failover_forgot_is_not_denied(world: World, pair: Pair) -> None:
+    """Nobody says that a session does not exist, or that its last state is its state, before all
+    workers have reported what they hold."""
+    first, second, *_ = pair
+    parked = await own(first, 2)
+    await first.release(parked.session_id, parked.epoch, ReleaseState.PARKED, keep_seconds=60)
+    await own(first, 1)
+    mine = await own(first, 2)
+    await world.fail_over(forgotten=2)
+
+    for forgotten in (session_id_for(KEY, thread(1)), mine.session_id):
+        with pytest.raises(OwnershipUnknown):
+            await second.find(forgotten)
+    await second.membership.beat()
+    with pytest.raises(OwnershipUnknown):
+        await second.find(mine.session_id)
+    await first.membership.beat()
+
+    place = await second.find(mine.session_id)
+    assert place is not None
+    assert (place.worker, place.state) == ("w1", PlaceState.HELD)
+    assert await second.find(session_id_for(KEY, thread(1))) is None
+
+
 async def test_a_commit_that_a_failover_forgot_is_asserted_again(world: World, pair: Pair) -> None:
     first, second, *_ = pair
     mine = await own(first)
@@ -336,7 +360,7 @@ async def test_an_emptied_store_is_waited_for_one_lease(world: World, pair: Pair
     waits = await second.claim(thread(1))
     assert isinstance(waits, ClaimWaits)
     assert waits.retry_after_seconds > LEASES.self_fence_seconds
-    await pass_time(world, LEASES.fence_seconds, second)
+    await pass_time(world, LEASES.lease_seconds, second)
 
     assert not first.holds(mine.session_id)
     assert (await own(second)).origin is Origin.NEW
@@ -369,14 +393,14 @@ async def test_few_workers_are_fenced_within_one_lease(world: World) -> None:
     await settle(world, left, *lost)
     for number, directory in enumerate(lost):
         await own(directory, number)
-    await pass_time(world, LEASES.fence_seconds, left)
+    await pass_time(world, LEASES.lease_seconds, left)
 
     answers = [await left.claim(thread(number)) for number in range(4)]
     assert [type(answer) for answer in answers] == [Mine, Mine, ClaimWaits, ClaimWaits]
     await left.fence("lost2")
     assert isinstance(await left.claim(thread(2)), Mine)
     assert isinstance(await left.claim(thread(3)), ClaimWaits)
-    await pass_time(world, LEASES.fence_seconds, left)
+    await pass_time(world, LEASES.lease_seconds, left)
     assert isinstance(await left.claim(thread(3)), Mine)
 
 
@@ -458,7 +482,7 @@ async def forgotten_takeover(world: World, pair: Pair) -> tuple[Mine, Mine]:
     """The second takes a session of the first, which was paused; the store forgets that."""
     first, second, *_ = pair
     before = await own(first)
-    await pass_time(world, LEASES.fence_seconds, second)
+    await pass_time(world, LEASES.lease_seconds, second)
     taken = await own(second)
     await world.fail_over(forgotten=1)
     place = await second._steps.find(taken.session_id[4:20])
@@ -493,7 +517,7 @@ async def test_who_asserts_too_late_has_lost(world: World, pair: Pair) -> None:
     """Its epoch is higher, but when the barrier went up another one began to serve."""
     first, second, *_ = pair
     before, taken = await forgotten_takeover(world, pair)
-    await pass_time(world, LEASES.fence_seconds + LEASES.renew_seconds, first)
+    await pass_time(world, LEASES.lease_seconds + LEASES.renew_seconds, first)
     assert first.holds(before.session_id)
     assert not second.is_serving
 
@@ -529,7 +553,7 @@ async def test_a_store_whose_clock_is_behind_forgets_no_owner(world: World, pair
     before = await own(first)
     world.offset = -1000
     await world.begin()
-    await pass_time(world, LEASES.fence_seconds + LEASES.renew_seconds, second)
+    await pass_time(world, LEASES.lease_seconds + LEASES.renew_seconds, second)
     after = await own(second)
     assert after.epoch < before.epoch
 

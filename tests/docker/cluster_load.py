@@ -115,6 +115,7 @@ class Conversation:
     _number: int = 0
     _session_id: str = ""
     _incarnation: int = 0
+    _opened_id: str = ""
     _closed_ids: set[str] = field(default_factory=set)
     _last_node: Node | None = None
     _avoided: dict[str, float] = field(default_factory=dict)
@@ -186,6 +187,10 @@ class Conversation:
         opened = await api.sessions.OpenSession(request, timeout=OPEN_SECONDS)
         self.opened += 1
         session = opened.session
+        before = self._opened_id
+        if session.session_id != before and before and before not in self._closed_ids:
+            self._fail(f"the thread has {session.session_id}, and {before} was not closed")
+        self._opened_id = session.session_id
         is_new = (session.session_id, session.incarnation) != self._last
         self._session_id, self._incarnation = session.session_id, session.incarnation
         if is_new:

@@ -44,7 +44,8 @@ class Owners(Protocol):
         ...
 
     async def is_elsewhere(self, session_id: str) -> bool:
-        """Whether another worker has this session, or may take it."""
+        """Whether a session that was not found here exists all the same: another worker has it or
+        may take it, or this one is about to."""
         ...
 
     def forget_view(self) -> None:

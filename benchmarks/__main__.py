@@ -32,10 +32,11 @@ from benchmarks.latency import DOCKER_EXEC, EXEC_UNIX, HOST, RUN_UNIX, latency
 from benchmarks.peer import Peer
 from benchmarks.peers.measure import peers
 from benchmarks.rate import rate
+from benchmarks.revisions import NoRevision, revisions
 from benchmarks.sdk import sdk
 from benchmarks.sdk_stubs import sdk_and_stubs
 from benchmarks.session_snapshots import session_snapshots
-from benchmarks.sessions import burst, opening
+from benchmarks.sessions import burst, opening, refill
 from benchmarks.snapshots import snapshots
 from benchmarks.table import Group, Row, render
 from benchmarks.throughput import throughput
@@ -251,6 +252,9 @@ async def _measure_many_sessions(bench: Bench, scale: Scale, report: Report) -> 
     report.add(opens)
     await warm.wait_until_warm()
     report.add(memory.per_session(warm, before=before, sessions=len(sessions)))
+    await asyncio.gather(*map(warm.client.end, sessions))
+    report.say("warm sandboxes replaced")
+    report.add(await refill(warm, count=scale.burst // 2))
 
 
 def _latency_ratios(rows: Mapping[str, Row]) -> dict[str, float]:
@@ -317,7 +321,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     with_code = arguments.code or not (arguments.quick or arguments.features)
     report = Report()
     engine = Engine()
-    if arguments.peers:
+    if arguments.peers or arguments.before:
         await _compare(engine, arguments, report)
         return
     try:
@@ -354,10 +358,15 @@ async def _run(arguments: argparse.Namespace) -> None:
 
 
 async def _compare(engine: Engine, arguments: argparse.Namespace, report: Report) -> None:
+    """Other libraries, or another revision, next to this one."""
     # Few samples are for a look, not for the page.
     page = arguments.page or (None if arguments.quick else DOCS)
     try:
-        await peers(engine, is_quick=arguments.quick, target=page, say=report.say)
+        if arguments.peers:
+            await peers(engine, is_quick=arguments.quick, target=page, say=report.say)
+        else:
+            print("  ".join(f"{name} {value}" for name, value in facts(engine).items()), end="\n\n")
+            report.add(*await revisions(engine, arguments.before, report.say))
     finally:
         engine.remove_leftovers()
         engine.close()
@@ -376,11 +385,14 @@ def main() -> None:
     parser.add_argument(
         "--page", type=Path, metavar="DIR", help="with --peers: write page and chart there"
     )
+    parser.add_argument(
+        "--before", metavar="REVISION", help="only the daemon of another revision next to this one"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     arguments = parser.parse_args()
     try:
         asyncio.run(_run(arguments))
-    except (CommandFailed, DaemonFailed, EngineError) as error:
+    except (CommandFailed, DaemonFailed, EngineError, NoRevision) as error:
         sys.exit(f"bench: {error}")
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit("bench: interrupted")

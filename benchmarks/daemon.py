@@ -41,6 +41,7 @@ class Daemon:
         port: int,
         client: Client,
         environment: Mapping[str, str],
+        source: Path,
     ) -> None:
         self.client = client
         self.site_port = port + 1
@@ -50,6 +51,7 @@ class Daemon:
         self.tcp_target = f"127.0.0.1:{port}"
         self._directory = directory
         self._environment = environment
+        self._source = source
 
     @property
     def pid(self) -> int:
@@ -70,7 +72,7 @@ class Daemon:
 
     async def start_again(self) -> None:
         """Return once the next process on the same directories serves."""
-        self.process = await _spawn(self._directory, self._environment)
+        self.process = await _spawn(self._directory, self._environment, self._source)
         await _wait_until_up(self.process, self.client, self._directory)
 
     @property
@@ -100,17 +102,22 @@ async def running(
     max_pool_size: int,
     engine: Engine,
     settings: Mapping[str, str] | None = None,
+    source: Path = ROOT,
     stop_seconds: float = STOP_SECONDS,
 ) -> AsyncIterator[Daemon]:
-    """A daemon for the block; no container of it may be left afterwards."""
+    """A daemon of the code in `source` for the block; no container of it may be left afterwards."""
     with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
         directory = Path(name)
         port = free_port()
         environment = _environment(directory, port, pool_size, max_pool_size)
         environment.update(settings or {})
-        process = await _spawn(directory, environment)
+        if source != ROOT:
+            # Before the packages that are installed.
+            packages = (source, source / "protos", source / "client_py")
+            environment["PYTHONPATH"] = os.pathsep.join(map(str, packages))
+        process = await _spawn(directory, environment, source)
         client = Client(_unix_target(directory))
-        daemon = Daemon(process, directory, port, client, environment)
+        daemon = Daemon(process, directory, port, client, environment, source)
         try:
             await _wait_until_up(process, client, directory)
             yield daemon
@@ -120,11 +127,13 @@ async def running(
         _check_nothing_left(daemon, engine)
 
 
-async def _spawn(directory: Path, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+async def _spawn(
+    directory: Path, environment: Mapping[str, str], source: Path
+) -> asyncio.subprocess.Process:
     with (directory / "log").open("ab") as log:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sandboxd", "serve"),
-            cwd=ROOT,
+            cwd=source,
             env=environment,
             stdout=log,
             stderr=log,

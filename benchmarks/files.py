@@ -166,7 +166,7 @@ async def small_calls(
     other = await daemon.client.open("small calls, another")
     async with aio.insecure_channel(daemon.unix_target) as channel:
         listed, moved = Files(channel, session), Files(channel, other)
-        await listed.unpack(_archive(LISTED), "outputs")
+        await listed.unpack(archive(LISTED), "outputs")
         await moved.upload(source, "f")
         contestants = [
             Contestant(name="UploadFile, 1 MB", call=lambda: moved.upload(source, "f")),
@@ -188,8 +188,8 @@ async def trees(daemon: Daemon, *, one_by_one: int) -> tuple[Group, float]:
     session = await daemon.client.open("trees")
     async with aio.insecure_channel(daemon.unix_target) as channel:
         files = Files(channel, session)
-        archive = _archive(SMALL)
-        up = await _seconds(lambda: files.unpack(archive, "tree"))
+        packed = archive(SMALL)
+        up = await _seconds(lambda: files.unpack(packed, "tree"))
         down = await _seconds(lambda: files.pack("tree"))
         await files.remove("tree")
         scale = SMALL / one_by_one
@@ -221,7 +221,7 @@ async def _seconds(work: Callable[[], Awaitable[object]]) -> float:
     return time.perf_counter() - began
 
 
-def _archive(count: int) -> bytes:
+def archive(count: int) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for number in range(count):

@@ -18,16 +18,41 @@ SESSIONS = 4
 COMMAND = "true"
 
 
+class Rate:
+    """A few sessions of a daemon, in which commands run at once."""
+
+    def __init__(self, client: Client, sessions: list[str]) -> None:
+        self._client = client
+        self._sessions = sessions
+
+    @classmethod
+    async def begin(cls, daemon: Daemon) -> Rate:
+        sessions = [await daemon.client.open(f"rate-{number}") for number in range(SESSIONS)]
+        await daemon.wait_until_warm()
+        return cls(daemon.client, sessions)
+
+    async def measure(self, commands: int) -> float:
+        """Commands per second."""
+        return await _ours(self._client, self._sessions, commands)
+
+    @staticmethod
+    def of_host(commands: int) -> float:
+        """The same for subprocesses from as many threads."""
+        return _host(commands)
+
+    async def end(self) -> None:
+        for session in self._sessions:
+            await self._client.end(session)
+
+
 async def rate(daemon: Daemon, *, commands: int, rounds: int) -> Group:
     """Run in a few sessions, compared with subprocesses from as many threads."""
-    sessions = [await daemon.client.open(f"rate-{number}") for number in range(SESSIONS)]
-    await daemon.wait_until_warm()
+    measured = await Rate.begin(daemon)
     ours, theirs = [], []
     for _ in range(rounds):
-        ours.append(await _ours(daemon.client, sessions, commands))
-        theirs.append(_host(commands))
-    for session in sessions:
-        await daemon.client.end(session)
+        ours.append(await measured.measure(commands))
+        theirs.append(Rate.of_host(commands))
+    await measured.end()
     rows = {
         f"host subprocess, {AT_ONCE} threads": {"per_second": median(theirs), "samples": rounds},
         f"Run, unix socket, {SESSIONS} sessions": {"per_second": median(ours), "samples": rounds},

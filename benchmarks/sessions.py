@@ -14,6 +14,8 @@ from benchmarks.table import Group
 COMMAND = "echo hi"
 SLOW_EVERY = 3
 """Cold starts and `docker run` take part only in every nth round."""
+BESIDE = 4
+"""Commands that run while a pool fills."""
 
 
 async def opening(
@@ -57,17 +59,58 @@ async def _open_and_print(client: Client, thread: str) -> tuple[float, float]:
 
 async def burst(daemon: Daemon, *, count: int) -> tuple[Group, list[str]]:
     """Many opens at once on a pool with as many warm sandboxes; the sessions stay open."""
-    await daemon.wait_until_warm()
     seconds: list[float] = []
+    total, sessions = await burst_seconds(daemon, count, "burst", seconds)
+    row = {**milliseconds(seconds, 50, 95), "all_ms": total * 1000}
+    return Group(f"{count} opens at once, {count} warm", {"OpenSession": row}), sessions
+
+
+async def burst_seconds(
+    daemon: Daemon, count: int, name: str, each: list[float] | None = None
+) -> tuple[float, list[str]]:
+    """Seconds until all of so many sessions are open, and the sessions; `each` gets theirs."""
+    await daemon.wait_until_warm()
 
     async def open_one(number: int) -> str:
         began = time.perf_counter()
-        session = await daemon.client.open(f"burst-{number}")
-        seconds.append(time.perf_counter() - began)
+        session = await daemon.client.open(f"{name}-{number}")
+        if each is not None:
+            each.append(time.perf_counter() - began)
         return session
 
     began = time.perf_counter()
-    sessions = await asyncio.gather(*(open_one(number) for number in range(count)))
-    total = time.perf_counter() - began
-    row = {**milliseconds(seconds, 50, 95), "all_ms": total * 1000}
-    return Group(f"{count} opens at once, {count} warm", {"OpenSession": row}), sessions
+    sessions = await asyncio.gather(*map(open_one, range(count)))
+    return time.perf_counter() - began, sessions
+
+
+async def refill(daemon: Daemon, *, count: int) -> Group:
+    """How fast taken sandboxes are replaced: alone, and beside commands that never pause."""
+    rows = {}
+    for name, is_loaded in (("nothing else", False), (f"{BESIDE} commands at once", True)):
+        seconds = await refill_seconds(daemon, count, is_loaded=is_loaded)
+        rows[name] = {"all_ms": seconds * 1000, "per_second": count / seconds}
+    return Group(f"{count} warm sandboxes replaced", rows)
+
+
+async def refill_seconds(daemon: Daemon, count: int, *, is_loaded: bool) -> float:
+    """Seconds from the opens of so many sessions until the pool is full again."""
+    working = await daemon.client.open("beside the refill")
+    await daemon.wait_until_warm()
+    is_over = asyncio.Event()
+
+    async def work() -> None:
+        while not is_over.is_set():
+            await daemon.client.run(working, "true")
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(BESIDE if is_loaded else 0):
+            group.create_task(work())
+        _, sessions = await burst_seconds(daemon, count, "refill")
+        began = time.perf_counter()
+        await daemon.wait_until_warm()
+        seconds = time.perf_counter() - began
+        is_over.set()
+    for session in (*sessions, working):
+        await daemon.client.end(session)
+    await daemon.wait_until_warm()
+    return seconds

@@ -133,11 +133,12 @@ class SharedDirectory:
         if slot is None:
             return None
         with self._unanswered():
-            found: Found | Waits | None = await self._steps.find(slot)
-            if not self._is_held_elsewhere(found, session_id):
-                # Calls fail for good by this answer, and a store that has lost its last writes
-                # does not know of sessions that exist.
-                found = await self._steps.confirm(slot)
+            seen = await self._steps.find(slot)
+            if seen is not None and self._is_held_elsewhere(seen.place, session_id):
+                return seen.place
+            # Calls fail for good by what follows, and a store that has lost its last writes does
+            # not know of sessions that exist.
+            found = await self._steps.confirm(slot)
         if isinstance(found, Waits):
             raise OwnershipUnknown("a worker that may have it has still to report", found.seconds)
         if found is None or found.place.session_id != session_id:
@@ -202,11 +203,9 @@ class SharedDirectory:
         if isinstance(answer, Refused):
             raise self._unknown(f"the lease of worker {worker_id} may still run")
 
-    def _is_held_elsewhere(self, found: Found | None, session_id: str) -> bool:
-        if found is None or found.place.session_id != session_id:
-            return False
-        place = found.place
-        return place.state is PlaceState.HELD and place.worker != self._settings.worker_id
+    def _is_held_elsewhere(self, place: Place, session_id: str) -> bool:
+        is_held = place.session_id == session_id and place.state is PlaceState.HELD
+        return is_held and place.worker != self._settings.worker_id
 
     def _own(self, thread: ThreadKey, mine: Mine) -> Mine:
         if mine.origin is not Origin.KNOWN:

@@ -168,6 +168,8 @@ class Chaos:
         async with asyncio.timeout(180):
             found = [at - began for at in await asyncio.gather(*taken) if at is not None]
             await until
+        shown = ", ".join(f"{one:.1f}" for one in sorted(found))
+        print(f"cluster chaos: {time.monotonic():.2f} taken over after {shown or 'nothing'} s")
         self.taken_over += found
         self.taken_after.setdefault(self._fault, []).extend(found)
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from redis.asyncio import Redis
+
 from sandboxd_proto.v1 import (
     cluster_service_pb2_grpc,
     snapshot_service_pb2_grpc,
@@ -108,6 +110,12 @@ class Nodes:
                     if await asyncio.to_thread(lambda server=server: server.is_primary):
                         return server
                 await asyncio.sleep(0.1)
+
+    async def era(self) -> str | None:
+        """Names the time since Redis last failed over; None while workers still report."""
+        async with Redis(port=(await self.primary()).port) as client:
+            nonce, is_settled = await client.hmget("{sandboxd}:era", ["nonce", "settled"])
+        return nonce.decode() if nonce is not None and is_settled == b"1" else None
 
 
 @asynccontextmanager

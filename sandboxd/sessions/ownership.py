@@ -91,8 +91,8 @@ class Ownership:
             await self.directory.start([_holding(one) for one in records if _is_held(one)])
 
     async def stop(self) -> None:
-        """From now on nothing is told: sessions may end later, and a directory that was closed would
-        be connected again."""
+        """From now on nothing is told: sessions may end later, and would connect to the directory
+        again."""
         self._has_stopped = True
         await self._tasks.end()
         await self.directory.stop()

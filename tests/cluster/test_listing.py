@@ -16,6 +16,7 @@ from sandboxd.access.token_file import hash_of, line, new_token
 from sandboxd.service.transport import forwarding
 from sandboxd_client import AsyncSandboxClient
 from sandboxd_proto.v1 import session_pb2, session_service_pb2
+from tests.cli.command_line import CommandLine
 from tests.cluster.nodes import Node, Start, open_thread, until
 from tests.cluster.proxy import Proxy
 from tests.cluster.servers import RedisServer
@@ -189,6 +190,32 @@ async def test_a_worker_that_does_not_answer_is_named(nodes: list[Linked]) -> No
     assert found == [one for one in opened if one not in missing]
     await nodes[2].way.mend()
     assert ids(await complete(nodes[0], page_size=2)) == opened[:2]
+
+
+async def test_the_command_line_warns(nodes: list[Linked]) -> None:
+    """On standard error, and nothing else changes. A session is found by user and thread, whichever
+    worker has it; one that is not found may be on a worker that is missing."""
+    opened = await spread(nodes)
+    sandboxd = CommandLine(nodes[0].daemon.config.api_socket)
+    shown = await sandboxd("session", "show", "ada/t1", "--json")
+    assert shown.document["session_id"] == opened[1]
+    nodes[2].way.cut()
+    warning = "warning: worker c does not answer; its sessions may be missing\n"
+    for words in (("session", "list", "-q"), ("top", "--once"), ("session", "show", "ada/t2")):
+
+        async def warns(words: Sequence[str] = words) -> bool:
+            ran = await sandboxd(*words)
+            assert "warning: worker" in ran.stderr
+            if not ran.stderr.startswith(warning):
+                return False  # the host was busy
+            assert (opened[0] in ran.stdout, opened[2] in ran.stdout) == (
+                "show" not in words,
+                False,
+            )
+            assert ran.code == (3 if "show" in words else 0)
+            return True
+
+        await until(warns)
 
 
 async def test_the_caller_gets_its_answer_in_time(nodes: list[Linked]) -> None:

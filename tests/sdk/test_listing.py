@@ -8,7 +8,6 @@ from sandboxd_client.session import list_sessions
 from sandboxd_proto.v1 import session_pb2
 from sandboxd_proto.v1 import session_service_pb2 as pb
 
-
 PAGES = {
     "": pb.ListSessionsResponse(
         sessions=[session_pb2.Session(session_id="ses_1")],

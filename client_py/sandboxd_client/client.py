@@ -32,6 +32,7 @@ from sandboxd_client.results import (
     FileListing,
     SandboxPath,
     SessionInfo,
+    SessionList,
     StateName,
     UploadResult,
 )
@@ -399,10 +400,11 @@ class AsyncSandboxClient:
         state: StateName | None = None,
         metadata: Mapping[str, str] | None = None,
         with_usage: bool = False,
-    ) -> Sequence[SessionInfo]:
+    ) -> SessionList:
         """Sessions of the daemon, oldest first, by user, thread, state (`active`, ...) or labels.
 
-        With `with_usage` each has its current `usage`.
+        With `with_usage` each has its current `usage`. In a cluster these are the sessions of all
+        workers; `missing_workers` of the result names those that did not answer.
 
         Example:
             for session in await client.list_sessions(state="active"):

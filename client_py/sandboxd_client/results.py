@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -142,6 +142,23 @@ class SessionInfo(Result):
         info.forked_from = session.forked_from
         info.data_sources = list(session.data_sources)
         return info
+
+
+class SessionList(list[SessionInfo]):
+    """Sessions, oldest first.
+
+    Example:
+        sessions = client.list_sessions(state="active")
+        if sessions.missing_workers:
+            print("not complete:", sessions.missing_workers)
+    """
+
+    def __init__(
+        self, sessions: Iterable[SessionInfo] = (), missing_workers: Iterable[str] = ()
+    ) -> None:
+        super().__init__(sessions)
+        self.missing_workers: list[str] = sorted(set(missing_workers))
+        """Workers of a cluster that did not answer: sessions that only they know are missing."""
 
 
 @dataclass(frozen=True)

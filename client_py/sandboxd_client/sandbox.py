@@ -35,7 +35,7 @@ from sandboxd_client.execution import (
 )
 from sandboxd_client.files import AsyncFiles
 from sandboxd_client.ports import AsyncPorts
-from sandboxd_client.results import SessionInfo, StateName
+from sandboxd_client.results import SessionInfo, SessionList, StateName
 from sandboxd_client.session import (
     SessionHold,
     close_session,
@@ -293,10 +293,11 @@ class AsyncSandbox:
         token: str | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
-    ) -> Sequence[SessionInfo]:
+    ) -> SessionList:
         """Sessions of the daemon, oldest first, by user, thread, state or labels.
 
-        Only active ones by default; with `state=None`, ended ones too.
+        Only active ones by default; with `state=None`, ended ones too. In a cluster these are the
+        sessions of all workers; `missing_workers` of the result names those that did not answer.
 
         Example:
             for session in await AsyncSandbox.list(user_id="ada"):

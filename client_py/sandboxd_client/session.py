@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from sandboxd_client import methods
 from sandboxd_client.command_policy import CommandCheck
 from sandboxd_client.connection import Connection
-from sandboxd_client.results import SessionInfo, StateName
+from sandboxd_client.results import SessionInfo, SessionList, StateName
 from sandboxd_client.snapshot_results import AutoSnapshotName
 from sandboxd_proto.v1 import session_pb2, snapshot_pb2
 from sandboxd_proto.v1 import session_service_pb2 as pb
@@ -110,7 +110,7 @@ async def list_sessions(
     state: StateName | None = None,
     metadata: Mapping[str, str] | None = None,
     with_usage: bool = False,
-) -> Sequence[SessionInfo]:
+) -> SessionList:
     """All sessions that match, oldest first."""
     request = pb.ListSessionsRequest(
         user_id=user_id, thread_id=thread_id, metadata=metadata or {}, with_usage=with_usage
@@ -118,12 +118,14 @@ async def list_sessions(
     if state is not None:
         request.state = session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}")
     found: list[SessionInfo] = []
+    missing: set[str] = set()
     while True:
         page = await connection.call(methods.LIST_SESSIONS, request)
         found += map(SessionInfo.of, page.sessions)
+        missing.update(page.missing_workers)
         request.page_token = page.next_page_token
         if not request.page_token:
-            return found
+            return SessionList(found, missing)
 
 
 async def update_session(

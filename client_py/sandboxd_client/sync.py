@@ -81,6 +81,7 @@ from sandboxd_client.results import (
     ProjectUsage,
     SandboxPath,
     SessionInfo,
+    SessionList,
     StateName,
     StreamName,
     TextPage,
@@ -2422,10 +2423,11 @@ class Sandbox:
         token: str | None = None,
         timeouts: Timeouts | None = None,
         local_settings: Mapping[str, object] | None = None,
-    ) -> Sequence[SessionInfo]:
+    ) -> SessionList:
         """Sessions of the daemon, oldest first, by user, thread, state or labels.
 
-        Only active ones by default; with `state=None`, ended ones too.
+        Only active ones by default; with `state=None`, ended ones too. In a cluster these are the
+        sessions of all workers; `missing_workers` of the result names those that did not answer.
 
         Example:
             for session in Sandbox.list(user_id="ada"):
@@ -3192,10 +3194,11 @@ class SandboxClient:
         state: StateName | None = None,
         metadata: Mapping[str, str] | None = None,
         with_usage: bool = False,
-    ) -> Sequence[SessionInfo]:
+    ) -> SessionList:
         """Sessions of the daemon, oldest first, by user, thread, state (`active`, ...) or labels.
 
-        With `with_usage` each has its current `usage`.
+        With `with_usage` each has its current `usage`. In a cluster these are the sessions of all
+        workers; `missing_workers` of the result names those that did not answer.
 
         Example:
             for session in client.list_sessions(state="active"):

@@ -2,6 +2,7 @@
 
 import { render, type JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { SessionState } from "#gen/session_pb";
 import { call, sessions } from "./api";
 import { Audit } from "./pages/audit";
 import { DataSources } from "./pages/data";
@@ -155,8 +156,9 @@ async function jump(): Promise<void> {
   if (!wanted) return;
   if (wanted.startsWith("ses_")) return go("session", wanted);
   const [userId, threadId = ""] = wanted.split("/", 2);
-  const found = await call(sessions.listSessions, { userId, threadId, pageSize: 1 });
-  if (found.sessions.length) go("session", found.sessions[0].sessionId);
+  const found = await call(sessions.listSessions, { userId, threadId });
+  const best = found.sessions.find((one) => one.state === SessionState.ACTIVE) ?? found.sessions.at(-1);
+  if (best) go("session", best.sessionId);
 }
 
 const KEYS = [

@@ -9,8 +9,8 @@ import click
 
 from sandboxd.cli import table
 from sandboxd.cli.failure import USAGE, Failure, call
-from sandboxd.cli.target import Pairs, Target, json_option, target_options
-from sandboxd_client import SessionInfo
+from sandboxd.cli.target import Pairs, Target, json_option, target_options, warn_of_missing
+from sandboxd_client import SessionInfo, SessionList
 from sandboxd_client.results import StateName
 from sandboxd_client.session import close_session
 from sandboxd_client.snapshot_results import AutoSnapshotName
@@ -174,13 +174,15 @@ def list_(
     """List active sessions, the last used first; with --all, then those that ended recently."""
     wanted = state if state or is_all else "active"
 
-    async def work() -> Sequence[SessionInfo]:
+    async def work() -> SessionList:
         async with target.client() as client:
             return await client.list_sessions(
                 user_id=user, thread_id=thread, state=wanted, metadata=dict(labels)
             )
 
-    found = sorted(call(work()), key=lambda info: info.last_used_at, reverse=True)
+    listed = call(work())
+    warn_of_missing(listed)
+    found = sorted(listed, key=lambda info: info.last_used_at, reverse=True)
     found.sort(key=lambda info: info.state != "active")
     if as_json:
         table.show_document([document(info) for info in found])

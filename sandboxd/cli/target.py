@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
+from sandboxd.cli import table
 from sandboxd.cli.failure import NOT_FOUND, USAGE, Failure
-from sandboxd_client import AsyncSandbox, AsyncSandboxClient, SessionInfo, Timeouts
+from sandboxd_client import AsyncSandbox, AsyncSandboxClient, SessionInfo, SessionList, Timeouts
 from sandboxd_client.connection import Connection, connected
 from sandboxd_client.sandbox import sandbox_of
 from sandboxd_client.session import get_session, open_session
@@ -75,6 +76,7 @@ class Target:
         user, thread = user_and_thread(session)
         async with self.client() as client:
             found = await client.list_sessions(user_id=user, thread_id=thread)
+        warn_of_missing(found)
         if not found:
             raise Failure(
                 f"{user} has no session for thread {thread}; open it with: "
@@ -88,6 +90,19 @@ def _best(sessions: Sequence[SessionInfo]) -> str:
     """The active one, otherwise the newest."""
     active = [info for info in sessions if info.state == "active"]
     return (active or sessions)[-1].session_id
+
+
+def warn_of_missing(found: SessionList) -> None:
+    """Say on stderr which workers of a cluster a listing lacks."""
+    if found.missing_workers:
+        click.echo(f"warning: {without_missing(found.missing_workers)}", err=True)
+
+
+def without_missing(workers: Sequence[str]) -> str:
+    names = table.printable(", ".join(workers))
+    if len(workers) == 1:
+        return f"worker {names} does not answer; its sessions may be missing"
+    return f"workers {names} do not answer; their sessions may be missing"
 
 
 def user_and_thread(session: str) -> tuple[str, str]:

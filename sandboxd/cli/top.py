@@ -16,8 +16,8 @@ import click
 from sandboxd.cli import keyboard, table
 from sandboxd.cli.failure import call
 from sandboxd.cli.status import summary
-from sandboxd.cli.target import Target, target_options
-from sandboxd_client import AsyncSandboxClient, SessionInfo
+from sandboxd.cli.target import Target, target_options, warn_of_missing, without_missing
+from sandboxd_client import AsyncSandboxClient, SessionInfo, SessionList
 from sandboxd_proto.v1.admin_service_pb2 import GetStatusResponse
 
 HEADER = ("SESSION", "USER", "THREAD", "RUN", "CPU", "MEM", "PROCS", "DISK", "AGE", "EXPIRES")
@@ -50,7 +50,9 @@ async def _watch(target: Target, interval: float, *, is_once: bool) -> None:
         if is_once:
             await view.look()
             await asyncio.sleep(RATE_SECONDS)
-            click.echo("\n".join(view.lines(await view.look(), table.width())))
+            look = await view.look()
+            warn_of_missing(look.sessions)
+            click.echo("\n".join(view.lines(look, table.width())))
             return
         with keyboard.single_keys() if keyboard.is_terminal() else nullcontext():
             sys.stdout.write(OTHER_SCREEN)
@@ -74,7 +76,8 @@ async def _refresh(view: View, interval: float) -> None:
     try:
         while not quits.is_set():
             size = shutil.get_terminal_size()
-            lines = view.lines(await view.look(), size.columns)[: size.lines - 1]
+            look = await view.look()
+            lines = _warned(look, view.lines(look, size.columns), size.columns)[: size.lines - 1]
             sys.stdout.write(HOME + "".join(f"{line}{TO_END_OF_LINE}\n" for line in lines) + TO_END)
             sys.stdout.flush()
             try:
@@ -86,12 +89,19 @@ async def _refresh(view: View, interval: float) -> None:
         loop.remove_reader(keyboard.STDIN)
 
 
+def _warned(look: Look, lines: list[str], columns: int) -> list[str]:
+    """With a first line that says which workers are missing; there is no stderr on this screen."""
+    if missing := look.sessions.missing_workers:
+        return [f"warning: {without_missing(missing)}"[:columns], *lines]
+    return lines
+
+
 class Look(NamedTuple):
     """The daemon and its sessions at one moment."""
 
     moment: float
     status: GetStatusResponse
-    sessions: Sequence[SessionInfo]
+    sessions: SessionList
     rates: Mapping[str, float]
     """CPU time per second since the previous look, by session; new sessions have none."""
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,8 @@ from sandboxd.pool.pools import Pools
 from sandboxd.registry.contract import SessionRecord
 from sandboxd.service.transport.cluster import Cluster
 from sandboxd.service.transport.forwarding import Forwarder
-from sandboxd.service.transport.routing import Peer, Routing
+from sandboxd.service.transport.listing import Listing
+from sandboxd.service.transport.routing import Peer, Routing, Workers
 from sandboxd.sessions.ownership import Ownership
 from sandboxd.sessions.sessions import Sessions
 from sandboxd.tasks import Tasks
@@ -47,6 +48,9 @@ WATCH_SECONDS = 10.0
 """How often the workers are counted."""
 VIEW_SECONDS = 1.0
 """How long a list of workers is used for placement."""
+FINDS_AT_ONCE = 8
+"""Sessions that are looked up at the same time: half of the connections to the directory, so that
+nothing else has to wait."""
 MIN_KEY = 32
 DAY_SECONDS = 86400.0
 _TASK = "cluster"
@@ -123,7 +127,7 @@ async def open_cluster(
     stack.push_async_callback(forwarder.aclose)
     tasks.spawn(sessions.keep_committing(config.commit_seconds), f"{_TASK}-commits")
     tasks.spawn(_watch_workers(ownership), f"{_TASK}-workers")
-    cluster = Cluster(Routing(owners, counts), forwarder)
+    cluster = Cluster(Routing(owners, counts), forwarder, Listing(owners, forwarder))
     ownership.directory.when_fenced(cluster.here.end_all)
     return cluster
 
@@ -213,6 +217,33 @@ class SessionOwners:
         # One that is known here was not found because its caller may not see it.
         is_here = place.worker == self._directory.worker_id
         return not (is_here and self._sessions.knows(session_id))
+
+    async def workers(self) -> Workers:
+        try:
+            found = await self._view()
+        except OwnershipUnknown as error:
+            if not self._workers:
+                raise OwnershipNotKnown(str(error), error.retry_after_seconds) from error
+            found = self._workers  # they are there without the directory, too
+        own = self._directory.worker_id
+        others = [worker for worker in found if worker.id != own]
+        return Workers(
+            own,
+            [Peer(worker.id, worker.address, 0) for worker in others if _is_up(worker)],
+            [worker.id for worker in others if not _is_up(worker)],
+        )
+
+    async def last_owners(self, session_ids: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+        for start in range(0, len(session_ids), FINDS_AT_ONCE):
+            batch = session_ids[start : start + FINDS_AT_ONCE]
+            answers = [self._directory.find(session_id) for session_id in batch]
+            for found in await asyncio.gather(*answers, return_exceptions=True):
+                if isinstance(found, OwnershipUnknown):
+                    return
+                if isinstance(found, BaseException):
+                    raise found
+                if found is not None:
+                    yield found.session_id, found.worker
 
     def forget_view(self) -> None:
         self._seen_at = -VIEW_SECONDS

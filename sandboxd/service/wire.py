@@ -82,6 +82,11 @@ def timestamp(value: float) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=nanos)
 
 
+def moment(timestamp: Timestamp) -> float:
+    """The time that `timestamp` was made of, exactly: it has fewer digits than nanoseconds have."""
+    return timestamp.seconds + timestamp.nanos / 1e9
+
+
 def split(value: float) -> tuple[int, int]:
     """Whole seconds and nanoseconds."""
     whole = int(value)

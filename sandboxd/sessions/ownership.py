@@ -79,6 +79,7 @@ class Ownership:
         self.workers: Mapping[str, int] = {}
         """How many workers there are in each state, as it was seen last."""
         self._is_telling = False
+        self._has_stopped = False
         self._tasks = Tasks()
         self.on_lost: Callable[[Sequence[str]], None] = lambda session_ids: None
         """Called with sessions that other workers own now."""
@@ -90,6 +91,9 @@ class Ownership:
             await self.directory.start([_holding(one) for one in records if _is_held(one)])
 
     async def stop(self) -> None:
+        """From now on nothing is told: sessions may end later, and would connect to the directory
+        again."""
+        self._has_stopped = True
         await self._tasks.end()
         await self.directory.stop()
 
@@ -203,7 +207,7 @@ class Ownership:
         return (*self._untold.values(), *under_way)
 
     def _tell_soon(self) -> None:
-        if not self._is_telling:
+        if not self._is_telling and not self._has_stopped:
             self._is_telling = True
             self._tasks.spawn(self._keep_telling(), "tell-directory")
 

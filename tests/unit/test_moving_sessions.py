@@ -39,7 +39,8 @@ class Forwarder:
 
 
 def cluster(*, is_elsewhere: bool) -> Cluster:
-    return Cluster(cast("Any", Routing(is_elsewhere=is_elsewhere)), cast("Any", Forwarder()))
+    routing = cast("Any", Routing(is_elsewhere=is_elsewhere))
+    return Cluster(routing, cast("Any", Forwarder()), cast("Any", None))
 
 
 async def gone(request: Any, context: object) -> None:

@@ -139,3 +139,12 @@ async def test_told_fails_if_it_is_not_ours(
     ownership.tell(RECORD)
     with pytest.raises(OwnershipNotKnown):
         await ownership.told(RECORD.session_id)
+
+
+async def test_nothing_is_told_after_the_end(directory: Directory, ownership: Ownership) -> None:
+    """Sessions that end while the daemon stops connect to nothing again."""
+    directory.answers.set()
+    await ownership.stop()
+    ownership.tell(CLOSED)
+    await asyncio.sleep(0)
+    assert directory.calls == 0

@@ -73,6 +73,7 @@ function matches(session: Session, filter: string): boolean {
 export function Sessions() {
   const [all, setAll] = useState<Session[] | null>(null);
   const [isCut, setCut] = useState(false);
+  const [missing, setMissing] = useState<string[]>([]);
   const [filter, setFilter] = useState("");
   const [state, setState] = useState(SessionState.UNSPECIFIED);
   const [at, setAt] = useState(0);
@@ -82,6 +83,7 @@ export function Sessions() {
     const page = await call(sessions.listSessions, { state, withUsage: true, pageSize: 200 });
     setAll(page.sessions.toReversed());
     setCut(page.nextPageToken !== "");
+    setMissing(page.missingWorkers);
     const now = new Map<string, { cpu: number; time: number }>();
     const parts = new Map<string, number>();
     for (const session of page.sessions) {
@@ -160,6 +162,7 @@ export function Sessions() {
           </tbody>
         </table>
       </div>
+      {missing.length > 0 && <Empty>Not shown, because these workers do not answer: sessions of {missing.join(", ")}.</Empty>}
       {isCut && <Empty>There are more sessions than are shown here; narrow the state.</Empty>}
     </section>
   );

@@ -28,7 +28,7 @@ from sandboxd_proto.v1 import session_pb2 as sandboxd__proto_dot_v1_dot_session_
 from sandboxd_proto.v1 import snapshot_pb2 as sandboxd__proto_dot_v1_dot_snapshot__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandboxd_proto/v1/session_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1esandboxd_proto/v1/egress.proto\x1a\x1fsandboxd_proto/v1/session.proto\x1a sandboxd_proto/v1/snapshot.proto\"\x8b\x05\n\x12OpenSessionRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12/\n\x0cidle_timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12?\n\x08metadata\x18\x04 \x03(\x0b\x32-.sandboxd.v1.OpenSessionRequest.MetadataEntry\x12\x35\n\x03\x65nv\x18\x05 \x03(\x0b\x32(.sandboxd.v1.OpenSessionRequest.EnvEntry\x12\x12\n\nproject_id\x18\x14 \x01(\t\x12\x13\n\x0b\x65nvironment\x18\x15 \x01(\t\x12:\n\x12\x65nvironment_config\x18\x16 \x01(\x0b\x32\x1e.sandboxd.v1.EnvironmentConfig\x12\x16\n\x0e\x63ommand_policy\x18\x17 \x01(\t\x12-\n\nbuild_wait\x18\x18 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x06\x65gress\x18\x19 \x01(\x0b\x32\x18.sandboxd.v1.EgressRules\x12\x30\n\rauto_snapshot\x18( \x01(\x0e\x32\x19.sandboxd.v1.AutoSnapshot\x12-\n\npark_after\x18) \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x64\x61ta_sources\x18\x32 \x03(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x7f\n\x13OpenSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\x12)\n\x07outcome\x18\x02 \x01(\x0e\x32\x18.sandboxd.v1.OpenOutcome\x12\x16\n\x0eworkspace_kept\x18\x03 \x01(\x08\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\";\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\x91\x02\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x11\n\tthread_id\x18\x04 \x01(\t\x12(\n\x05state\x18\x05 \x01(\x0e\x32\x19.sandboxd.v1.SessionState\x12@\n\x08metadata\x18\x06 \x03(\x0b\x32..sandboxd.v1.ListSessionsRequest.MetadataEntry\x12\x12\n\nwith_usage\x18\x07 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.sandboxd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13TouchSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x14TouchSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\xc9\x02\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12/\n\x0cidle_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x41\n\x08metadata\x18\x03 \x03(\x0b\x32/.sandboxd.v1.UpdateSessionRequest.MetadataEntry\x12\x17\n\x0fremove_metadata\x18\x04 \x03(\t\x12\x30\n\rauto_snapshot\x18( \x01(\x0e\x32\x19.sandboxd.v1.AutoSnapshot\x12-\n\npark_after\x18) \x01(\x0b\x32\x19.google.protobuf.Duration\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x15UpdateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x14\x43loseSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\">\n\x13ResetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\"=\n\x14ResetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\x0f\n\rWhoAmIRequest\">\n\x0eWhoAmIResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\"\x1a\n\x18\x43reateConsoleLinkRequest\"(\n\x19\x43reateConsoleLinkResponse\x12\x0b\n\x03url\x18\x01 \x01(\t*\x97\x01\n\x0bOpenOutcome\x12\x1c\n\x18OPEN_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n\x14OPEN_OUTCOME_CREATED\x10\x01\x12\x19\n\x15OPEN_OUTCOME_ATTACHED\x10\x02\x12\x1a\n\x16OPEN_OUTCOME_RECREATED\x10\x03\x12\x19\n\x15OPEN_OUTCOME_UNPARKED\x10\x04\x32\x84\x06\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.sandboxd.v1.OpenSessionRequest\x1a .sandboxd.v1.OpenSessionResponse\x12M\n\nGetSession\x12\x1e.sandboxd.v1.GetSessionRequest\x1a\x1f.sandboxd.v1.GetSessionResponse\x12S\n\x0cListSessions\x12 .sandboxd.v1.ListSessionsRequest\x1a!.sandboxd.v1.ListSessionsResponse\x12S\n\x0cTouchSession\x12 .sandboxd.v1.TouchSessionRequest\x1a!.sandboxd.v1.TouchSessionResponse\x12V\n\rUpdateSession\x12!.sandboxd.v1.UpdateSessionRequest\x1a\".sandboxd.v1.UpdateSessionResponse\x12S\n\x0c\x43loseSession\x12 .sandboxd.v1.CloseSessionRequest\x1a!.sandboxd.v1.CloseSessionResponse\x12S\n\x0cResetSession\x12 .sandboxd.v1.ResetSessionRequest\x1a!.sandboxd.v1.ResetSessionResponse\x12\x41\n\x06WhoAmI\x12\x1a.sandboxd.v1.WhoAmIRequest\x1a\x1b.sandboxd.v1.WhoAmIResponse\x12\x62\n\x11\x43reateConsoleLink\x12%.sandboxd.v1.CreateConsoleLinkRequest\x1a&.sandboxd.v1.CreateConsoleLinkResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandboxd_proto/v1/session_service.proto\x12\x0bsandboxd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1esandboxd_proto/v1/egress.proto\x1a\x1fsandboxd_proto/v1/session.proto\x1a sandboxd_proto/v1/snapshot.proto\"\x8b\x05\n\x12OpenSessionRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12/\n\x0cidle_timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12?\n\x08metadata\x18\x04 \x03(\x0b\x32-.sandboxd.v1.OpenSessionRequest.MetadataEntry\x12\x35\n\x03\x65nv\x18\x05 \x03(\x0b\x32(.sandboxd.v1.OpenSessionRequest.EnvEntry\x12\x12\n\nproject_id\x18\x14 \x01(\t\x12\x13\n\x0b\x65nvironment\x18\x15 \x01(\t\x12:\n\x12\x65nvironment_config\x18\x16 \x01(\x0b\x32\x1e.sandboxd.v1.EnvironmentConfig\x12\x16\n\x0e\x63ommand_policy\x18\x17 \x01(\t\x12-\n\nbuild_wait\x18\x18 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x06\x65gress\x18\x19 \x01(\x0b\x32\x18.sandboxd.v1.EgressRules\x12\x30\n\rauto_snapshot\x18( \x01(\x0e\x32\x19.sandboxd.v1.AutoSnapshot\x12-\n\npark_after\x18) \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x64\x61ta_sources\x18\x32 \x03(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x7f\n\x13OpenSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\x12)\n\x07outcome\x18\x02 \x01(\x0e\x32\x18.sandboxd.v1.OpenOutcome\x12\x16\n\x0eworkspace_kept\x18\x03 \x01(\x08\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\";\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\x91\x02\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x11\n\tthread_id\x18\x04 \x01(\t\x12(\n\x05state\x18\x05 \x01(\x0e\x32\x19.sandboxd.v1.SessionState\x12@\n\x08metadata\x18\x06 \x03(\x0b\x32..sandboxd.v1.ListSessionsRequest.MetadataEntry\x12\x12\n\nwith_usage\x18\x07 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"p\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.sandboxd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x17\n\x0fmissing_workers\x18\x03 \x03(\t\")\n\x13TouchSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x14TouchSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\xc9\x02\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12/\n\x0cidle_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x41\n\x08metadata\x18\x03 \x03(\x0b\x32/.sandboxd.v1.UpdateSessionRequest.MetadataEntry\x12\x17\n\x0fremove_metadata\x18\x04 \x03(\t\x12\x30\n\rauto_snapshot\x18( \x01(\x0e\x32\x19.sandboxd.v1.AutoSnapshot\x12-\n\npark_after\x18) \x01(\x0b\x32\x19.google.protobuf.Duration\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x15UpdateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x14\x43loseSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\">\n\x13ResetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\"=\n\x14ResetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.sandboxd.v1.Session\"\x0f\n\rWhoAmIRequest\">\n\x0eWhoAmIResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\"\x1a\n\x18\x43reateConsoleLinkRequest\"(\n\x19\x43reateConsoleLinkResponse\x12\x0b\n\x03url\x18\x01 \x01(\t*\x97\x01\n\x0bOpenOutcome\x12\x1c\n\x18OPEN_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n\x14OPEN_OUTCOME_CREATED\x10\x01\x12\x19\n\x15OPEN_OUTCOME_ATTACHED\x10\x02\x12\x1a\n\x16OPEN_OUTCOME_RECREATED\x10\x03\x12\x19\n\x15OPEN_OUTCOME_UNPARKED\x10\x04\x32\x84\x06\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.sandboxd.v1.OpenSessionRequest\x1a .sandboxd.v1.OpenSessionResponse\x12M\n\nGetSession\x12\x1e.sandboxd.v1.GetSessionRequest\x1a\x1f.sandboxd.v1.GetSessionResponse\x12S\n\x0cListSessions\x12 .sandboxd.v1.ListSessionsRequest\x1a!.sandboxd.v1.ListSessionsResponse\x12S\n\x0cTouchSession\x12 .sandboxd.v1.TouchSessionRequest\x1a!.sandboxd.v1.TouchSessionResponse\x12V\n\rUpdateSession\x12!.sandboxd.v1.UpdateSessionRequest\x1a\".sandboxd.v1.UpdateSessionResponse\x12S\n\x0c\x43loseSession\x12 .sandboxd.v1.CloseSessionRequest\x1a!.sandboxd.v1.CloseSessionResponse\x12S\n\x0cResetSession\x12 .sandboxd.v1.ResetSessionRequest\x1a!.sandboxd.v1.ResetSessionResponse\x12\x41\n\x06WhoAmI\x12\x1a.sandboxd.v1.WhoAmIRequest\x1a\x1b.sandboxd.v1.WhoAmIResponse\x12\x62\n\x11\x43reateConsoleLink\x12%.sandboxd.v1.CreateConsoleLinkRequest\x1a&.sandboxd.v1.CreateConsoleLinkResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,8 +43,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_OPENOUTCOME']._serialized_start=2324
-  _globals['_OPENOUTCOME']._serialized_end=2475
+  _globals['_OPENOUTCOME']._serialized_start=2349
+  _globals['_OPENOUTCOME']._serialized_end=2500
   _globals['_OPENSESSIONREQUEST']._serialized_start=188
   _globals['_OPENSESSIONREQUEST']._serialized_end=839
   _globals['_OPENSESSIONREQUEST_METADATAENTRY']._serialized_start=748
@@ -62,33 +62,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_start=748
   _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_end=795
   _globals['_LISTSESSIONSRESPONSE']._serialized_start=1348
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1435
-  _globals['_TOUCHSESSIONREQUEST']._serialized_start=1437
-  _globals['_TOUCHSESSIONREQUEST']._serialized_end=1478
-  _globals['_TOUCHSESSIONRESPONSE']._serialized_start=1480
-  _globals['_TOUCHSESSIONRESPONSE']._serialized_end=1541
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=1544
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=1873
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1460
+  _globals['_TOUCHSESSIONREQUEST']._serialized_start=1462
+  _globals['_TOUCHSESSIONREQUEST']._serialized_end=1503
+  _globals['_TOUCHSESSIONRESPONSE']._serialized_start=1505
+  _globals['_TOUCHSESSIONRESPONSE']._serialized_end=1566
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=1569
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=1898
   _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._serialized_start=748
   _globals['_UPDATESESSIONREQUEST_METADATAENTRY']._serialized_end=795
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1875
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1937
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=1939
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=1980
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=1982
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2043
-  _globals['_RESETSESSIONREQUEST']._serialized_start=2045
-  _globals['_RESETSESSIONREQUEST']._serialized_end=2107
-  _globals['_RESETSESSIONRESPONSE']._serialized_start=2109
-  _globals['_RESETSESSIONRESPONSE']._serialized_end=2170
-  _globals['_WHOAMIREQUEST']._serialized_start=2172
-  _globals['_WHOAMIREQUEST']._serialized_end=2187
-  _globals['_WHOAMIRESPONSE']._serialized_start=2189
-  _globals['_WHOAMIRESPONSE']._serialized_end=2251
-  _globals['_CREATECONSOLELINKREQUEST']._serialized_start=2253
-  _globals['_CREATECONSOLELINKREQUEST']._serialized_end=2279
-  _globals['_CREATECONSOLELINKRESPONSE']._serialized_start=2281
-  _globals['_CREATECONSOLELINKRESPONSE']._serialized_end=2321
-  _globals['_SESSIONSERVICE']._serialized_start=2478
-  _globals['_SESSIONSERVICE']._serialized_end=3250
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1900
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1962
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=1964
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=2005
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2007
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2068
+  _globals['_RESETSESSIONREQUEST']._serialized_start=2070
+  _globals['_RESETSESSIONREQUEST']._serialized_end=2132
+  _globals['_RESETSESSIONRESPONSE']._serialized_start=2134
+  _globals['_RESETSESSIONRESPONSE']._serialized_end=2195
+  _globals['_WHOAMIREQUEST']._serialized_start=2197
+  _globals['_WHOAMIREQUEST']._serialized_end=2212
+  _globals['_WHOAMIRESPONSE']._serialized_start=2214
+  _globals['_WHOAMIRESPONSE']._serialized_end=2276
+  _globals['_CREATECONSOLELINKREQUEST']._serialized_start=2278
+  _globals['_CREATECONSOLELINKREQUEST']._serialized_end=2304
+  _globals['_CREATECONSOLELINKRESPONSE']._serialized_start=2306
+  _globals['_CREATECONSOLELINKRESPONSE']._serialized_end=2346
+  _globals['_SESSIONSERVICE']._serialized_start=2503
+  _globals['_SESSIONSERVICE']._serialized_end=3275
 # @@protoc_insertion_point(module_scope)

@@ -299,9 +299,9 @@ class ListSessionsRequest(google.protobuf.message.Message):
     METADATA_FIELD_NUMBER: builtins.int
     WITH_USAGE_FIELD_NUMBER: builtins.int
     page_size: builtins.int
-    """Optional. Sessions per page, 1 to 1000; 0 means 100."""
+    """Optional. Sessions per page, 1 to 1000; 0 means 100. In a cluster a page may have fewer, or none, although more follow."""
     page_token: builtins.str
-    """Optional. `next_page_token` of the previous page; empty means the first page."""
+    """Optional. `next_page_token` of the previous page, whichever worker gave it; empty means the first page."""
     user_id: builtins.str
     """Optional. Only sessions of this user; empty means any."""
     thread_id: builtins.str
@@ -337,19 +337,28 @@ class ListSessionsResponse(google.protobuf.message.Message):
 
     SESSIONS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    MISSING_WORKERS_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
     """Token of the next page; empty on the last page."""
     @property
     def sessions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[sandboxd_proto.v1.session_pb2.Session]:
         """The sessions, oldest first."""
 
+    @property
+    def missing_workers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Workers of the cluster that did not answer in time, or are lost: sessions that only they know are missing from this page, and the
+        pages that follow do not make up for them. The same request, with the same `page_token`, returns this page again with what they
+        answer by then. Empty if the page is complete.
+        """
+
     def __init__(
         self,
         *,
         sessions: collections.abc.Iterable[sandboxd_proto.v1.session_pb2.Session] | None = ...,
         next_page_token: builtins.str = ...,
+        missing_workers: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "sessions", b"sessions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["missing_workers", b"missing_workers", "next_page_token", b"next_page_token", "sessions", b"sessions"]) -> None: ...
 
 global___ListSessionsResponse = ListSessionsResponse
 

@@ -106,8 +106,8 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Lists sessions, oldest first, in pages. Does not count as use.
-        Reasons: INVALID_REQUEST.
+        """Lists sessions, oldest first, in pages; in a cluster those of all workers, whichever is asked. Does not count as use.
+        Reasons: INVALID_REQUEST, OWNERSHIP_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

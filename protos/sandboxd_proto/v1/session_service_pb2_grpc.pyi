@@ -44,8 +44,8 @@ class SessionServiceStub:
         sandboxd_proto.v1.session_service_pb2.ListSessionsRequest,
         sandboxd_proto.v1.session_service_pb2.ListSessionsResponse,
     ]
-    """Lists sessions, oldest first, in pages. Does not count as use.
-    Reasons: INVALID_REQUEST.
+    """Lists sessions, oldest first, in pages; in a cluster those of all workers, whichever is asked. Does not count as use.
+    Reasons: INVALID_REQUEST, OWNERSHIP_UNKNOWN.
     """
 
     TouchSession: grpc.UnaryUnaryMultiCallable[
@@ -122,8 +122,8 @@ class SessionServiceAsyncStub:
         sandboxd_proto.v1.session_service_pb2.ListSessionsRequest,
         sandboxd_proto.v1.session_service_pb2.ListSessionsResponse,
     ]
-    """Lists sessions, oldest first, in pages. Does not count as use.
-    Reasons: INVALID_REQUEST.
+    """Lists sessions, oldest first, in pages; in a cluster those of all workers, whichever is asked. Does not count as use.
+    Reasons: INVALID_REQUEST, OWNERSHIP_UNKNOWN.
     """
 
     TouchSession: grpc.aio.UnaryUnaryMultiCallable[
@@ -206,8 +206,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: sandboxd_proto.v1.session_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> typing.Union[sandboxd_proto.v1.session_service_pb2.ListSessionsResponse, collections.abc.Awaitable[sandboxd_proto.v1.session_service_pb2.ListSessionsResponse]]:
-        """Lists sessions, oldest first, in pages. Does not count as use.
-        Reasons: INVALID_REQUEST.
+        """Lists sessions, oldest first, in pages; in a cluster those of all workers, whichever is asked. Does not count as use.
+        Reasons: INVALID_REQUEST, OWNERSHIP_UNKNOWN.
         """
 
     @abc.abstractmethod

@@ -11,6 +11,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from sandboxd.access import current_caller
 from sandboxd.errors import OwnedElsewhere, OwnershipNotKnown, SessionNotFound
 from sandboxd.service.transport.forwarding import Forwarder, Moved
+from sandboxd.service.transport.listing import Listing
 from sandboxd.service.transport.routing import Routing, is_direct
 from sandboxd.service.transport.served_here import ServedHere
 from sandboxd.service.wire import Context
@@ -18,13 +19,16 @@ from sandboxd.service.wire import Context
 MAX_TRIES = 5
 """How often the worker for a call is looked for: its session may move meanwhile."""
 
+_LISTS_SESSIONS = "ListSessions"
+
 
 class Cluster:
     """Wraps methods once, when they are registered."""
 
-    def __init__(self, routing: Routing, forwarder: Forwarder) -> None:
+    def __init__(self, routing: Routing, forwarder: Forwarder, listing: Listing) -> None:
         self._routing = routing
         self._forwarder = forwarder
+        self._listing = listing
         self.here = ServedHere()
 
     def routed(self, method: MethodDescriptor, behaviour: Any) -> Any:
@@ -33,6 +37,8 @@ class Cluster:
         path = f"/{method.containing_service.full_name}/{method.name}"
         if method.containing_service.name == "ClusterService":
             return behaviour  # about the directory, which all share, or about this worker
+        if method.name == _LISTS_SESSIONS:
+            return self._listing.of_all(path, behaviour)
         if method.client_streaming and method.server_streaming:
             return self._conversation(path, behaviour)
         if method.client_streaming:

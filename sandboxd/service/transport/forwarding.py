@@ -68,6 +68,10 @@ class PeerLost(Exception):
     """The lease of the other worker is over, and it has not answered. What it did is not known."""
 
 
+class NotAnswered(Exception):
+    """The other worker has not answered in time, or not with what was asked for."""
+
+
 class Forwarder:
     """Channels to other workers."""
 
@@ -115,6 +119,41 @@ class Forwarder:
             await self._abort_lost(context, peer)
         finally:
             call.cancel()
+
+    async def ask(
+        self,
+        peer: Peer,
+        method: str,
+        request: Message,
+        context: Context,
+        caller: Caller,
+        *,
+        seconds: float,
+    ) -> bytes:
+        """One request and its answer, for a call that can do without it; NotAnswered, whatever the
+        reason."""
+        end = time.monotonic() + seconds
+        is_repeated = False
+        while (left := end - time.monotonic()) > 0:
+            try:
+                given = self._given(peer, method, context, caller) | {"timeout": left}
+                call = self._method(peer, "unary_unary", method)(
+                    request.SerializeToString(), **given
+                )
+            except (OwnershipNotKnown, OSError) as error:
+                raise NotAnswered(str(error)) from error
+            try:
+                answer: bytes = await call
+                return answer
+            except aio.AioRpcError as error:
+                info = _info_of(error)
+                if info is None or WORKER_TIME not in info.metadata or is_repeated:
+                    raise NotAnswered(f"{error.code().name}: {error.details()}") from None
+                self._learn_time(peer, info.metadata[WORKER_TIME])
+                is_repeated = True
+            finally:
+                call.cancel()
+        raise NotAnswered("there is no time left")
 
     async def stream(
         self, peer: Peer, method: str, request: Message, context: Context, caller: Caller
@@ -196,7 +235,7 @@ class Forwarder:
         name = name_of(method)
         now = clock() + self._clock_differences.get(peer.address, 0.0)
         own = [(HOP_METADATA, "1"), (VOUCHED_METADATA, vouch(self._key, caller, name, now))]
-        return {"timeout": _time_left(context), "metadata": (*passed_on, *own)}
+        return {"timeout": time_left(context), "metadata": (*passed_on, *own)}
 
     async def _answers(self, call: Any, context: Context, peer: Peer) -> AsyncIterator[bytes]:
         try:
@@ -237,8 +276,7 @@ class Forwarder:
     async def _pass_on(self, error: aio.AioRpcError, context: Context, peer: Peer) -> NoReturn:
         """End a call as the other worker ended it. Moved if it has to be made again, perhaps of a
         third one."""
-        details = [(k, value) for k, value in error.trailing_metadata() or () if k == _DETAILS]
-        info = _info(details[0][1]) if details else None
+        details, info = _details(error), _info_of(error)
         if info is not None and info.reason == OwnedElsewhere.reason:
             raise Moved from None
         if info is not None and WORKER_TIME in info.metadata:
@@ -263,7 +301,8 @@ def name_of(method: str) -> str:
     return method.rpartition("/")[2]
 
 
-def _time_left(context: Context) -> float | None:
+def time_left(context: Context) -> float | None:
+    """Seconds until the caller gives up; None if it waits for as long as it takes."""
     left = getattr(context, "time_remaining", None)
     seconds = left() if left is not None else None
     # gRPC reports a call without a deadline as one that ends in centuries.
@@ -287,6 +326,15 @@ def _bytes(request: Any) -> bytes:
     if isinstance(request, Message):
         return request.SerializeToString()
     return with_chunk(CHUNK_FIELD, request)
+
+
+def _details(error: aio.AioRpcError) -> list[tuple[str, str | bytes]]:
+    return [(key, value) for key, value in error.trailing_metadata() or () if key == _DETAILS]
+
+
+def _info_of(error: aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:
+    details = _details(error)
+    return _info(details[0][1]) if details else None
 
 
 def _info(packed: str | bytes) -> error_details_pb2.ErrorInfo | None:

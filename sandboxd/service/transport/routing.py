@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.message import Message
@@ -27,6 +28,17 @@ class Peer(NamedTuple):
     epoch: int
 
 
+class Workers(NamedTuple):
+    """The workers of a cluster, as one of them sees them."""
+
+    own: str
+    """The one that sees them."""
+    others: Sequence[Peer]
+    """Those whose lease runs."""
+    lost: Sequence[str]
+    """Those whose lease is over."""
+
+
 class Owners(Protocol):
     """Knows where sessions are. OwnershipNotKnown if nobody can say."""
 
@@ -46,6 +58,15 @@ class Owners(Protocol):
     async def is_elsewhere(self, session_id: str) -> bool:
         """Whether a session that was not found here exists all the same: another worker has it or
         may take it, or this one is about to."""
+        ...
+
+    async def workers(self) -> Workers:
+        """All that are known; those that were known last if nobody can say."""
+        ...
+
+    def last_owners(self, session_ids: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+        """These sessions, each with the worker that has it or had it last; it leaves out those of
+        which nobody can say."""
         ...
 
     def forget_view(self) -> None:
@@ -105,6 +126,11 @@ def is_direct(context: Context) -> bool:
     """Whether the call is answered here or refused, and never forwarded."""
     given = {key for key, _ in context.invocation_metadata() or ()}
     return bool(given & {HOP_METADATA, REDIRECT_METADATA})
+
+
+def is_forwarded(context: Context) -> bool:
+    """Whether another worker has forwarded the call to this one."""
+    return any(key == HOP_METADATA for key, _ in context.invocation_metadata() or ())
 
 
 _OPENS = ("OpenSessionRequest",)

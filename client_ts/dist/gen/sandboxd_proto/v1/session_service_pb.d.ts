@@ -196,13 +196,13 @@ export declare const GetSessionResponseSchema: GenMessage<GetSessionResponse>;
  */
 export type ListSessionsRequest = Message<"sandboxd.v1.ListSessionsRequest"> & {
     /**
-     * Optional. Sessions per page, 1 to 1000; 0 means 100.
+     * Optional. Sessions per page, 1 to 1000; 0 means 100. In a cluster a page may have fewer, or none, although more follow.
      *
      * @generated from field: uint32 page_size = 1;
      */
     pageSize: number;
     /**
-     * Optional. `next_page_token` of the previous page; empty means the first page.
+     * Optional. `next_page_token` of the previous page, whichever worker gave it; empty means the first page.
      *
      * @generated from field: string page_token = 2;
      */
@@ -263,6 +263,14 @@ export type ListSessionsResponse = Message<"sandboxd.v1.ListSessionsResponse"> &
      * @generated from field: string next_page_token = 2;
      */
     nextPageToken: string;
+    /**
+     * Workers of the cluster that did not answer in time, or are lost: sessions that only they know are missing from this page, and the
+     * pages that follow do not make up for them. The same request, with the same `page_token`, returns this page again with what they
+     * answer by then. Empty if the page is complete.
+     *
+     * @generated from field: repeated string missing_workers = 3;
+     */
+    missingWorkers: string[];
 };
 /**
  * Describes the message sandboxd.v1.ListSessionsResponse.
@@ -594,8 +602,8 @@ export declare const SessionService: GenService<{
         output: typeof GetSessionResponseSchema;
     };
     /**
-     * Lists sessions, oldest first, in pages. Does not count as use.
-     * Reasons: INVALID_REQUEST.
+     * Lists sessions, oldest first, in pages; in a cluster those of all workers, whichever is asked. Does not count as use.
+     * Reasons: INVALID_REQUEST, OWNERSHIP_UNKNOWN.
      *
      * @generated from rpc sandboxd.v1.SessionService.ListSessions
      */

@@ -35,6 +35,8 @@ RATE_ROUNDS = 9
 RATE_COMMANDS = 400
 BURST_ROUNDS = 5
 BURSTS = (50, 100)
+SMALL_DISKS = {"SANDBOXD_MAX_WORKSPACE_SIZE_MB": "16", "SANDBOXD_TMP_MB": "4"}
+"""Several hundred sandboxes, whose disks are allocated in advance."""
 
 
 class NoRevision(Exception):
@@ -95,7 +97,11 @@ async def _side(name: str, engine: Engine, source: Path) -> AsyncIterator[Side]:
     most = max(BURSTS)
     async with (
         daemons.running(
-            pool_size=most, max_pool_size=2 * most + 10, engine=engine, source=source
+            pool_size=most,
+            max_pool_size=2 * most + 10,
+            engine=engine,
+            settings=SMALL_DISKS,
+            source=source,
         ) as daemon,
         aio.insecure_channel(daemon.unix_target) as channel,
     ):

@@ -71,7 +71,7 @@ class Alone:
         origin = Origin.KNOWN if wanted_session_id else Origin.NEW
         return Mine(session_id=session_id, epoch=0, origin=origin)
 
-    async def find(self, session_id: str) -> Place | None:
+    async def find(self, session_id: str, *, is_certain: bool = True) -> Place | None:
         return None
 
     async def find_thread(self, thread: ThreadKey) -> Place | None:

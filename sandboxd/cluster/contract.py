@@ -222,8 +222,11 @@ class Directory(Protocol):
         """
         ...
 
-    async def find(self, session_id: str) -> Place | None:
-        """What is known of a session; None if nothing is. OwnershipUnknown."""
+    async def find(self, session_id: str, *, is_certain: bool = True) -> Place | None:
+        """What is known of a session; None if nothing is. OwnershipUnknown.
+
+        What need not be certain costs no write, and may lack the last changes after a failover.
+        """
         ...
 
     async def find_thread(self, thread: ThreadKey) -> Place | None:

@@ -126,19 +126,20 @@ class SharedDirectory:
                 return answer.answer
             return self._own(thread, answer.answer)
 
-    async def find(self, session_id: str) -> Place | None:
+    async def find(self, session_id: str, *, is_certain: bool = True) -> Place | None:
         if (held := self._holdings.get(session_id)) is not None and self.is_serving:
             return self._place_of(held)
         slot = slot_of(session_id)
         if slot is None:
             return None
         with self._unanswered():
-            seen = await self._steps.find(slot)
-            if seen is not None and self._is_held_elsewhere(seen.place, session_id):
-                return seen.place
-            # Calls fail for good by what follows, and a store that has lost its last writes does
-            # not know of sessions that exist.
-            found = await self._steps.confirm(slot)
+            found: Found | Waits | None
+            found = seen = await self._steps.find(slot)
+            is_held = seen is not None and self._is_held_elsewhere(seen.place, session_id)
+            if is_certain and not is_held:
+                # Calls fail for good by this answer, and a store that has lost its last writes
+                # does not know of sessions that exist.
+                found = await self._steps.confirm(slot)
         if isinstance(found, Waits):
             raise OwnershipUnknown("a worker that may have it has still to report", found.seconds)
         if found is None or found.place.session_id != session_id:

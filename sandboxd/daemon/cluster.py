@@ -236,7 +236,7 @@ class SessionOwners:
     async def last_owners(self, session_ids: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
         for start in range(0, len(session_ids), FINDS_AT_ONCE):
             batch = session_ids[start : start + FINDS_AT_ONCE]
-            answers = [self._directory.find(session_id) for session_id in batch]
+            answers = [self._directory.find(one, is_certain=False) for one in batch]
             for found in await asyncio.gather(*answers, return_exceptions=True):
                 if isinstance(found, OwnershipUnknown):
                     return

@@ -60,7 +60,7 @@ class Directory:
         if self.is_silent:
             raise OwnershipUnknown("Redis did not answer in time", 1.0)
 
-    async def find(self, session_id: str) -> Place | None:
+    async def find(self, session_id: str, *, is_certain: bool = True) -> Place | None:
         self.finds += 1
         self._check_answers()
         if session_id == FORGOTTEN:

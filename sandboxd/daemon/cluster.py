@@ -46,6 +46,8 @@ LOAD_SECONDS = 2.0
 """How often this worker notes down its load, for the next renewal of its lease."""
 WATCH_SECONDS = 10.0
 """How often the workers are counted."""
+MOVED_SECONDS = 600.0
+"""How often parked sessions are looked for that other workers have had since."""
 VIEW_SECONDS = 1.0
 """How long a list of workers is used for placement."""
 FINDS_AT_ONCE = 8
@@ -126,6 +128,7 @@ async def open_cluster(
     )
     stack.push_async_callback(forwarder.aclose)
     tasks.spawn(sessions.keep_committing(config.commit_seconds), f"{_TASK}-commits")
+    tasks.spawn(sessions.keep_forgetting(MOVED_SECONDS), f"{_TASK}-moved")
     tasks.spawn(_watch_workers(ownership), f"{_TASK}-workers")
     cluster = Cluster(Routing(owners, counts), forwarder, Listing(owners, forwarder))
     ownership.directory.when_fenced(cluster.here.end_all)

@@ -6,9 +6,11 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import structlog
 
+from sandboxd.cluster.contract import OwnershipUnknown
 from sandboxd.errors import OwnedElsewhere, SandboxdError
 from sandboxd.registry.contract import SessionState
 from sandboxd.sessions.ends import SessionEnds
@@ -163,6 +165,35 @@ class SessionExpiry:
                 await self._forget(session)
         finally:
             self._claiming.discard(session.id)
+
+    async def keep_forgetting(self, pause_seconds: float) -> None:
+        """Forget parked sessions that other workers have had since, so that only those say what
+        became of them. Often enough to see one that was closed while the directory still knows."""
+        while True:
+            await asyncio.sleep(pause_seconds)
+            with suppress(OwnershipUnknown):
+                await self.forget_moved()
+
+    async def forget_moved(self) -> None:
+        """Once; OwnershipUnknown."""
+        for session in [one for one in self._sessions.present if self._is_at_rest(one)]:
+            if await self._has_moved(session) and self._is_at_rest(session):
+                log.info("session.moved", session_id=session.id)
+                await self._forget(session)
+
+    def _is_at_rest(self, session: Session) -> bool:
+        """Whether it is parked, and nobody here is about to open or to end it."""
+        is_parked = session.record.state == SessionState.PARKED
+        is_used = self._transitions.is_under_way(session.thread) or session.id in self._claiming
+        return is_parked and not is_used and self._sessions.get(session.id) is session
+
+    async def _has_moved(self, session: Session) -> bool:
+        directory = self._ownership.directory
+        for is_certain in (False, True):  # as a rule it has not, and that needs no write
+            place = await directory.find(session.id, is_certain=is_certain)
+            if place is None or place.worker == directory.worker_id:
+                return False
+        return True
 
     async def _forget(self, session: Session) -> None:
         session.execs.delete()

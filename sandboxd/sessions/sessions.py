@@ -243,6 +243,11 @@ class Sessions:
         from it."""
         await self._leaving.keep_committing(pause_seconds)
 
+    async def keep_forgetting(self, pause_seconds: float) -> None:
+        """Look now and then for parked sessions that other workers have had since, and forget
+        them."""
+        await self._expiry.keep_forgetting(pause_seconds)
+
     def move_away(self, seconds: float) -> AsyncIterator[DrainProgress]:
         """Park every session; commands get so many seconds to end."""
         return self._leaving.drain(seconds)

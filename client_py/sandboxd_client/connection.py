@@ -7,7 +7,6 @@ or that have the same effect when done twice.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -58,6 +57,8 @@ class BackOff:
             raise error
         wanted = min(error.retry_after_seconds or self._pause, _LONGEST_PAUSE)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        import random  # takes longer to load than most programs need it
+
         # Jitter: many clients were cut off by the same restart.
         await asyncio.sleep(min(wanted * random.uniform(0.5, 1.0), self._until - now))
 

@@ -41,6 +41,8 @@ class _Rule:
         """Whether a value has the right type."""
         self.flaw = flaw
         """What is wrong with a value of the right type, if anything."""
+        self.takes_none = accepts(None) and flaw(None) is None
+        """Found out once, since most arguments of most calls are left out."""
 
     def problem(self, value: Any) -> str | None:
         if not self.accepts(value):
@@ -75,7 +77,10 @@ def _checked(method: Any) -> Any:
             rules.update((name, _rule(hints.get(name, Any))) for name in names)
         given = dict(zip(names[1:], arguments[1:], strict=False)) if arguments[1:] else {}
         for name, value in (given | named).items():
-            problem = rules[name].problem(value) if name in rules else None
+            rule = rules.get(name)
+            if rule is None or (value is None and rule.takes_none):
+                continue
+            problem = rule.problem(value)
             if problem is not None:
                 raise ArgumentTypeError(f"{name}: {problem}")
 

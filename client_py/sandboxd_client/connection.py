@@ -32,7 +32,7 @@ from sandboxd_client.errors import (
 from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.settings import Settings, Timeouts
 from sandboxd_client.transport import Transport
-from sandboxd_client.workers import ClusterTransport, session_of
+from sandboxd_client.workers import ClusterTransport, follows, session_of
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -329,4 +329,6 @@ def _transport(settings: Settings) -> Transport:
         return LocalTransport(lambda: daemon_in_process(dict(settings.local)))
     from sandboxd_client.remote import RemoteTransport
 
-    return ClusterTransport(settings, RemoteTransport)
+    if follows(settings):
+        return ClusterTransport(settings, RemoteTransport)
+    return RemoteTransport(settings)

@@ -106,6 +106,12 @@ class Portal:
         def begin() -> None:
             nonlocal task
             task = loop.create_task(do(), context=context)
+            task.add_done_callback(end)
+
+        def end(_: object) -> None:
+            # For a task that was cancelled before its first step, so that `do` never ran.
+            work.close()
+            mailbox.put(None)
 
         loop.call_soon_threadsafe(begin)
         try:

@@ -203,12 +203,14 @@ class RemoteTransport:
             timeout=timeout, metadata=self._token + metadata
         )
         writing = _write_all(call, requests)
+        # Without the rest of its requests the daemon would not end it.
+        writing.add_done_callback(lambda _: call.cancel() if _failure(writing) else None)
         try:
             await _end_of(call)
             if not writing.done():
                 await asyncio.wait([writing])  # it may be reading what would come next
-            if not writing.cancelled() and (failed := writing.exception()) is not None:
-                raise failed
+            if (failure := _failure(writing)) is not None:
+                raise failure
             response: Response = await self._answer(call)
             return response
         except asyncio.CancelledError:
@@ -280,6 +282,10 @@ class RemoteTransport:
         return found
 
 
+def _failure(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()
+
+
 async def _end_of(call: Any) -> None:
     """Wait until the call has ended, without a task: each costs turns of the event loop."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -293,7 +299,7 @@ async def _end_of(call: Any) -> None:
 
 
 def _write_all(call: Any, requests: AsyncIterator[Message]) -> asyncio.Task[None]:
-    """Sends the requests until the call ends. Fails as they do, and then cancels the call."""
+    """Sends the requests until the call ends. Fails as they do."""
     is_writing = False
 
     async def write() -> None:
@@ -309,9 +315,6 @@ def _write_all(call: Any, requests: AsyncIterator[Message]) -> asyncio.Task[None
             await call.done_writing()
         except (aio.AioRpcError, asyncio.InvalidStateError):
             pass  # an ended call accepts no more requests; its status says why it ended
-        except Exception:
-            call.cancel()
-            raise
 
     def stop(_: object) -> None:
         # Stop before a write fails: a failed write replaces the status of a call that has ended

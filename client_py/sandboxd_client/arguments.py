@@ -41,8 +41,6 @@ class _Rule:
         """Whether a value has the right type."""
         self.flaw = flaw
         """What is wrong with a value of the right type, if anything."""
-        self.takes_none = accepts(None) and flaw(None) is None
-        """Found out once, since most arguments of most calls are left out."""
 
     def problem(self, value: Any) -> str | None:
         if not self.accepts(value):
@@ -68,19 +66,22 @@ def checked(kind: type[T]) -> type[T]:
 
 def _checked(method: Any) -> Any:
     names: list[str] = []
+    defaults: dict[str, object] = {}
     rules: dict[str, _Rule] = {}
 
     def check(arguments: tuple[object, ...], named: dict[str, object]) -> None:
         if not rules:  # only now: an annotation may name what is defined later in its module
-            names[:] = inspect.signature(method).parameters
+            parameters = inspect.signature(method).parameters
+            names[:] = parameters
+            defaults.update((name, one.default) for name, one in parameters.items())
             hints = _hints(method)
-            rules.update((name, _rule(hints.get(name, Any))) for name in names)
+            rules.update({name: _rule(hints.get(name, Any)) for name in names})
         given = dict(zip(names[1:], arguments[1:], strict=False)) if arguments[1:] else {}
         for name, value in (given | named).items():
-            rule = rules.get(name)
-            if rule is None or (value is None and rule.takes_none):
+            # Most arguments are left out, and the sync classes pass their defaults on.
+            if name not in rules or value is defaults[name]:
                 continue
-            problem = rule.problem(value)
+            problem = rules[name].problem(value)
             if problem is not None:
                 raise ArgumentTypeError(f"{name}: {problem}")
 

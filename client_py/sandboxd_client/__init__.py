@@ -27,133 +27,153 @@ Example:
         print(result.stdout, result.exit_code)
 """
 
-from sandboxd_client.client import AsyncSandboxClient
-from sandboxd_client.code import AsyncCode
-from sandboxd_client.code_handle import AsyncCodeHandle
-from sandboxd_client.code_help import (
-    CodeCheck,
-    CodeExample,
-    CodeFunction,
-    CodeHelp,
-    CodeLimits,
-    CodeViolation,
-)
-from sandboxd_client.code_results import (
-    CodeException,
-    CodeFrame,
-    CodeLog,
-    CodeNote,
-    CodeRun,
-    ContextInfo,
-    Conversion,
-    Display,
-)
-from sandboxd_client.code_stream import AsyncCodeStream
-from sandboxd_client.command_handle import AsyncCommandHandle
-from sandboxd_client.command_stream import AsyncCommandStream
-from sandboxd_client.commands import AsyncCommands
-from sandboxd_client.data import AsyncData, AsyncSandboxData
-from sandboxd_client.data_results import (
-    ColumnInfo,
-    DataSourceInfo,
-    QueryInfo,
-    QueryRows,
-    TableInfo,
-)
-from sandboxd_client.debug_results import (
-    Breakpoint,
-    DebugStep,
-    DebugValue,
-    Variable,
-    Variables,
-)
-from sandboxd_client.debugger import AsyncDebugger
-from sandboxd_client.door_results import EgressDenial, EgressInfo, PortInfo, PreviewInfo
-from sandboxd_client.egress import AsyncEgress
-from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothing else
-from sandboxd_client.errors import __all__ as _errors
-from sandboxd_client.execution import (
-    Execution,
-    ExecutionError,
-    ExecutionLogs,
-    ExecutionResult,
-    OutputMessage,
-)
-from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
-from sandboxd_client.files import AsyncFiles
-from sandboxd_client.ports import AsyncPortForward, AsyncPorts
-from sandboxd_client.projects import AsyncProjects
-from sandboxd_client.results import (
-    CommandInfo,
-    CommandResult,
-    DownloadedFile,
-    FileEvent,
-    FileInfo,
-    FileListing,
-    GlobResult,
-    GrepMatch,
-    GrepResult,
-    ListedFile,
-    OutputChunk,
-    OutputGap,
-    OutputMatch,
-    OutputPreview,
-    OutputSlice,
-    ProjectFileInfo,
-    ProjectInfo,
-    ProjectUsage,
-    SessionInfo,
-    SessionList,
-    TextPage,
-    TransferReport,
-    UploadResult,
-    Usage,
-)
-from sandboxd_client.sandbox import AsyncSandbox
-from sandboxd_client.settings import Timeouts
-from sandboxd_client.snapshot_results import (
-    SnapshotChange,
-    SnapshotCheck,
-    SnapshotDiff,
-    SnapshotInfo,
-)
-from sandboxd_client.snapshots import AsyncSnapshots
-from sandboxd_client.step_stream import AsyncStepStream
-from sandboxd_client.sync import (
-    Code,
-    CodeHandle,
-    CodeStream,
-    CommandHandle,
-    Commands,
-    CommandStream,
-    Data,
-    Debugger,
-    Egress,
-    Files,
-    FileStream,
-    FileWatch,
-    PortForward,
-    Ports,
-    Projects,
-    Pty,
-    Sandbox,
-    SandboxClient,
-    SandboxData,
-    Shell,
-    Snapshots,
-    StepStream,
-)
-from sandboxd_client.terminals import AsyncPty, AsyncShell
-from sandboxd_client.turns import turn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sandboxd_client import public_names
+
+if TYPE_CHECKING:
+    from sandboxd_client.client import AsyncSandboxClient
+    from sandboxd_client.code import AsyncCode
+    from sandboxd_client.code_handle import AsyncCodeHandle
+    from sandboxd_client.code_help import (
+        CodeCheck,
+        CodeExample,
+        CodeFunction,
+        CodeHelp,
+        CodeLimits,
+        CodeViolation,
+    )
+    from sandboxd_client.code_results import (
+        CodeException,
+        CodeFrame,
+        CodeLog,
+        CodeNote,
+        CodeRun,
+        ContextInfo,
+        Conversion,
+        Display,
+    )
+    from sandboxd_client.code_stream import AsyncCodeStream
+    from sandboxd_client.command_handle import AsyncCommandHandle
+    from sandboxd_client.command_stream import AsyncCommandStream
+    from sandboxd_client.commands import AsyncCommands
+    from sandboxd_client.data import AsyncData, AsyncSandboxData
+    from sandboxd_client.data_results import (
+        ColumnInfo,
+        DataSourceInfo,
+        QueryInfo,
+        QueryRows,
+        TableInfo,
+    )
+    from sandboxd_client.debug_results import (
+        Breakpoint,
+        DebugStep,
+        DebugValue,
+        Variable,
+        Variables,
+    )
+    from sandboxd_client.debugger import AsyncDebugger
+    from sandboxd_client.door_results import EgressDenial, EgressInfo, PortInfo, PreviewInfo
+    from sandboxd_client.egress import AsyncEgress
+    from sandboxd_client.errors import *  # noqa: F403  # the whole tree, and nothing else
+    from sandboxd_client.errors import __all__ as _errors
+    from sandboxd_client.execution import (
+        Execution,
+        ExecutionError,
+        ExecutionLogs,
+        ExecutionResult,
+        OutputMessage,
+    )
+    from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
+    from sandboxd_client.files import AsyncFiles
+    from sandboxd_client.ports import AsyncPortForward, AsyncPorts
+    from sandboxd_client.projects import AsyncProjects
+    from sandboxd_client.results import (
+        CommandInfo,
+        CommandResult,
+        DownloadedFile,
+        FileEvent,
+        FileInfo,
+        FileListing,
+        GlobResult,
+        GrepMatch,
+        GrepResult,
+        ListedFile,
+        OutputChunk,
+        OutputGap,
+        OutputMatch,
+        OutputPreview,
+        OutputSlice,
+        ProjectFileInfo,
+        ProjectInfo,
+        ProjectUsage,
+        SessionInfo,
+        SessionList,
+        TextPage,
+        TransferReport,
+        UploadResult,
+        Usage,
+    )
+    from sandboxd_client.sandbox import AsyncSandbox
+    from sandboxd_client.settings import Timeouts
+    from sandboxd_client.snapshot_results import (
+        SnapshotChange,
+        SnapshotCheck,
+        SnapshotDiff,
+        SnapshotInfo,
+    )
+    from sandboxd_client.snapshots import AsyncSnapshots
+    from sandboxd_client.step_stream import AsyncStepStream
+    from sandboxd_client.sync import (
+        Code,
+        CodeHandle,
+        CodeStream,
+        CommandHandle,
+        Commands,
+        CommandStream,
+        Data,
+        Debugger,
+        Egress,
+        Files,
+        FileStream,
+        FileWatch,
+        PortForward,
+        Ports,
+        Projects,
+        Pty,
+        Sandbox,
+        SandboxClient,
+        SandboxData,
+        Shell,
+        Snapshots,
+        StepStream,
+    )
+    from sandboxd_client.terminals import AsyncPty, AsyncShell
+    from sandboxd_client.turns import turn
+else:
+    _errors = public_names.ERRORS
 
 
-def __getattr__(name: str) -> str:
-    """`__version__`, which takes longer to find than most programs want to wait at import."""
-    if name != "__version__":
+def __getattr__(name: str) -> Any:
+    """Load a name, or a module that has some, when it is first used: a program uses few of them."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("sandboxd")
+    home = "errors" if name in _errors else public_names.HOMES.get(name)
+    if home is not None:
+        found = getattr(import_module(f"{__name__}.{home}"), name)
+    elif name == "errors" or name in public_names.HOMES.values():
+        found = import_module(f"{__name__}.{name}")
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import version
+    globals()[name] = found
+    return found
 
-    return version("sandboxd")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
 
 
 __all__ = [

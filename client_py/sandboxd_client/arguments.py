@@ -15,7 +15,6 @@ import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from sandboxd_client.errors import ArgumentTypeError, InvalidRequestError
@@ -27,16 +26,21 @@ MAX_NUMBER = (1 << 63) - 1
 """The largest number in a request."""
 
 
-@dataclass(frozen=True)
 class _Rule:
     """What an annotation accepts."""
 
-    words: str
-    """What it accepts, for a message."""
-    accepts: Callable[[Any], bool]
-    """Whether a value has the right type."""
-    flaw: Callable[[Any], str | None] = lambda value: None
-    """What is wrong with a value of the right type, if anything."""
+    def __init__(
+        self,
+        words: str,
+        accepts: Callable[[Any], bool],
+        flaw: Callable[[Any], str | None] = lambda value: None,
+    ) -> None:
+        self.words = words
+        """What it accepts, for a message."""
+        self.accepts = accepts
+        """Whether a value has the right type."""
+        self.flaw = flaw
+        """What is wrong with a value of the right type, if anything."""
 
     def problem(self, value: Any) -> str | None:
         if not self.accepts(value):
@@ -61,16 +65,23 @@ def checked(kind: type[T]) -> type[T]:
 
 
 def _checked(method: Any) -> Any:
-    names = list(inspect.signature(method).parameters)
+    names: list[str] = []
+    defaults: dict[str, object] = {}
     rules: dict[str, _Rule] = {}
 
     def check(arguments: tuple[object, ...], named: dict[str, object]) -> None:
         if not rules:  # only now: an annotation may name what is defined later in its module
-            hints = typing.get_type_hints(method)
-            rules.update((name, _rule(hints.get(name, Any))) for name in names)
+            parameters = inspect.signature(method).parameters
+            names[:] = parameters
+            defaults.update((name, one.default) for name, one in parameters.items())
+            hints = _hints(method)
+            rules.update({name: _rule(hints.get(name, Any)) for name in names})
         given = dict(zip(names[1:], arguments[1:], strict=False)) if arguments[1:] else {}
         for name, value in (given | named).items():
-            problem = rules[name].problem(value) if name in rules else None
+            # Most arguments are left out, and the sync classes pass their defaults on.
+            if name not in rules or value is defaults[name]:
+                continue
+            problem = rules[name].problem(value)
             if problem is not None:
                 raise ArgumentTypeError(f"{name}: {problem}")
 
@@ -89,6 +100,15 @@ def _checked(method: Any) -> Any:
         return method(*arguments, **named)
 
     return function
+
+
+def _hints(method: Any) -> dict[str, Any]:
+    """The annotations of the parameters. That of the answer may name a class that nobody has used
+    yet, whose module is then not loaded."""
+    given = {name: hint for name, hint in method.__annotations__.items() if name != "return"}
+    return typing.get_type_hints(
+        types.SimpleNamespace(__annotations__=given), globalns=method.__globals__
+    )
 
 
 def either(**given: T | None) -> T | None:

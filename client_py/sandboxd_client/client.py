@@ -7,16 +7,13 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked, either
 from sandboxd_client.cancellation import run_to_end
-from sandboxd_client.code import quick_execute
 from sandboxd_client.code_results import CodeRun, LanguageName
 from sandboxd_client.command_policy import CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
-from sandboxd_client.data import AsyncData
 from sandboxd_client.errors import (
     NoSessionError,
     SandboxLostError,
@@ -25,7 +22,7 @@ from sandboxd_client.errors import (
     SessionParkedError,
     SessionRecreatedError,
 )
-from sandboxd_client.projects import AsyncProjects
+from sandboxd_client.methods.sessions import CREATE_CONSOLE_LINK
 from sandboxd_client.results import (
     CommandResult,
     DownloadedFile,
@@ -47,6 +44,10 @@ from sandboxd_client.session import (
 from sandboxd_client.settings import Mode, Timeouts, resolve
 from sandboxd_client.snapshot_results import AutoSnapshotName
 from sandboxd_proto.v1 import admin_service_pb2, cluster_service_pb2, session_service_pb2
+
+if TYPE_CHECKING:
+    from sandboxd_client.data import AsyncData
+    from sandboxd_client.projects import AsyncProjects
 
 Thread: TypeAlias = tuple[str, str]
 """A user and a conversation."""
@@ -158,11 +159,15 @@ class AsyncSandboxClient:
     @property
     def projects(self) -> AsyncProjects:
         """Projects: files that users keep beyond sessions."""
+        from sandboxd_client.projects import AsyncProjects
+
         return AsyncProjects(self._connected)
 
     @property
     def data(self) -> AsyncData:
         """Data sources: databases that users may query."""
+        from sandboxd_client.data import AsyncData
+
         return AsyncData(self._connected)
 
     async def __aenter__(self) -> AsyncSandboxClient:
@@ -307,6 +312,8 @@ class AsyncSandboxClient:
         Example:
             print((await client.quick_execute("sum(range(10))"))["result"])
         """
+        from sandboxd_client.code import quick_execute
+
         return await quick_execute(
             await self._connected(),
             code,
@@ -426,8 +433,10 @@ class AsyncSandboxClient:
             status = await client.server_status()
             print(status.version, status.pool.warm, status.active_sessions)
         """
+        from sandboxd_client.methods.admin import GET_STATUS
+
         connection = await self._connected()
-        return await connection.call(methods.GET_STATUS, admin_service_pb2.GetStatusRequest())
+        return await connection.call(GET_STATUS, admin_service_pb2.GetStatusRequest())
 
     async def workers(self) -> Sequence[cluster_service_pb2.Worker]:
         """The daemons that share sessions with this one, itself included.
@@ -436,9 +445,11 @@ class AsyncSandboxClient:
             for worker in await client.workers():
                 print(worker.id, worker.address, worker.used, worker.capacity)
         """
+        from sandboxd_client.methods.cluster import LIST_WORKERS
+
         connection = await self._connected()
         request = cluster_service_pb2.ListWorkersRequest()
-        return (await connection.call(methods.LIST_WORKERS, request)).workers
+        return (await connection.call(LIST_WORKERS, request)).workers
 
     async def console_link(self) -> str:
         """A link that logs a browser into the web console as this caller, once, for a minute.
@@ -448,7 +459,7 @@ class AsyncSandboxClient:
         """
         connection = await self._connected()
         request = session_service_pb2.CreateConsoleLinkRequest()
-        return (await connection.call(methods.CREATE_CONSOLE_LINK, request)).url
+        return (await connection.call(CREATE_CONSOLE_LINK, request)).url
 
     async def aclose(self) -> None:
         """Free the connection. Sessions stay open until they expire.

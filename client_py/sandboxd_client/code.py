@@ -7,14 +7,20 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.capture import MAX_BYTES
-from sandboxd_client.code_handle import AsyncCodeHandle, DisplayCallback, LogCallback
+from sandboxd_client.code_handle import AsyncCodeHandle
 from sandboxd_client.code_help import CodeCheck, CodeHelp, CodeLimits
-from sandboxd_client.code_results import MAIN, CodeRun, ContextInfo, LanguageName
+from sandboxd_client.code_results import (
+    MAIN,
+    CodeRun,
+    ContextInfo,
+    DisplayCallback,
+    LanguageName,
+    LogCallback,
+)
 from sandboxd_client.code_stream import AsyncCodeStream, ended_run, output_at_once, whole_run
-from sandboxd_client.command_handle import OutputCallback, send_signal
+from sandboxd_client.command_handle import send_signal
 from sandboxd_client.commands import new_exec_id
 from sandboxd_client.connection import Connection
 from sandboxd_client.debug_results import Breakpoint, ResumeName, Variables
@@ -25,6 +31,21 @@ from sandboxd_client.errors import (
     InvalidRequestError,
     SandboxError,
 )
+from sandboxd_client.methods.code import (
+    CHECK_CODE,
+    CREATE_CONTEXT,
+    DELETE_CONTEXT,
+    GET_CONTEXT_STATE,
+    INTERRUPT_CONTEXT,
+    LIST_CONTEXTS,
+    LIST_FUNCTIONS,
+    QUICK_EXECUTE,
+    RESTART_CONTEXT,
+    RUN_CODE,
+    START_CODE,
+)
+from sandboxd_client.methods.execs import WAIT_EXEC
+from sandboxd_client.results import OutputCallback
 from sandboxd_client.session import SessionHold, duration
 from sandboxd_client.step_stream import AsyncStepStream
 from sandboxd_proto.v1 import code_service_pb2 as pb
@@ -190,7 +211,7 @@ class AsyncCode:
         """
         request = exec_service_pb2.WaitExecRequest(session_id=self._hold.id, exec_id=exec_id)
         request.timeout.CopyFrom(duration(0))
-        found = (await self._hold.connection.call(methods.WAIT_EXEC, request)).exec
+        found = (await self._hold.connection.call(WAIT_EXEC, request)).exec
         return AsyncCodeHandle(
             self._hold,
             found,
@@ -330,7 +351,7 @@ class AsyncCode:
             policy=policy,
             limits=limits.message() if limits is not None else None,
         )
-        created = await self._hold.connection.call(methods.CREATE_CONTEXT, request)
+        created = await self._hold.connection.call(CREATE_CONTEXT, request)
         return ContextInfo.of(created.context)
 
     async def contexts(self) -> Sequence[ContextInfo]:
@@ -342,7 +363,7 @@ class AsyncCode:
                 print(context.name, context.state, context.runs)
         """
         request = pb.ListContextsRequest(session_id=self._hold.id)
-        found = await self._hold.connection.call(methods.LIST_CONTEXTS, request)
+        found = await self._hold.connection.call(LIST_CONTEXTS, request)
         return [ContextInfo.of(context) for context in found.contexts]
 
     async def state(
@@ -360,9 +381,7 @@ class AsyncCode:
         if timeout is not None:
             request.timeout.CopyFrom(duration(timeout))
         seconds = (timeout or 0.0) + self._hold.connection.timeouts.call
-        found = await self._hold.connection.call(
-            methods.GET_CONTEXT_STATE, request, timeout=seconds
-        )
+        found = await self._hold.connection.call(GET_CONTEXT_STATE, request, timeout=seconds)
         return Variables.of(found.variables, found.left_out)
 
     async def interrupt(self, context: str | ContextInfo = MAIN) -> bool:
@@ -374,7 +393,7 @@ class AsyncCode:
             print((await started.wait()).status)
         """
         request = pb.InterruptContextRequest(session_id=self._hold.id, context=_name(context))
-        done = await self._hold.connection.call(methods.INTERRUPT_CONTEXT, request)
+        done = await self._hold.connection.call(INTERRUPT_CONTEXT, request)
         return done.interrupted
 
     async def restart(self, context: str | ContextInfo = MAIN) -> ContextInfo:
@@ -386,7 +405,7 @@ class AsyncCode:
             print((await sandbox.code.run("x")).error.type)
         """
         request = pb.RestartContextRequest(session_id=self._hold.id, context=_name(context))
-        done = await self._hold.connection.call(methods.RESTART_CONTEXT, request)
+        done = await self._hold.connection.call(RESTART_CONTEXT, request)
         return ContextInfo.of(done.context)
 
     async def delete_context(self, context: str | ContextInfo) -> None:
@@ -397,7 +416,7 @@ class AsyncCode:
             await sandbox.code.delete_context("scratch")
         """
         request = pb.DeleteContextRequest(session_id=self._hold.id, context=_name(context))
-        await self._hold.connection.call(methods.DELETE_CONTEXT, request)
+        await self._hold.connection.call(DELETE_CONTEXT, request)
 
     async def check(self, code: str, *, context: str | ContextInfo = MAIN) -> CodeCheck:
         """Check code against the policy of a context without running it.
@@ -407,7 +426,7 @@ class AsyncCode:
             print(found.allowed, [violation.message for violation in found.violations])
         """
         request = pb.CheckCodeRequest(session_id=self._hold.id, code=code, context=_name(context))
-        return CodeCheck.of(await self._hold.connection.call(methods.CHECK_CODE, request))
+        return CodeCheck.of(await self._hold.connection.call(CHECK_CODE, request))
 
     async def functions(self, context: str | ContextInfo = MAIN) -> CodeHelp:
         """Functions that code can call besides the language's own, modules, limits and examples.
@@ -417,7 +436,7 @@ class AsyncCode:
                 print(function.signature, function.description)
         """
         request = pb.ListFunctionsRequest(session_id=self._hold.id, context=_name(context))
-        return CodeHelp.of(await self._hold.connection.call(methods.LIST_FUNCTIONS, request))
+        return CodeHelp.of(await self._hold.connection.call(LIST_FUNCTIONS, request))
 
     def _patience(self, seconds: float) -> float:
         """How long a call may take for a run of so many seconds that may have to wait its turn."""
@@ -431,7 +450,7 @@ class AsyncCode:
         limited = asked.seconds + asked.nanos / 1e9 if request.HasField("timeout") else RUN_SECONDS
         try:
             done = await self._hold.connection.call(
-                methods.RUN_CODE, request, timeout=self._patience(limited)
+                RUN_CODE, request, timeout=self._patience(limited)
             )
         except CodeNotAllowedError:
             # As with callbacks, and like an exception of the code, it is a result.
@@ -454,7 +473,7 @@ class AsyncCode:
         max_output_bytes: int = MAX_BYTES,
     ) -> AsyncCodeHandle:
         call = self._hold.connection.call
-        starting = asyncio.ensure_future(call(methods.START_CODE, request))
+        starting = asyncio.ensure_future(call(START_CODE, request))
         try:
             await asyncio.wait([starting])
         except asyncio.CancelledError:
@@ -470,9 +489,7 @@ class AsyncCode:
             on_stderr=on_stderr,
             on_display=on_display,
             on_log=on_log,
-            restart=partial(call, methods.START_CODE, request, earlier_tries=1)
-            if is_queued
-            else None,
+            restart=partial(call, START_CODE, request, earlier_tries=1) if is_queued else None,
             max_output_bytes=max_output_bytes,
         )
 
@@ -533,7 +550,7 @@ async def quick_execute(
     if timeout is not None:
         request.timeout.CopyFrom(duration(timeout))
     limit = (timeout or RUN_SECONDS) + connection.timeouts.open
-    done = await connection.call(methods.QUICK_EXECUTE, request, timeout=limit)
+    done = await connection.call(QUICK_EXECUTE, request, timeout=limit)
     return CodeRun.of(done.run)
 
 

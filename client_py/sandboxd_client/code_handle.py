@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal as signals
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Callable
 
 from sandboxd_client.arguments import checked
 from sandboxd_client.capture import MAX_BYTES
-from sandboxd_client.code_results import CodeLog, CodeRun, Display
+from sandboxd_client.code_results import CodeLog, CodeRun, Display, DisplayCallback, LogCallback
 from sandboxd_client.code_stream import AsyncCodeStream
-from sandboxd_client.command_handle import OutputCallback, send_signal
+from sandboxd_client.command_handle import send_signal
 from sandboxd_client.debug_results import CodeEvent
 from sandboxd_client.errors import CallTimeoutError
 from sandboxd_client.exec_stream import ExecStream, Restart
-from sandboxd_client.results import OutputChunk
+from sandboxd_client.results import OutputCallback, OutputChunk
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import exec_pb2
-
-DisplayCallback: TypeAlias = Callable[[Display], Awaitable[object] | object]
-"""Receives what code displays; may be a coroutine function."""
-LogCallback: TypeAlias = Callable[[CodeLog], Awaitable[object] | object]
-"""Receives lines of the log of a run; may be a coroutine function."""
 
 
 @checked

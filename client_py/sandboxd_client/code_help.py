@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from sandboxd_client.records import Record, record
 from sandboxd_client.results import seconds_of
 from sandboxd_client.session import duration
-from sandboxd_proto.v1 import code_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from sandboxd_proto.v1 import code_service_pb2 as pb
 
 
-@dataclass(frozen=True)
-class CodeViolation:
+@record(frozen=True)
+class CodeViolation(Record):
     """Something that a code policy refuses."""
 
     rule: str
@@ -20,8 +23,8 @@ class CodeViolation:
     """What is refused, why, and an allowed way."""
 
 
-@dataclass(frozen=True)
-class CodeCheck:
+@record(frozen=True)
+class CodeCheck(Record):
     """Whether a code policy allows some code."""
 
     allowed: bool
@@ -37,8 +40,8 @@ class CodeCheck:
         )
 
 
-@dataclass(frozen=True)
-class CodeFunction:
+@record(frozen=True)
+class CodeFunction(Record):
     """A function that sandboxd adds to the language."""
 
     name: str
@@ -46,16 +49,16 @@ class CodeFunction:
     description: str
 
 
-@dataclass(frozen=True)
-class CodeExample:
+@record(frozen=True)
+class CodeExample(Record):
     """A worked example."""
 
     title: str
     code: str
 
 
-@dataclass(frozen=True)
-class CodeLimits:
+@record(frozen=True)
+class CodeLimits(Record):
     """Limits of contexts; None means the daemon's default."""
 
     memory_bytes: int | None = None
@@ -80,6 +83,8 @@ class CodeLimits:
 
     def message(self) -> pb.CodeLimits:
         """As it is sent."""
+        from sandboxd_proto.v1 import code_service_pb2 as pb
+
         limits = pb.CodeLimits(
             memory_bytes=self.memory_bytes or 0,
             cpu_percent=self.cpu_percent or 0,
@@ -91,8 +96,8 @@ class CodeLimits:
         return limits
 
 
-@dataclass(frozen=True)
-class CodeHelp:
+@record(frozen=True)
+class CodeHelp(Record):
     """What code can use in a context."""
 
     functions: tuple[CodeFunction, ...]

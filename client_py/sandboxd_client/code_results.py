@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sandboxd_client.errors import CodeFailedError
+from sandboxd_client.records import Record, record
 from sandboxd_client.results import (
     Result,
     SessionInfo,
@@ -18,8 +18,10 @@ from sandboxd_client.results import (
     text_of,
     usage_of,
 )
-from sandboxd_proto.v1 import code_pb2
-from sandboxd_proto.v1 import code_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from sandboxd_proto.v1 import code_pb2
+    from sandboxd_proto.v1 import code_service_pb2 as pb
 
 MAIN = "main"
 """The context that runs use unless they name another one."""
@@ -179,15 +181,15 @@ class CodeLog(Result):
         )
 
 
-@dataclass(frozen=True)
-class CodeNote:
+@record(frozen=True)
+class CodeNote(Record):
     """A fact about a run that its reader should know."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Conversion:
+@record(frozen=True)
+class Conversion(Record):
     """A part of a result that JSON cannot express."""
 
     path: str
@@ -268,6 +270,8 @@ class CodeRun(Result):
 
     @classmethod
     def of(cls, found: pb.RunCodeResponse) -> CodeRun:
+        from sandboxd_proto.v1 import code_service_pb2 as pb
+
         result, problem = parsed(found.result.json) if found.result.json else (None, None)
         run = cls(
             status=name_of(pb.CodeStatus, found.status, "CODE_STATUS_"),
@@ -327,6 +331,8 @@ class ContextInfo(Result):
 
     @classmethod
     def of(cls, found: pb.Context) -> ContextInfo:
+        from sandboxd_proto.v1 import code_service_pb2 as pb
+
         info = cls(
             name=found.name,
             state=name_of(pb.ContextState, found.state, "CONTEXT_STATE_"),
@@ -344,8 +350,16 @@ class ContextInfo(Result):
         return info
 
 
+DisplayCallback: TypeAlias = Callable[[Display], Awaitable[object] | object]
+"""Receives what code displays; may be a coroutine function."""
+LogCallback: TypeAlias = Callable[[CodeLog], Awaitable[object] | object]
+"""Receives lines of the log of a run; may be a coroutine function."""
+
+
 def parsed(text: str) -> tuple[Any, str | None]:
     """A JSON value that a sandbox wrote, or a sentence that says why it cannot be read."""
+    import json
+
     try:
         return json.loads(text), None
     except RecursionError:

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from types import TracebackType
 
-from sandboxd_client import methods
 from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.code_results import CodeException, CodeLog, CodeNote, CodeRun, Display
 from sandboxd_client.debug_results import CodeEvent, DebugStep
 from sandboxd_client.errors import ExecNotFoundError
 from sandboxd_client.exec_stream import ExecStream
 from sandboxd_client.kept_output import read_on
+from sandboxd_client.methods.code import GET_CODE_RUN
 from sandboxd_client.results import OutputChunk, OutputGap, StreamName
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import code_pb2, exec_pb2
@@ -114,7 +114,7 @@ async def ended_run(
         exec_id=exec_id,
         max_output_bytes=output_at_once(hold, max_output_bytes),
     )
-    found = await hold.connection.call(methods.GET_CODE_RUN, request)
+    found = await hold.connection.call(GET_CODE_RUN, request)
     return await whole_run(hold, found, max_output_bytes)
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal as signals
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.capture import MAX_BYTES
 from sandboxd_client.command_stream import AsyncCommandStream
 from sandboxd_client.errors import CallTimeoutError, ExecEndedError
 from sandboxd_client.exec_stream import ExecStream, Restart
+from sandboxd_client.methods.execs import (
+    PREVIEW_OUTPUT,
+    READ_OUTPUT,
+    RESIZE_EXEC,
+    SEARCH_OUTPUT,
+    SIGNAL_EXEC,
+    WAIT_EXEC,
+    WRITE_STDIN,
+)
 from sandboxd_client.results import (
     CommandInfo,
     CommandResult,
+    OutputCallback,
     OutputChunk,
     OutputMatch,
     OutputPreview,
@@ -26,9 +33,6 @@ from sandboxd_client.results import (
 from sandboxd_client.session import SessionHold, duration
 from sandboxd_proto.v1 import exec_pb2
 from sandboxd_proto.v1 import exec_service_pb2 as pb
-
-OutputCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
-"""Receives text as it is written; may be a coroutine function."""
 
 MAX_STDIN_BYTES = 1 << 20
 _STREAMS: dict[StreamName, exec_pb2.OutputStream.ValueType] = {
@@ -202,7 +206,7 @@ class AsyncCommandHandle:
             eof=eof,
         )
         seconds = self._seconds + connection.timeouts.call
-        taken = await connection.call(methods.WRITE_STDIN, request, timeout=seconds)
+        taken = await connection.call(WRITE_STDIN, request, timeout=seconds)
         self._stdin_offset = taken.next_offset
 
     async def kill(self) -> bool:
@@ -237,7 +241,7 @@ class AsyncCommandHandle:
         request = pb.ResizeExecRequest(
             session_id=self._hold.id, exec_id=self._exec_id, terminal=size
         )
-        await self._hold.connection.call(methods.RESIZE_EXEC, request)
+        await self._hold.connection.call(RESIZE_EXEC, request)
 
     async def info(self) -> CommandInfo:
         """The command as it is now.
@@ -248,7 +252,7 @@ class AsyncCommandHandle:
         """
         request = pb.WaitExecRequest(session_id=self._hold.id, exec_id=self._exec_id)
         request.timeout.CopyFrom(duration(0))
-        return CommandInfo.of((await self._hold.connection.call(methods.WAIT_EXEC, request)).exec)
+        return CommandInfo.of((await self._hold.connection.call(WAIT_EXEC, request)).exec)
 
     async def read_output(
         self, stream: StreamName = "stdout", *, offset: int = 0, max_bytes: int = 65536
@@ -267,7 +271,7 @@ class AsyncCommandHandle:
             offset=offset,
             max_bytes=max_bytes,
         )
-        return OutputSlice.of(await self._hold.connection.call(methods.READ_OUTPUT, request))
+        return OutputSlice.of(await self._hold.connection.call(READ_OUTPUT, request))
 
     async def search_output(
         self,
@@ -293,7 +297,7 @@ class AsyncCommandHandle:
         )
         if stream is not None:
             request.stream = _STREAMS[stream]
-        found = await self._hold.connection.call(methods.SEARCH_OUTPUT, request)
+        found = await self._hold.connection.call(SEARCH_OUTPUT, request)
         return [OutputMatch.of(match) for match in found.matches]
 
     async def preview_output(
@@ -313,14 +317,14 @@ class AsyncCommandHandle:
             max_bytes=max_bytes,
             collapse=collapse,
         )
-        found = await self._hold.connection.call(methods.PREVIEW_OUTPUT, request)
+        found = await self._hold.connection.call(PREVIEW_OUTPUT, request)
         return OutputPreview.of(found.stdout), OutputPreview.of(found.stderr)
 
 
 async def send_signal(hold: SessionHold, exec_id: str, number: int) -> bool:
     request = pb.SignalExecRequest(session_id=hold.id, exec_id=exec_id, signal=number)
     try:
-        await hold.connection.call(methods.SIGNAL_EXEC, request)
+        await hold.connection.call(SIGNAL_EXEC, request)
     except ExecEndedError:
         return False
     return True

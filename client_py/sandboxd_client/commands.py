@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import signal as signals
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -13,10 +12,9 @@ from typing import Literal, TypeVar, overload
 
 from google.protobuf.duration_pb2 import Duration
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked, either
 from sandboxd_client.capture import MAX_BYTES
-from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback, send_signal
+from sandboxd_client.command_handle import AsyncCommandHandle, send_signal
 from sandboxd_client.connection import BackOff
 from sandboxd_client.errors import (
     CommandNotStartableError,
@@ -27,7 +25,8 @@ from sandboxd_client.errors import (
     SandboxError,
 )
 from sandboxd_client.kept_output import read_on
-from sandboxd_client.results import CommandInfo, CommandResult
+from sandboxd_client.methods.execs import LIST_EXECS, RUN, START_EXEC, WAIT_EXEC
+from sandboxd_client.results import CommandInfo, CommandResult, OutputCallback
 from sandboxd_client.session import SessionHold, duration
 from sandboxd_proto.v1 import exec_pb2
 from sandboxd_proto.v1 import exec_service_pb2 as pb
@@ -197,7 +196,7 @@ class AsyncCommands:
         token = ""
         while True:
             page = await self._hold.connection.call(
-                methods.LIST_EXECS,
+                LIST_EXECS,
                 pb.ListExecsRequest(session_id=self._hold.id, state=state, page_token=token),
             )
             found += map(CommandInfo.of, page.execs)
@@ -221,7 +220,7 @@ class AsyncCommands:
         """
         request = pb.WaitExecRequest(session_id=self._hold.id, exec_id=exec_id)
         request.timeout.CopyFrom(duration(0))
-        found = (await self._hold.connection.call(methods.WAIT_EXEC, request)).exec
+        found = (await self._hold.connection.call(WAIT_EXEC, request)).exec
         return AsyncCommandHandle(self._hold, found, on_stdout=on_stdout, on_stderr=on_stderr)
 
     async def kill(self, exec_id: str) -> bool:
@@ -243,9 +242,7 @@ class AsyncCommands:
         seconds = _time_limit(self._hold, request) + connection.timeouts.call
         if request.shell_name:
             seconds += connection.timeouts.transfer  # others may be queued before it
-        done = await connection.call(
-            methods.RUN, request, timeout=seconds, earlier_tries=earlier_tries
-        )
+        done = await connection.call(RUN, request, timeout=seconds, earlier_tries=earlier_tries)
         if done.exit.reason == exec_pb2.EXIT_REASON_CANCELLED:
             raise ConnectionLostError(
                 "The connection was lost, and the command was ended with it. Check what it did "
@@ -280,7 +277,7 @@ async def start_exec(
     max_output_bytes: int = MAX_BYTES,
     earlier_tries: int = 0,
 ) -> AsyncCommandHandle:
-    call = hold.connection.call(methods.START_EXEC, request, earlier_tries=earlier_tries)
+    call = hold.connection.call(START_EXEC, request, earlier_tries=earlier_tries)
     starting = asyncio.ensure_future(call)
     try:
         await asyncio.wait([starting])
@@ -290,7 +287,7 @@ async def start_exec(
         raise
     started = starting.result()
     is_queued = started.exec.state == exec_pb2.EXEC_STATE_QUEUED
-    again = partial(hold.connection.call, methods.START_EXEC, request, earlier_tries=1)
+    again = partial(hold.connection.call, START_EXEC, request, earlier_tries=1)
     return AsyncCommandHandle(
         hold,
         started.exec,
@@ -303,7 +300,7 @@ async def start_exec(
 
 
 def new_exec_id() -> str:
-    return f"exe_{secrets.token_hex(10)}"
+    return f"exe_{os.urandom(10).hex()}"
 
 
 def exec_request(

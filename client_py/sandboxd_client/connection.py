@@ -7,7 +7,6 @@ or that have the same effect when done twice.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -33,7 +32,7 @@ from sandboxd_client.errors import (
 from sandboxd_client.methods import Method, Request, Response
 from sandboxd_client.settings import Settings, Timeouts
 from sandboxd_client.transport import Transport
-from sandboxd_client.workers import ClusterTransport, session_of
+from sandboxd_client.workers import ClusterTransport, follows, session_of
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -58,6 +57,8 @@ class BackOff:
             raise error
         wanted = min(error.retry_after_seconds or self._pause, _LONGEST_PAUSE)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        import random  # takes longer to load than most programs need it
+
         # Jitter: many clients were cut off by the same restart.
         await asyncio.sleep(min(wanted * random.uniform(0.5, 1.0), self._until - now))
 
@@ -328,4 +329,6 @@ def _transport(settings: Settings) -> Transport:
         return LocalTransport(lambda: daemon_in_process(dict(settings.local)))
     from sandboxd_client.remote import RemoteTransport
 
-    return ClusterTransport(settings, RemoteTransport)
+    if follows(settings):
+        return ClusterTransport(settings, RemoteTransport)
+    return RemoteTransport(settings)

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.connection import Connection
 from sandboxd_client.data_results import (
@@ -14,10 +13,10 @@ from sandboxd_client.data_results import (
     QueryInfo,
     QueryRows,
     TableInfo,
-    params_json,
-    rows_of,
 )
+from sandboxd_client.data_values import params_json, rows_of
 from sandboxd_client.errors import InvalidRequestError
+from sandboxd_client.methods.data import GET_SCHEMA, LIST_DATA_SOURCES, LIST_QUERIES, QUERY
 from sandboxd_client.session import SessionHold, duration
 from sandboxd_proto.v1 import data_service_pb2 as pb
 
@@ -49,7 +48,7 @@ class AsyncData:
         """
         request = pb.ListDataSourcesRequest(user_id=user_id)
         connection = await self._connect()
-        found = await connection.call(methods.LIST_DATA_SOURCES, request)
+        found = await connection.call(LIST_DATA_SOURCES, request)
         return [DataSourceInfo.of(source) for source in found.data_sources]
 
     async def query(
@@ -101,7 +100,7 @@ class AsyncData:
         """
         request = pb.ListQueriesRequest(user_id=user_id, page_size=limit)
         connection = await self._connect()
-        found = await connection.call(methods.LIST_QUERIES, request)
+        found = await connection.call(LIST_QUERIES, request)
         return [QueryInfo.of(query) for query in found.queries]
 
 
@@ -190,7 +189,7 @@ async def run_query(
     patience = (timeout or MAX_QUERY_SECONDS) + EXTRA_SECONDS
     columns: Sequence[pb.QueryColumn] = ()
     lines, end = bytearray(), pb.QueryEnd()
-    responses = connection.stream(methods.QUERY, request, timeout=patience)
+    responses = connection.stream(QUERY, request, timeout=patience)
     async with aclosing(responses):
         async for response in responses:
             match response.WhichOneof("part"):
@@ -204,5 +203,5 @@ async def run_query(
 
 
 async def tables_of(connection: Connection, request: pb.GetSchemaRequest) -> Sequence[TableInfo]:
-    found = await connection.call(methods.GET_SCHEMA, request, timeout=MAX_QUERY_SECONDS)
+    found = await connection.call(GET_SCHEMA, request, timeout=MAX_QUERY_SECONDS)
     return [TableInfo.of(table) for table in found.tables]

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from sandboxd_client import methods
 from sandboxd_client.debug_results import DebugStep
 from sandboxd_client.errors import (
     CallTimeoutError,
@@ -17,6 +16,7 @@ from sandboxd_client.errors import (
     DebuggerError,
     SandboxError,
 )
+from sandboxd_client.methods.code import DEBUG_CODE
 from sandboxd_client.results import StreamName
 from sandboxd_client.session import SessionHold
 from sandboxd_client.step_output import StepOutput
@@ -115,7 +115,7 @@ class DebugCall:
     async def _read(self) -> None:
         requests = self._requests()
         responses = self._hold.connection.converse(
-            methods.DEBUG_CODE, requests, timeout=self._timeout, session_id=self._hold.id
+            DEBUG_CODE, requests, timeout=self._timeout, session_id=self._hold.id
         )
         try:
             async with aclosing(responses):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sandboxd_client.code_results import CodeException, CodeLog, CodeNote, Display, name_of
+from sandboxd_client.records import Record, record
 from sandboxd_client.results import OutputChunk, OutputGap
-from sandboxd_proto.v1 import code_pb2
+
+if TYPE_CHECKING:
+    from sandboxd_proto.v1 import code_pb2
 
 ResumeName: TypeAlias = Literal["step_in", "step_over", "step_out", "continue"]
 """How far the debugger continues."""
 
 
-@dataclass(frozen=True)
-class Variable:
+@record(frozen=True)
+class Variable(Record):
     """A variable as the debugger or the state of a context shows it."""
 
     name: str
@@ -43,8 +45,8 @@ class Variable:
         )
 
 
-@dataclass(frozen=True)
-class Variables(Sequence[Variable]):
+@record(frozen=True)
+class Variables(Record, Sequence[Variable]):
     """Variables in their order; `["name"]` finds one."""
 
     items: tuple[Variable, ...]
@@ -67,8 +69,8 @@ class Variables(Sequence[Variable]):
         return cls(tuple(Variable.of(variable) for variable in found), left_out)
 
 
-@dataclass(frozen=True)
-class Breakpoint:
+@record(frozen=True)
+class Breakpoint(Record):
     """A place where the debugger stops."""
 
     line: int = 0
@@ -87,6 +89,8 @@ class Breakpoint:
 
     def message(self) -> code_pb2.Breakpoint:
         """As it is sent."""
+        from sandboxd_proto.v1 import code_pb2
+
         return code_pb2.Breakpoint(
             id=self.id,
             line=self.line,
@@ -96,8 +100,8 @@ class Breakpoint:
         )
 
 
-@dataclass(frozen=True)
-class DebugStep:
+@record(frozen=True)
+class DebugStep(Record):
     """Where the debugger stopped, what changed, and what was written on the way there."""
 
     number: int
@@ -126,6 +130,8 @@ class DebugStep:
 
     @classmethod
     def of(cls, found: code_pb2.DebugStep, *, stdout: str, stderr: str) -> DebugStep:
+        from sandboxd_proto.v1 import code_pb2
+
         return cls(
             number=found.number,
             reason=name_of(code_pb2.StopReason, found.reason, "STOP_REASON_"),
@@ -146,8 +152,8 @@ class DebugStep:
         )
 
 
-@dataclass(frozen=True)
-class DebugValue:
+@record(frozen=True)
+class DebugValue(Record):
     """An expression that was evaluated in a frame."""
 
     type: str

@@ -9,10 +9,10 @@ from types import TracebackType
 from sandboxd_client.arguments import checked
 from sandboxd_client.code_results import CodeException, CodeFrame, CodeRun
 from sandboxd_client.code_stream import ended_run
-from sandboxd_client.command_handle import OutputCallback
 from sandboxd_client.debug_call import DebugCall
 from sandboxd_client.debug_results import Breakpoint, DebugStep, DebugValue, ResumeName, Variables
 from sandboxd_client.errors import DebuggerError
+from sandboxd_client.results import OutputCallback
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import code_pb2
 from sandboxd_proto.v1 import code_service_pb2 as pb

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from sandboxd_client.records import Record, record
 from sandboxd_client.results import iso
-from sandboxd_proto.v1 import egress_pb2, port_service_pb2
+
+if TYPE_CHECKING:
+    from sandboxd_proto.v1 import egress_pb2, port_service_pb2
 
 
-@dataclass(frozen=True)
-class PortInfo:
+@record(frozen=True)
+class PortInfo(Record):
     """A port that a program in the sandbox listens on."""
 
     port: int
@@ -22,8 +25,8 @@ class PortInfo:
         return cls(port.port, port.address)
 
 
-@dataclass(frozen=True)
-class PreviewInfo:
+@record(frozen=True)
+class PreviewInfo(Record):
     """URLs under which a browser on the daemon's host reaches a port. They are secrets."""
 
     url: str
@@ -39,8 +42,8 @@ class PreviewInfo:
         return cls(made.url, made.path_url, iso(made.expire_time))
 
 
-@dataclass(frozen=True)
-class EgressDenial:
+@record(frozen=True)
+class EgressDenial(Record):
     """A request of the sandbox that was refused."""
 
     at: str
@@ -53,8 +56,8 @@ class EgressDenial:
     """Why, and what to do."""
 
 
-@dataclass(frozen=True)
-class EgressInfo:
+@record(frozen=True)
+class EgressInfo(Record):
     """What the sandbox may reach, and what it did with that."""
 
     rules: Sequence[str]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.door_results import EgressInfo
+from sandboxd_client.methods.doors import GET_EGRESS, SET_EGRESS
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import door_service_pb2 as pb
 
@@ -35,7 +35,7 @@ class AsyncEgress:
                 print(denial.host, denial.message)
         """
         request = pb.GetEgressRequest(session_id=self._hold.id)
-        answer = await self._hold.connection.call(methods.GET_EGRESS, request)
+        answer = await self._hold.connection.call(GET_EGRESS, request)
         return EgressInfo.of(answer.egress)
 
     async def set(self, rules: Sequence[str] | None) -> EgressInfo:
@@ -52,5 +52,5 @@ class AsyncEgress:
         if rules is not None:
             request.rules.SetInParent()
             request.rules.rules.extend(rules)
-        answer = await self._hold.connection.call(methods.SET_EGRESS, request)
+        answer = await self._hold.connection.call(SET_EGRESS, request)
         return EgressInfo.of(answer.egress)

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeAlias
 
-from sandboxd_client import methods
 from sandboxd_client.connection import BackOff
 from sandboxd_client.errors import (
     ConnectionLostError,
     ExecNotFoundError,
     SandboxError,
 )
+from sandboxd_client.methods.execs import ATTACH_EXEC
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 
@@ -68,7 +68,7 @@ class ExecStream:
         for earlier_tries in itertools.count():
             try:
                 responses = connection.stream(
-                    methods.ATTACH_EXEC,
+                    ATTACH_EXEC,
                     self._request(),
                     timeout=self._timeout,
                     earlier_tries=earlier_tries,

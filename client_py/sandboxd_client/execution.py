@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import base64
+from binascii import b2a_base64
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from sandboxd_client.code_results import CodeRun, Display
+from sandboxd_client.records import Record, record
 
 
 class OutputMessage(str):
@@ -28,8 +29,8 @@ class OutputMessage(str):
         return str(self)
 
 
-@dataclass(frozen=True)
-class ExecutionResult:
+@record(frozen=True)
+class ExecutionResult(Record):
     """A value in its representations; images are base64 text."""
 
     text: str | None = None
@@ -68,16 +69,16 @@ class ExecutionResult:
 _FORMATS = ("text", "html", "markdown", "svg", "png", "jpeg", "latex", "json")
 
 
-@dataclass(frozen=True)
-class ExecutionLogs:
+@record(frozen=True)
+class ExecutionLogs(Record):
     """What was written."""
 
     stdout: list[str] = field(default_factory=list)
     stderr: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ExecutionError:
+@record(frozen=True)
+class ExecutionError(Record):
     """The exception that ended a run, or what else kept it from its end."""
 
     name: str
@@ -85,8 +86,8 @@ class ExecutionError:
     traceback: str
 
 
-@dataclass(frozen=True)
-class Execution:
+@record(frozen=True)
+class Execution(Record):
     """A run of code: results, logs and error.
 
     Example:
@@ -130,4 +131,4 @@ def _error(run: CodeRun) -> ExecutionError | None:
 
 
 def _base64(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode()
+    return None if data is None else b2a_base64(data, newline=False).decode()

@@ -6,14 +6,12 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import IO, Any, TypeAlias
+from typing import Any
 
 from sandboxd_client.errors import InvalidRequestError
-from sandboxd_client.results import SandboxPath
+from sandboxd_client.results import Content, SandboxPath
 from sandboxd_proto.v1 import files_pb2
 
-Content: TypeAlias = str | bytes | IO[str] | IO[bytes]
-"""What can be written to a file."""
 _TYPES = {
     name.removeprefix("FILE_TYPE_").lower(): number
     for name, number in files_pb2.FileType.items()

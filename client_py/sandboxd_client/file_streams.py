@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from types import TracebackType
 
-from sandboxd_client import methods
 from sandboxd_client.errors import ConnectionLostError, FileChangedError
 from sandboxd_client.file_arguments import where
+from sandboxd_client.methods.files import WATCH_FILES
 from sandboxd_client.results import FileEvent, FileInfo, SandboxPath
 from sandboxd_client.session import SessionHold
 from sandboxd_client.transfers import Download, OtherFile, Tries
@@ -105,7 +105,7 @@ class AsyncFileWatch:
 
     def __init__(self, hold: SessionHold, path: SandboxPath, *, recursive: bool) -> None:
         request = pb.WatchFilesRequest(session_id=hold.id, recursive=recursive, **where(path))
-        self._responses = hold.connection.stream(methods.WATCH_FILES, request)
+        self._responses = hold.connection.stream(WATCH_FILES, request)
         self._changes = self._translated()
 
     async def __aenter__(self) -> AsyncFileWatch:

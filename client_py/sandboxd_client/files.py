@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal, overload
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.errors import (
@@ -21,7 +20,6 @@ from sandboxd_client.errors import (
     NotADirectoryInSandboxError,
 )
 from sandboxd_client.file_arguments import (
-    Content,
     content_of,
     file_types,
     positive,
@@ -29,7 +27,20 @@ from sandboxd_client.file_arguments import (
     where,
 )
 from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch, open_stream
+from sandboxd_client.methods.files import (
+    EDIT_TEXT,
+    GLOB_FILES,
+    GREP_FILES,
+    LIST_FILES,
+    MAKE_DIRECTORY,
+    MOVE_FILE,
+    READ_TEXT,
+    REMOVE_FILE,
+    STAT_FILE,
+    UPLOAD_TAR,
+)
 from sandboxd_client.results import (
+    Content,
     FileInfo,
     GlobResult,
     GrepMatch,
@@ -138,7 +149,7 @@ class AsyncFiles:
             max_bytes=max_bytes,
             **where(path),
         )
-        page = await self._hold.connection.call(methods.READ_TEXT, request)
+        page = await self._hold.connection.call(READ_TEXT, request)
         return TextPage(
             page.text,
             page.first_line,
@@ -229,7 +240,7 @@ class AsyncFiles:
                 page_token=token,
                 **where(path),
             )
-            page = await self._hold.connection.call(methods.LIST_FILES, request)
+            page = await self._hold.connection.call(LIST_FILES, request)
             found += map(FileInfo.of, page.entries)
             token = page.next_page_token
             if not token:
@@ -244,7 +255,7 @@ class AsyncFiles:
         request = pb.StatFileRequest(
             session_id=self._hold.id, follow_links=follow_links, **where(path)
         )
-        return FileInfo.of((await self._hold.connection.call(methods.STAT_FILE, request)).entry)
+        return FileInfo.of((await self._hold.connection.call(STAT_FILE, request)).entry)
 
     async def exists(self, path: SandboxPath) -> bool:
         """Whether something exists at a path.
@@ -273,7 +284,7 @@ class AsyncFiles:
             ignore_missing=ignore_missing,
             **where(path),
         )
-        return (await self._hold.connection.call(methods.REMOVE_FILE, request)).removed
+        return (await self._hold.connection.call(REMOVE_FILE, request)).removed
 
     async def rename(
         self,
@@ -297,7 +308,7 @@ class AsyncFiles:
             **where(path),
             **where(new_path, "new_path"),
         )
-        return FileInfo.of((await self._hold.connection.call(methods.MOVE_FILE, request)).entry)
+        return FileInfo.of((await self._hold.connection.call(MOVE_FILE, request)).entry)
 
     async def make_dir(self, path: SandboxPath) -> bool:
         """Create a directory and missing parents; False if it already existed.
@@ -308,7 +319,7 @@ class AsyncFiles:
         request = pb.MakeDirectoryRequest(
             session_id=self._hold.id, make_parents=True, **where(path)
         )
-        return (await self._hold.connection.call(methods.MAKE_DIRECTORY, request)).created
+        return (await self._hold.connection.call(MAKE_DIRECTORY, request)).created
 
     async def edit(
         self,
@@ -336,7 +347,7 @@ class AsyncFiles:
             expected_count=expected_count or 0,
             **where(path),
         )
-        return (await self._hold.connection.call(methods.EDIT_TEXT, request)).replaced
+        return (await self._hold.connection.call(EDIT_TEXT, request)).replaced
 
     async def grep(
         self,
@@ -369,7 +380,7 @@ class AsyncFiles:
             max_matches=max_matches,
             **where(path),
         )
-        found = await self._hold.connection.call(methods.GREP_FILES, request)
+        found = await self._hold.connection.call(GREP_FILES, request)
         matches = tuple(
             GrepMatch(match.path, match.line_number, match.line) for match in found.matches
         )
@@ -405,7 +416,7 @@ class AsyncFiles:
             max_entries=max_entries,
             **where(path),
         )
-        found = await self._hold.connection.call(methods.GLOB_FILES, request)
+        found = await self._hold.connection.call(GLOB_FILES, request)
         return GlobResult(tuple(map(FileInfo.of, found.entries)), found.complete)
 
     def watch_dir(self, path: SandboxPath = "", *, recursive: bool = True) -> AsyncFileWatch:
@@ -524,9 +535,7 @@ class AsyncFiles:
                 position += len(chunk)
                 await progress.reached(position)
 
-        done = await self._hold.connection.send(
-            methods.UPLOAD_TAR, parts(), session_id=self._hold.id
-        )
+        done = await self._hold.connection.send(UPLOAD_TAR, parts(), session_id=self._hold.id)
         return TransferReport(done.extracted, _refused(done.refused), done.refused_count)
 
     async def download_dir(

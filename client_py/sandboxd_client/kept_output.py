@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandboxd_client import methods
 from sandboxd_client.capture import Capture
+from sandboxd_client.methods.execs import READ_OUTPUT
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import exec_pb2
 from sandboxd_proto.v1 import exec_service_pb2 as pb
@@ -62,7 +62,7 @@ class _Reader:
                 offset=begin,
                 max_bytes=min(MAX_PIECE_BYTES, end - begin),
             )
-            piece = await self._hold.connection.call(methods.READ_OUTPUT, request)
+            piece = await self._hold.connection.call(READ_OUTPUT, request)
             data = piece.data[: max(0, end - piece.offset)]
             missing = (piece.offset if data else end) - begin
             if missing > 0:

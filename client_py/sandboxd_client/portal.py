@@ -91,12 +91,27 @@ class Portal:
         loop, mailbox = self.loop, _Mailbox()
         context = copy_context()
         context.run(_caller.set, mailbox)
-        task: asyncio.Task[T] | None = None
+        task: asyncio.Task[None] | None = None
+        answers: list[T] = []
+        errors: list[BaseException] = []
+
+        async def do() -> None:
+            try:
+                answers.append(await work)
+            except BaseException as error:
+                errors.append(error)  # for the caller's thread, and not for the loop
+            finally:
+                mailbox.put(None)  # not in a callback of the task, a turn of the loop later
 
         def begin() -> None:
             nonlocal task
-            task = loop.create_task(work, context=context)
-            task.add_done_callback(lambda _: mailbox.put(None))
+            task = loop.create_task(do(), context=context)
+            task.add_done_callback(end)
+
+        def end(_: object) -> None:
+            # For a task that was cancelled before its first step, so that `do` never ran.
+            work.close()
+            mailbox.put(None)
 
         loop.call_soon_threadsafe(begin)
         try:
@@ -106,9 +121,10 @@ class Portal:
             with suppress(Empty):
                 _run_errands(mailbox, INTERRUPT_SECONDS)
             raise
-        assert task is not None
         _take_over(context)
-        return task.result()
+        if errors:
+            raise errors.pop()
+        return answers.pop()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

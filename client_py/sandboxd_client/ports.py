@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from types import TracebackType
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.cancellation import run_to_end
 from sandboxd_client.door_results import PortInfo, PreviewInfo
 from sandboxd_client.errors import SandboxError
+from sandboxd_client.methods.ports import CREATE_PREVIEW, DELETE_PREVIEWS, FORWARD_PORT, LIST_PORTS
 from sandboxd_client.session import SessionHold, duration
 from sandboxd_proto.v1 import port_service_pb2 as pb
 
@@ -106,7 +106,7 @@ class AsyncPortForward:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         responses = self._hold.connection.converse(
-            methods.FORWARD_PORT, self._requests(reader), session_id=self._hold.id
+            FORWARD_PORT, self._requests(reader), session_id=self._hold.id
         )
         async with aclosing(responses):
             async for response in responses:
@@ -145,7 +145,7 @@ class AsyncPorts:
                 print(port.port, port.address)
         """
         request = pb.ListPortsRequest(session_id=self._hold.id, incarnation=self._hold.incarnation)
-        answer = await self._hold.connection.call(methods.LIST_PORTS, request)
+        answer = await self._hold.connection.call(LIST_PORTS, request)
         return [PortInfo.of(port) for port in answer.ports]
 
     async def forward(self, port: int, *, local_port: int = 0) -> AsyncPortForward:
@@ -173,7 +173,7 @@ class AsyncPorts:
         )
         if ttl is not None:
             request.ttl.CopyFrom(duration(ttl))
-        return PreviewInfo.of(await self._hold.connection.call(methods.CREATE_PREVIEW, request))
+        return PreviewInfo.of(await self._hold.connection.call(CREATE_PREVIEW, request))
 
     async def url(self, port: int, *, ttl: float | None = None) -> str:
         """The URL of a new preview, with an origin of its own.
@@ -190,5 +190,5 @@ class AsyncPorts:
             await sandbox.ports.delete_previews(8080)
         """
         request = pb.DeletePreviewsRequest(session_id=self._hold.id, port=port)
-        answer = await self._hold.connection.call(methods.DELETE_PREVIEWS, request)
+        answer = await self._hold.connection.call(DELETE_PREVIEWS, request)
         return answer.deleted

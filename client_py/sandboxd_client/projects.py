@@ -11,12 +11,21 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import IO
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.connection import Connection
 from sandboxd_client.errors import ChecksumMismatchError
 from sandboxd_client.files import closed, local_target, removed, unfinished_beside
+from sandboxd_client.methods.projects import (
+    CREATE_PROJECT,
+    DELETE_PROJECT,
+    DELETE_PROJECT_FILE,
+    DOWNLOAD_PROJECT_FILE,
+    GET_PROJECT,
+    LIST_PROJECT_FILES,
+    LIST_PROJECTS,
+    UPLOAD_PROJECT_FILE,
+)
 from sandboxd_client.results import (
     OnConflict,
     ProgressCallback,
@@ -60,7 +69,7 @@ class AsyncProjects:
         """
         request = pb.CreateProjectRequest(user_id=user_id, project_id=project_id)
         connection = await self._connect()
-        return ProjectInfo.of((await connection.call(methods.CREATE_PROJECT, request)).project)
+        return ProjectInfo.of((await connection.call(CREATE_PROJECT, request)).project)
 
     async def get(self, user_id: str, project_id: str) -> ProjectInfo:
         """A project as it is now.
@@ -71,7 +80,7 @@ class AsyncProjects:
         """
         request = pb.GetProjectRequest(user_id=user_id, project_id=project_id)
         connection = await self._connect()
-        return ProjectInfo.of((await connection.call(methods.GET_PROJECT, request)).project)
+        return ProjectInfo.of((await connection.call(GET_PROJECT, request)).project)
 
     async def list(self, user_id: str) -> Sequence[ProjectInfo]:
         """Projects of a user, sorted by id.
@@ -84,7 +93,7 @@ class AsyncProjects:
         connection = await self._connect()
         found: list[ProjectInfo] = []
         while True:
-            page = await connection.call(methods.LIST_PROJECTS, request)
+            page = await connection.call(LIST_PROJECTS, request)
             found += map(ProjectInfo.of, page.projects)
             request.page_token = page.next_page_token
             if not request.page_token:
@@ -99,7 +108,7 @@ class AsyncProjects:
         """
         request = pb.ListProjectsRequest(user_id=user_id, page_size=1)
         connection = await self._connect()
-        usage = (await connection.call(methods.LIST_PROJECTS, request)).usage
+        usage = (await connection.call(LIST_PROJECTS, request)).usage
         return ProjectUsage(
             projects=usage.projects,
             files=usage.files,
@@ -121,7 +130,7 @@ class AsyncProjects:
         """
         request = pb.DeleteProjectRequest(user_id=user_id, project_id=project_id)
         connection = await self._connect()
-        return ProjectInfo.of((await connection.call(methods.DELETE_PROJECT, request)).project)
+        return ProjectInfo.of((await connection.call(DELETE_PROJECT, request)).project)
 
     async def upload(
         self,
@@ -183,7 +192,7 @@ class AsyncProjects:
     ) -> ProjectFileInfo:
         stored = await send_content(
             await self._connect(),
-            methods.UPLOAD_PROJECT_FILE,
+            UPLOAD_PROJECT_FILE,
             pb.UploadProjectFileRequest(header=header),
             source,
             progress,
@@ -204,7 +213,7 @@ class AsyncProjects:
         connection = await self._connect()
         found: list[ProjectFileInfo] = []
         while True:
-            page = await connection.call(methods.LIST_PROJECT_FILES, request)
+            page = await connection.call(LIST_PROJECT_FILES, request)
             found += map(ProjectFileInfo.of, page.files)
             request.page_token = page.next_page_token
             if not request.page_token:
@@ -262,7 +271,7 @@ class AsyncProjects:
             target.truncate()
             digest, expected, received = hashlib.sha256(), b"", 0
             responses = connection.stream(
-                methods.DOWNLOAD_PROJECT_FILE,
+                DOWNLOAD_PROJECT_FILE,
                 request,
                 timeout=tries.seconds_left,
                 earlier_tries=tries.before,
@@ -293,5 +302,5 @@ class AsyncProjects:
         """
         request = pb.DeleteProjectFileRequest(user_id=user_id, project_id=project_id, name=name)
         connection = await self._connect()
-        done = await connection.call(methods.DELETE_PROJECT_FILE, request)
+        done = await connection.call(DELETE_PROJECT_FILE, request)
         return ProjectFileInfo.of(done.file)

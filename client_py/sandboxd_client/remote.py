@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from sandboxd_client.call_metadata import Metadata
-from sandboxd_client.cancellation import abandon
+from sandboxd_client.cancellation import CLEAN_UP_SECONDS, outlast
 from sandboxd_client.errors import (
     ClientClosedError,
     ConnectionLostError,
@@ -43,6 +43,8 @@ _OPTIONS = [
     ("grpc.http2.lookahead_bytes", 4 << 20),
 ]
 _LONGEST_LOOK = 0.05
+_LARGE_BLOCK_BYTES = 4 << 20
+"""Twice as much, which glibc then keeps, is more than the copies of a chunk of 1 MiB take."""
 
 
 class RemoteTransport:
@@ -58,6 +60,9 @@ class RemoteTransport:
         self._callables: dict[str, Any] = {}
 
     async def start(self) -> None:
+        # glibc gives the memory of a sent chunk back to the kernel and takes it anew, page by page,
+        # for the next one, until it has seen a larger block freed. This one is never written to.
+        bytes(_LARGE_BLOCK_BYTES)
         if self._settings.is_secure:
             credentials = self._credentials()
             self._channel = aio.secure_channel(self._settings.target, credentials, _OPTIONS)
@@ -160,7 +165,7 @@ class RemoteTransport:
         call = self._callable(method, "stream_stream")(
             timeout=timeout, metadata=self._token + metadata
         )
-        writing = asyncio.create_task(_write_all(call, requests), name="requests of a call")
+        writing = _write_all(call, requests)
         try:
             async with aclosing(self._responses(call)) as responses:
                 async for response in responses:
@@ -197,10 +202,15 @@ class RemoteTransport:
         call = self._callable(method, "stream_unary")(
             timeout=timeout, metadata=self._token + metadata
         )
+        writing = _write_all(call, requests)
+        # Without the rest of its requests the daemon would not end it.
+        writing.add_done_callback(lambda _: call.cancel() if _failure(writing) else None)
         try:
-            # An ended call accepts no more requests; its status says why it ended.
-            with suppress(aio.AioRpcError, asyncio.InvalidStateError):
-                await _write_all(call, requests)
+            await _end_of(call)
+            if not writing.done():
+                await asyncio.wait([writing])  # it may be reading what would come next
+            if (failure := _failure(writing)) is not None:
+                raise failure
             response: Response = await self._answer(call)
             return response
         except asyncio.CancelledError:
@@ -208,6 +218,10 @@ class RemoteTransport:
             raise
         finally:
             call.cancel()
+            if not writing.done():
+                writing.cancel()
+                # Only then may the caller close what is read from.
+                await outlast(writing, CLEAN_UP_SECONDS)
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -219,17 +233,15 @@ class RemoteTransport:
         To await the call itself would lose the exception that cancels this task: gRPC raises one
         of its own, without the message by which a cancel scope of anyio knows that it is meant.
         """
-        answering = asyncio.ensure_future(call)
         try:
-            await asyncio.wait([answering])
+            await _end_of(call)
         except asyncio.CancelledError:
             call.cancel()
-            abandon(answering)
             raise
-        if answering.cancelled():
-            raise ClientClosedError
         try:
-            response = answering.result()
+            response = await call  # at once, since it has ended
+        except asyncio.CancelledError:
+            raise ClientClosedError from None
         except aio.AioRpcError as error:
             raise self._translated(error) from None
         self._was_reached = True
@@ -270,21 +282,46 @@ class RemoteTransport:
         return found
 
 
-async def _write_all(call: Any, requests: AsyncIterator[Message]) -> None:
-    """The requests, until the call ends."""
-    writing: asyncio.Task[None] | None = None
+def _failure(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()
+
+
+async def _end_of(call: Any) -> None:
+    """Wait until the call has ended, without a task: each costs turns of the event loop."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(_: object) -> None:
+        if not ended.done():  # its waiter may be gone, and a write that fails ends a call again
+            ended.set_result(None)
+
+    call.add_done_callback(end)
+    await ended
+
+
+def _write_all(call: Any, requests: AsyncIterator[Message]) -> asyncio.Task[None]:
+    """Sends the requests until the call ends. Fails as they do."""
+    is_writing = False
+
+    async def write() -> None:
+        nonlocal is_writing
+        try:
+            async for request in requests:
+                if call.done():
+                    return
+                is_writing = True
+                await call.write(request)
+                is_writing = False
+            is_writing = True
+            await call.done_writing()
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # an ended call accepts no more requests; its status says why it ended
 
     def stop(_: object) -> None:
         # Stop before a write fails: a failed write replaces the status of a call that has ended
-        # with an internal error.
-        if writing is not None:
+        # with an internal error. But what is being read for the next one is read to its end.
+        if is_writing:
             writing.cancel()
 
+    writing = asyncio.create_task(write(), name="requests of a call")
     call.add_done_callback(stop)
-    async for request in requests:
-        writing = asyncio.create_task(call.write(request))
-        await asyncio.wait([writing])
-        if writing.cancelled():
-            return
-        writing.result()
-    await call.done_writing()
+    return writing

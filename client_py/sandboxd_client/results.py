@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sandboxd_client.errors import CommandFailedError
-from sandboxd_proto.v1 import exec_pb2, files_pb2, project_pb2, session_pb2, snapshot_pb2
+from sandboxd_client.records import Record, record
+from sandboxd_proto.v1 import exec_pb2, files_pb2, session_pb2, snapshot_pb2
 
 if TYPE_CHECKING:
-    from sandboxd_proto.v1 import exec_service_pb2
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from sandboxd_proto.v1 import exec_service_pb2, project_pb2
 
 TIMED_OUT_CODE = 124
 """Exit code of a command that timed out, as with timeout(1)."""
@@ -30,6 +30,10 @@ StateName: TypeAlias = Literal["active", "expired", "lost", "closed", "parked"]
 """Whether a session can be used, and if not, why."""
 SandboxPath: TypeAlias = str | bytes | os.PathLike[str]
 """A path in the sandbox: text, a path object, or the bytes of a name that is not UTF-8."""
+Content: TypeAlias = str | bytes | IO[str] | IO[bytes]
+"""What can be written to a file."""
+OutputCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
+"""Receives text as it is written; may be a coroutine function."""
 ProgressCallback: TypeAlias = Callable[[int], Awaitable[object] | object]
 """Receives the number of bytes transferred since the last call; may be a coroutine function."""
 
@@ -161,8 +165,8 @@ class SessionList(list[SessionInfo]):
         """Workers of a cluster that did not answer: sessions that only they know are missing."""
 
 
-@dataclass(frozen=True)
-class Usage:
+@record(frozen=True)
+class Usage(Record):
     """What a command used, as counted by the host."""
 
     peak_memory_bytes: int
@@ -239,8 +243,8 @@ class CommandResult(Result):
         return result
 
 
-@dataclass(frozen=True)
-class OutputChunk:
+@record(frozen=True)
+class OutputChunk(Record):
     """A piece of a command's output."""
 
     stream: StreamName
@@ -251,8 +255,8 @@ class OutputChunk:
     """The bytes, decoded; a character that is cut at the end of a piece is in the next one."""
 
 
-@dataclass(frozen=True)
-class OutputGap:
+@record(frozen=True)
+class OutputGap(Record):
     """Output that is no longer kept and cannot be read."""
 
     stream: StreamName
@@ -302,8 +306,8 @@ class CommandInfo(Result):
         )
 
 
-@dataclass(frozen=True)
-class OutputSlice:
+@record(frozen=True)
+class OutputSlice(Record):
     """A piece of kept output."""
 
     offset: int
@@ -320,8 +324,8 @@ class OutputSlice:
         return cls(found.offset, found.data, found.dropped_bytes, found.total_bytes, found.ended)
 
 
-@dataclass(frozen=True)
-class OutputMatch:
+@record(frozen=True)
+class OutputMatch(Record):
     """A line of output that a search found."""
 
     stream: StreamName
@@ -344,8 +348,8 @@ class OutputMatch:
         )
 
 
-@dataclass(frozen=True)
-class OutputPreview:
+@record(frozen=True)
+class OutputPreview(Record):
     """An output stream, shortened to a size that a model can read."""
 
     head: str
@@ -453,8 +457,8 @@ class ProjectFileInfo(Result):
         return info
 
 
-@dataclass(frozen=True)
-class ProjectUsage:
+@record(frozen=True)
+class ProjectUsage(Record):
     """What the projects of a user hold, and the limits on that."""
 
     projects: int
@@ -549,8 +553,8 @@ class DownloadedFile(str):
         return self.read_bytes().decode(encoding, errors)
 
 
-@dataclass(frozen=True)
-class TextPage:
+@record(frozen=True)
+class TextPage(Record):
     """Lines of a text file."""
 
     text: str
@@ -563,8 +567,8 @@ class TextPage:
     """True if bytes that are not UTF-8 were replaced; the file is then probably not text."""
 
 
-@dataclass(frozen=True)
-class GrepMatch:
+@record(frozen=True)
+class GrepMatch(Record):
     """A line that a search found."""
 
     path: str
@@ -572,8 +576,8 @@ class GrepMatch:
     line: str
 
 
-@dataclass(frozen=True)
-class GrepResult:
+@record(frozen=True)
+class GrepResult(Record):
     """Result of a search."""
 
     matches: tuple[GrepMatch, ...]
@@ -581,8 +585,8 @@ class GrepResult:
     """True if everything was searched."""
 
 
-@dataclass(frozen=True)
-class GlobResult:
+@record(frozen=True)
+class GlobResult(Record):
     """Entries that match a pattern."""
 
     entries: tuple[FileInfo, ...]
@@ -590,8 +594,8 @@ class GlobResult:
     """True if these are all matching entries."""
 
 
-@dataclass(frozen=True)
-class FileEvent:
+@record(frozen=True)
+class FileEvent(Record):
     """A change to one entry of the workspace."""
 
     kind: str
@@ -602,8 +606,8 @@ class FileEvent:
     is_directory: bool = False
 
 
-@dataclass(frozen=True)
-class TransferReport:
+@record(frozen=True)
+class TransferReport(Record):
     """Result of uploading or downloading a directory."""
 
     entries: int

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import secrets
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import InstanceOrClass, checked, either
 from sandboxd_client.cancellation import run_or_undo, run_to_end
-from sandboxd_client.code import AsyncCode
-from sandboxd_client.code_handle import DisplayCallback
-from sandboxd_client.code_results import ContextInfo, LanguageName
-from sandboxd_client.command_handle import OutputCallback
+from sandboxd_client.code_results import ContextInfo, DisplayCallback, LanguageName
 from sandboxd_client.command_policy import CommandCheck, CommandPolicy, command_check
-from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.connection import Connection, acquire, connected, release
-from sandboxd_client.data import AsyncSandboxData
-from sandboxd_client.egress import AsyncEgress
 from sandboxd_client.errors import (
     BY_REASON,
     InvalidRequestError,
@@ -33,9 +27,8 @@ from sandboxd_client.execution import (
     OutputMessageCallback,
     ResultCallback,
 )
-from sandboxd_client.files import AsyncFiles
-from sandboxd_client.ports import AsyncPorts
-from sandboxd_client.results import SessionInfo, SessionList, StateName
+from sandboxd_client.methods.sessions import RESET_SESSION, TOUCH_SESSION
+from sandboxd_client.results import OutputCallback, SessionInfo, SessionList, StateName
 from sandboxd_client.session import (
     SessionHold,
     close_session,
@@ -47,11 +40,20 @@ from sandboxd_client.session import (
 )
 from sandboxd_client.settings import Mode, Timeouts, resolve
 from sandboxd_client.snapshot_results import AutoSnapshotName, SnapshotName, reference
-from sandboxd_client.snapshots import AsyncSnapshots
-from sandboxd_client.terminals import AsyncPty, AsyncShell
 from sandboxd_proto.v1 import session_service_pb2 as pb
-from sandboxd_proto.v1 import snapshot_service_pb2 as snapshot_pb
 from sandboxd_proto.v1.session_pb2 import SessionUsage
+
+if TYPE_CHECKING:
+    from sandboxd_client.code import AsyncCode
+    from sandboxd_client.commands import AsyncCommands
+    from sandboxd_client.data import AsyncSandboxData
+    from sandboxd_client.egress import AsyncEgress
+    from sandboxd_client.files import AsyncFiles
+    from sandboxd_client.ports import AsyncPorts
+    from sandboxd_client.snapshots import AsyncSnapshots
+    from sandboxd_client.terminals import AsyncPty, AsyncShell
+
+T = TypeVar("T")
 
 
 @checked
@@ -83,14 +85,7 @@ class AsyncSandbox:
         self._hold = hold
         self._owns_connection = owns_connection
         self._is_temporary = is_temporary
-        self._commands = AsyncCommands(hold)
-        self._files = AsyncFiles(hold)
-        self._pty = AsyncPty(hold)
-        self._snapshots = AsyncSnapshots(hold)
-        self._data = AsyncSandboxData(hold)
-        self._egress = AsyncEgress(hold)
-        self._ports = AsyncPorts(hold)
-        self._code = AsyncCode(hold)
+        self._parts: dict[Callable[[SessionHold], Any], Any] = {}
 
     def __repr__(self) -> str:
         info = self._hold.info
@@ -152,7 +147,7 @@ class AsyncSandbox:
         async def opened() -> AsyncSandbox:
             sandbox = await cls.open(
                 user_id,
-                f"sandbox-{secrets.token_hex(8)}",
+                f"sandbox-{os.urandom(8).hex()}",
                 timeout_minutes=timeout_minutes,
                 timeout=timeout,
                 metadata=metadata,
@@ -272,7 +267,7 @@ class AsyncSandbox:
         connection = await acquire(settings, timeouts or Timeouts())
         try:
             touched = await connection.call(
-                methods.TOUCH_SESSION, pb.TouchSessionRequest(session_id=session_id)
+                TOUCH_SESSION, pb.TouchSessionRequest(session_id=session_id)
             )
         except BaseException:
             await release(connection)
@@ -347,45 +342,69 @@ class AsyncSandbox:
         """Absolute path of the directory where commands start and keep their files."""
         return self._hold.info.workspace_dir
 
+    def _part(self, kind: Callable[[SessionHold], T]) -> T:
+        """Made when it is first used, since most programs use few of them, and each has modules and
+        messages to load."""
+        part: T | None = self._parts.get(kind)
+        if part is None:
+            part = self._parts[kind] = kind(self._hold)
+        return part
+
     @property
     def commands(self) -> AsyncCommands:
         """Commands of the sandbox."""
-        return self._commands
+        from sandboxd_client.commands import AsyncCommands
+
+        return self._part(AsyncCommands)
 
     @property
     def files(self) -> AsyncFiles:
         """Files of the sandbox."""
-        return self._files
+        from sandboxd_client.files import AsyncFiles
+
+        return self._part(AsyncFiles)
 
     @property
     def snapshots(self) -> AsyncSnapshots:
         """Snapshots of the workspace."""
-        return self._snapshots
+        from sandboxd_client.snapshots import AsyncSnapshots
+
+        return self._part(AsyncSnapshots)
 
     @property
     def data(self) -> AsyncSandboxData:
         """Data sources that the sandbox was opened with."""
-        return self._data
+        from sandboxd_client.data import AsyncSandboxData
+
+        return self._part(AsyncSandboxData)
 
     @property
     def pty(self) -> AsyncPty:
         """Terminals of the sandbox."""
-        return self._pty
+        from sandboxd_client.terminals import AsyncPty
+
+        return self._part(AsyncPty)
 
     @property
     def egress(self) -> AsyncEgress:
         """Hosts that the sandbox may reach."""
-        return self._egress
+        from sandboxd_client.egress import AsyncEgress
+
+        return self._part(AsyncEgress)
 
     @property
     def ports(self) -> AsyncPorts:
         """Ports that programs in the sandbox listen on."""
-        return self._ports
+        from sandboxd_client.ports import AsyncPorts
+
+        return self._part(AsyncPorts)
 
     @property
     def code(self) -> AsyncCode:
         """Code of the sandbox: contexts that keep their variables, runs and the debugger."""
-        return self._code
+        from sandboxd_client.code import AsyncCode
+
+        return self._part(AsyncCode)
 
     async def run_code(
         self,
@@ -408,7 +427,7 @@ class AsyncSandbox:
             execution = await sandbox.run_code("x = 6\\nprint('hi')\\nx * 7")
             print(execution.text, execution.logs.stdout, execution.error)
         """
-        run = await self._code.run(
+        run = await self.code.run(
             code,
             language=language,
             context=context,
@@ -432,7 +451,9 @@ class AsyncSandbox:
             await shell.run("cd outputs")
             print((await shell.run("pwd")).stdout)
         """
-        return AsyncShell(self._commands, name)
+        from sandboxd_client.terminals import AsyncShell
+
+        return AsyncShell(self.commands, name)
 
     async def refresh(self) -> SessionInfo:
         """Update and return `info`; does not count as use.
@@ -532,16 +553,17 @@ class AsyncSandbox:
             await sandbox.files.write("mistake.txt", "...")
             await sandbox.rewind(snapshot="good")
         """
+        from sandboxd_client.methods.snapshots import RESTORE_SESSION
+        from sandboxd_proto.v1 import snapshot_service_pb2 as snapshot_pb
+
         request = snapshot_pb.RestoreSessionRequest(
             session_id=self._hold.id,
             incarnation=self._hold.incarnation,
             snapshot=reference(_target(turn, before, snapshot)),
-            request_id=secrets.token_hex(16),
+            request_id=os.urandom(16).hex(),
         )
         connection = self._hold.connection
-        done = await connection.call(
-            methods.RESTORE_SESSION, request, timeout=connection.timeouts.transfer
-        )
+        done = await connection.call(RESTORE_SESSION, request, timeout=connection.timeouts.transfer)
         self._hold.info = SessionInfo.of(done.session, is_kept=False)
         return self._hold.info
 
@@ -579,18 +601,19 @@ class AsyncSandbox:
             for info in await sandbox.fork_many(2):
                 await AsyncSandbox.kill(info.session_id)
         """
+        from sandboxd_client.methods.snapshots import FORK_SESSION
+        from sandboxd_proto.v1 import snapshot_service_pb2 as snapshot_pb
+
         request = snapshot_pb.ForkSessionRequest(
             session_id=self._hold.id,
             snapshot=reference(snapshot) if snapshot is not None else None,
             thread_ids=thread_ids or (),
             count=0 if thread_ids else count,
             metadata=metadata or {},
-            request_id=secrets.token_hex(16),
+            request_id=os.urandom(16).hex(),
         )
         connection = self._hold.connection
-        done = await connection.call(
-            methods.FORK_SESSION, request, timeout=connection.timeouts.transfer
-        )
+        done = await connection.call(FORK_SESSION, request, timeout=connection.timeouts.transfer)
         for fork in done.forks:
             if fork.reason:
                 raise BY_REASON.get(fork.reason, SandboxError)(f"{fork.thread_id}: {fork.message}")
@@ -604,11 +627,12 @@ class AsyncSandbox:
             print((await other.park()).state)
             await other.aclose()
         """
+        from sandboxd_client.methods.snapshots import PARK_SESSION
+        from sandboxd_proto.v1 import snapshot_service_pb2 as snapshot_pb
+
         request = snapshot_pb.ParkSessionRequest(session_id=self._hold.id)
         connection = self._hold.connection
-        done = await connection.call(
-            methods.PARK_SESSION, request, timeout=connection.timeouts.transfer
-        )
+        done = await connection.call(PARK_SESSION, request, timeout=connection.timeouts.transfer)
         self._hold.info = SessionInfo.of(done.session)
         return self._hold.info
 
@@ -624,9 +648,7 @@ class AsyncSandbox:
             session_id=self._hold.id, incarnation=self._hold.incarnation
         )
         connection = self._hold.connection
-        done = await connection.call(
-            methods.RESET_SESSION, request, timeout=connection.timeouts.open
-        )
+        done = await connection.call(RESET_SESSION, request, timeout=connection.timeouts.open)
         self._hold.info = SessionInfo.of(done.session, is_kept=False)
         return self._hold.info
 

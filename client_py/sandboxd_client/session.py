@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
-from sandboxd_client import methods
 from sandboxd_client.command_policy import CommandCheck
 from sandboxd_client.connection import Connection
+from sandboxd_client.methods.sessions import (
+    CLOSE_SESSION,
+    GET_SESSION,
+    LIST_SESSIONS,
+    OPEN_SESSION,
+    UPDATE_SESSION,
+)
 from sandboxd_client.results import SessionInfo, SessionList, StateName
 from sandboxd_client.snapshot_results import AutoSnapshotName
 from sandboxd_proto.v1 import session_pb2, snapshot_pb2
@@ -90,7 +96,7 @@ async def open_session(
     if park_after is not None:
         request.park_after.CopyFrom(duration(park_after))
     timeout = connection.timeouts.open + build_wait
-    opened = await connection.call(methods.OPEN_SESSION, request, timeout=timeout)
+    opened = await connection.call(OPEN_SESSION, request, timeout=timeout)
     return SessionInfo.of(
         opened.session, status=_OUTCOMES[opened.outcome], is_kept=opened.workspace_kept
     )
@@ -99,7 +105,7 @@ async def open_session(
 async def get_session(connection: Connection, session_id: str) -> SessionInfo:
     """A session as it is now, including one that ended recently."""
     request = pb.GetSessionRequest(session_id=session_id)
-    return SessionInfo.of((await connection.call(methods.GET_SESSION, request)).session)
+    return SessionInfo.of((await connection.call(GET_SESSION, request)).session)
 
 
 async def list_sessions(
@@ -120,7 +126,7 @@ async def list_sessions(
     found: list[SessionInfo] = []
     missing: set[str] = set()
     while True:
-        page = await connection.call(methods.LIST_SESSIONS, request)
+        page = await connection.call(LIST_SESSIONS, request)
         found += map(SessionInfo.of, page.sessions)
         missing.update(page.missing_workers)
         request.page_token = page.next_page_token
@@ -149,13 +155,13 @@ async def update_session(
         request.auto_snapshot = auto_snapshot_value(auto_snapshot)
     if park_after is not None:
         request.park_after.CopyFrom(duration(park_after))
-    return SessionInfo.of((await hold.connection.call(methods.UPDATE_SESSION, request)).session)
+    return SessionInfo.of((await hold.connection.call(UPDATE_SESSION, request)).session)
 
 
 async def close_session(connection: Connection, session_id: str) -> SessionInfo:
     """End a session and delete everything in it."""
     request = pb.CloseSessionRequest(session_id=session_id)
-    return SessionInfo.of((await connection.call(methods.CLOSE_SESSION, request)).session)
+    return SessionInfo.of((await connection.call(CLOSE_SESSION, request)).session)
 
 
 def auto_snapshot_value(name: AutoSnapshotName) -> snapshot_pb2.AutoSnapshot.ValueType:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sandboxd_client.errors import InvalidRequestError
+from sandboxd_client.records import Record, record
 from sandboxd_client.results import Result, iso
 from sandboxd_proto.v1 import snapshot_pb2
-from sandboxd_proto.v1 import snapshot_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from sandboxd_proto.v1 import snapshot_service_pb2 as pb
 
 AutoSnapshotName: TypeAlias = Literal["off", "commands", "turns"]
 """Which automatic snapshots a session gets: none, after every change, or one per turn."""
@@ -72,8 +74,8 @@ SnapshotName: TypeAlias = int | str | SnapshotInfo
 label; or what a call returned. `turn:ID` is the end of a turn, `before:ID` what was before it."""
 
 
-@dataclass(frozen=True)
-class SnapshotChange:
+@record(frozen=True)
+class SnapshotChange(Record):
     """A path that differs between two states of a workspace."""
 
     path: str
@@ -119,8 +121,8 @@ def _kind(name: str) -> SnapshotChangeName:
     return kinds[name]
 
 
-@dataclass(frozen=True)
-class SnapshotDiff:
+@record(frozen=True)
+class SnapshotDiff(Record):
     """What differs between two states of a workspace."""
 
     changes: list[SnapshotChange]
@@ -133,8 +135,8 @@ class SnapshotDiff:
     """Whether there are more changes than `changes` has."""
 
 
-@dataclass(frozen=True)
-class SnapshotCheck:
+@record(frozen=True)
+class SnapshotCheck(Record):
     """What a check of the store found."""
 
     snapshots: int

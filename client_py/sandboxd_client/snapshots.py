@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import IO
 
-from sandboxd_client import methods
 from sandboxd_client.arguments import checked
 from sandboxd_client.cancellation import run_or_undo
 from sandboxd_client.files import closed, local_target, removed, unfinished_beside
+from sandboxd_client.methods import Method, Request, Response
+from sandboxd_client.methods.snapshots import (
+    CREATE_SNAPSHOT,
+    DELETE_SNAPSHOT,
+    DIFF_SNAPSHOTS,
+    EXPORT_SNAPSHOT,
+    GET_SNAPSHOT,
+    IMPORT_SNAPSHOT,
+    LIST_SNAPSHOTS,
+    READ_SNAPSHOT_FILE,
+    VERIFY_SNAPSHOTS,
+)
 from sandboxd_client.results import ProgressCallback
 from sandboxd_client.session import SessionHold
 from sandboxd_client.snapshot_results import (
@@ -66,12 +76,10 @@ class AsyncSnapshots:
             session_id=self._hold.id,
             label=label,
             consistency=_CONSISTENCIES[consistency],
-            request_id=secrets.token_hex(16),
+            request_id=os.urandom(16).hex(),
         )
         connection = self._hold.connection
-        done = await connection.call(
-            methods.CREATE_SNAPSHOT, request, timeout=connection.timeouts.transfer
-        )
+        done = await connection.call(CREATE_SNAPSHOT, request, timeout=connection.timeouts.transfer)
         return SnapshotInfo.of(done.snapshot)
 
     async def list(self) -> Sequence[SnapshotInfo]:
@@ -84,7 +92,7 @@ class AsyncSnapshots:
         request = pb.ListSnapshotsRequest(session_id=self._hold.id, page_size=1000)
         found: list[SnapshotInfo] = []
         while True:
-            page = await self._hold.connection.call(methods.LIST_SNAPSHOTS, request)
+            page = await self._hold.connection.call(LIST_SNAPSHOTS, request)
             found += map(SnapshotInfo.of, page.snapshots)
             request.page_token = page.next_page_token
             if not request.page_token:
@@ -98,7 +106,7 @@ class AsyncSnapshots:
             print((await sandbox.snapshots.get(0)).created_at)
         """
         request = pb.GetSnapshotRequest(session_id=self._hold.id, snapshot=reference(snapshot))
-        found = await self._hold.connection.call(methods.GET_SNAPSHOT, request)
+        found = await self._hold.connection.call(GET_SNAPSHOT, request)
         return SnapshotInfo.of(found.snapshot)
 
     async def diff(
@@ -129,9 +137,7 @@ class AsyncSnapshots:
         connection = self._hold.connection
         found: list[SnapshotChange] = []
         summary = pb.DiffSummary()
-        responses = connection.stream(
-            methods.DIFF_SNAPSHOTS, request, timeout=connection.timeouts.transfer
-        )
+        responses = connection.stream(DIFF_SNAPSHOTS, request, timeout=connection.timeouts.transfer)
         async with aclosing(responses):
             async for response in responses:
                 found += map(SnapshotChange.of, response.changes)
@@ -161,7 +167,7 @@ class AsyncSnapshots:
         else:
             request.path = path
         content = io.BytesIO()
-        await self._receive(methods.READ_SNAPSHOT_FILE, request, content, Progress(None))
+        await self._receive(READ_SNAPSHOT_FILE, request, content, Progress(None))
         return content.getvalue()
 
     async def delete(self, number: int) -> bool:
@@ -172,7 +178,7 @@ class AsyncSnapshots:
             await sandbox.snapshots.delete(old.number)
         """
         request = pb.DeleteSnapshotRequest(session_id=self._hold.id, number=number)
-        done = await self._hold.connection.call(methods.DELETE_SNAPSHOT, request)
+        done = await self._hold.connection.call(DELETE_SNAPSHOT, request)
         return done.deleted
 
     async def export_to(
@@ -193,9 +199,7 @@ class AsyncSnapshots:
         making = asyncio.to_thread(unfinished_beside, target)
         with await run_or_undo(making, removed) as content:
             try:
-                await self._receive(
-                    methods.EXPORT_SNAPSHOT, request, content, Progress(on_progress)
-                )
+                await self._receive(EXPORT_SNAPSHOT, request, content, Progress(on_progress))
                 content.flush()
                 os.replace(content.name, target)
             except BaseException:
@@ -218,7 +222,7 @@ class AsyncSnapshots:
             print((await sandbox.snapshots.import_from("workspace.tar")).number)
         """
         header = pb.ImportSnapshotHeader(
-            session_id=self._hold.id, label=label, request_id=secrets.token_hex(16)
+            session_id=self._hold.id, label=label, request_id=os.urandom(16).hex()
         )
         progress = Progress(on_progress)
         opening = asyncio.to_thread(open, local_path, "rb")
@@ -242,7 +246,7 @@ class AsyncSnapshots:
 
         async with aclosing(parts()) as requests:
             done = await self._hold.connection.send(
-                methods.IMPORT_SNAPSHOT,
+                IMPORT_SNAPSHOT,
                 requests,
                 timeout=tries.seconds_left,
                 earlier_tries=tries.before,
@@ -258,7 +262,7 @@ class AsyncSnapshots:
         """
         connection = self._hold.connection
         found = await connection.call(
-            methods.VERIFY_SNAPSHOTS,
+            VERIFY_SNAPSHOTS,
             pb.VerifySnapshotsRequest(session_id=self._hold.id),
             timeout=connection.timeouts.transfer,
         )
@@ -266,8 +270,8 @@ class AsyncSnapshots:
 
     async def _receive(
         self,
-        method: methods.Method[methods.Request, methods.Response],
-        request: methods.Request,
+        method: Method[Request, Response],
+        request: Request,
         target: IO[bytes],
         progress: Progress,
     ) -> None:

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
 
-from sandboxd_client import methods
 from sandboxd_client.code_results import CodeRun
 from sandboxd_client.code_stream import ended_run
 from sandboxd_client.debug_results import DebugStep
 from sandboxd_client.errors import ConnectionLostError
+from sandboxd_client.methods.code import STEP_THROUGH
 from sandboxd_client.session import SessionHold
 from sandboxd_client.step_output import StepOutput
 from sandboxd_proto.v1 import code_service_pb2 as pb
@@ -75,7 +75,7 @@ class AsyncStepStream:
     ) -> AsyncGenerator[DebugStep, None]:
         output = StepOutput()
         has_ended = False
-        responses = self._hold.connection.stream(methods.STEP_THROUGH, request, timeout=timeout)
+        responses = self._hold.connection.stream(STEP_THROUGH, request, timeout=timeout)
         async with aclosing(responses):
             async for response in responses:
                 for event in response.events:

@@ -12,32 +12,22 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import IO, Any, Literal, TypeAlias, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from sandboxd_client.arguments import InstanceOrClass
 from sandboxd_client.client import AsyncSandboxClient
-from sandboxd_client.code import AsyncCode
-from sandboxd_client.code_handle import AsyncCodeHandle, DisplayCallback, LogCallback
 from sandboxd_client.code_help import CodeCheck, CodeHelp, CodeLimits
 from sandboxd_client.code_results import (
     MAIN,
     CodeFrame,
     CodeRun,
     ContextInfo,
+    DisplayCallback,
     LanguageName,
+    LogCallback,
 )
-from sandboxd_client.code_stream import AsyncCodeStream
-from sandboxd_client.command_handle import AsyncCommandHandle
 from sandboxd_client.command_policy import CommandPolicy
-from sandboxd_client.command_stream import AsyncCommandStream
-from sandboxd_client.commands import AsyncCommands
-from sandboxd_client.data import AsyncData, AsyncSandboxData
-from sandboxd_client.data_results import (
-    DataSourceInfo,
-    QueryInfo,
-    QueryRows,
-    TableInfo,
-)
+from sandboxd_client.data_results import DataSourceInfo, QueryInfo, QueryRows, TableInfo
 from sandboxd_client.debug_results import (
     Breakpoint,
     CodeEvent,
@@ -46,25 +36,19 @@ from sandboxd_client.debug_results import (
     ResumeName,
     Variables,
 )
-from sandboxd_client.debugger import AsyncDebugger
 from sandboxd_client.door_results import EgressInfo, PortInfo, PreviewInfo
-from sandboxd_client.egress import AsyncEgress
 from sandboxd_client.execution import (
     ErrorCallback,
     Execution,
     OutputMessageCallback,
     ResultCallback,
 )
-from sandboxd_client.file_arguments import Content
-from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
-from sandboxd_client.files import AsyncFiles
 from sandboxd_client.portal import here, portal
-from sandboxd_client.ports import AsyncPortForward, AsyncPorts
-from sandboxd_client.projects import AsyncProjects
 from sandboxd_client.results import (
     CommandEvent,
     CommandInfo,
     CommandResult,
+    Content,
     DownloadedFile,
     FileEvent,
     FileInfo,
@@ -98,14 +82,29 @@ from sandboxd_client.snapshot_results import (
     SnapshotInfo,
     SnapshotName,
 )
-from sandboxd_client.snapshots import AsyncSnapshots
-from sandboxd_client.step_stream import AsyncStepStream
-from sandboxd_client.terminals import AsyncPty, AsyncShell
 from sandboxd_proto.v1 import (
     admin_service_pb2,
     cluster_service_pb2,
 )
 from sandboxd_proto.v1.session_pb2 import SessionUsage
+
+if TYPE_CHECKING:
+    from sandboxd_client.code import AsyncCode
+    from sandboxd_client.code_handle import AsyncCodeHandle
+    from sandboxd_client.code_stream import AsyncCodeStream
+    from sandboxd_client.command_handle import AsyncCommandHandle
+    from sandboxd_client.command_stream import AsyncCommandStream
+    from sandboxd_client.commands import AsyncCommands
+    from sandboxd_client.data import AsyncData, AsyncSandboxData
+    from sandboxd_client.debugger import AsyncDebugger
+    from sandboxd_client.egress import AsyncEgress
+    from sandboxd_client.file_streams import AsyncFileStream, AsyncFileWatch
+    from sandboxd_client.files import AsyncFiles
+    from sandboxd_client.ports import AsyncPortForward, AsyncPorts
+    from sandboxd_client.projects import AsyncProjects
+    from sandboxd_client.snapshots import AsyncSnapshots
+    from sandboxd_client.step_stream import AsyncStepStream
+    from sandboxd_client.terminals import AsyncPty, AsyncShell
 
 TextCallback: TypeAlias = Callable[[str], object]
 """Receives text as it is written, in the thread that waits for the command."""
@@ -439,6 +438,8 @@ class Commands:
                 exec_id=exec_id,
             )
         )
+        from sandboxd_client.command_handle import AsyncCommandHandle
+
         return CommandHandle(answer) if isinstance(answer, AsyncCommandHandle) else answer
 
     def list(self, *, running: bool = False) -> Sequence[CommandInfo]:
@@ -736,6 +737,8 @@ class Files:
         answer: str | bytes | AsyncFileStream = portal.call(
             inner.read(path, format=format, offset=offset, length=length)
         )
+        from sandboxd_client.file_streams import AsyncFileStream
+
         return FileStream(answer) if isinstance(answer, AsyncFileStream) else answer
 
     def read_lines(

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 
 from sandboxd_client.arguments import checked, either
-from sandboxd_client.command_handle import AsyncCommandHandle, OutputCallback
+from sandboxd_client.command_handle import AsyncCommandHandle
 from sandboxd_client.commands import AsyncCommands, exec_request, start_exec
-from sandboxd_client.results import CommandResult
+from sandboxd_client.results import CommandResult, OutputCallback
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import exec_pb2
 

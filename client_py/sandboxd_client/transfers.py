@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import IO, Any, TypeAlias, TypeVar
 
-from sandboxd_client import methods
 from sandboxd_client.connection import BackOff, Connection
 from sandboxd_client.errors import ChecksumMismatchError, ConnectionLostError, SandboxError
 from sandboxd_client.methods import Method, Request, Response
+from sandboxd_client.methods.files import DOWNLOAD_FILE, DOWNLOAD_TAR, UPLOAD_FILE
 from sandboxd_client.results import ProgressCallback
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import file_service_pb2 as pb
@@ -91,7 +91,7 @@ async def send_file(
     first = pb.UploadFileRequest(header=header)
     return await send_content(
         hold.connection,
-        methods.UPLOAD_FILE,
+        UPLOAD_FILE,
         first,
         source,
         progress,
@@ -222,7 +222,7 @@ class Download:
             **self._where,
         )
         responses = self._hold.connection.stream(
-            methods.DOWNLOAD_FILE,
+            DOWNLOAD_FILE,
             request,
             timeout=self._tries.seconds_left,
             earlier_tries=self._tries.before,
@@ -267,7 +267,7 @@ async def fetch_archive(
         end: pb.DownloadTarEnd | None = None
         received = 0
         responses = hold.connection.stream(
-            methods.DOWNLOAD_TAR,
+            DOWNLOAD_TAR,
             request,
             timeout=tries.seconds_left,
             earlier_tries=tries.before,

@@ -16,7 +16,7 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -67,20 +67,22 @@ class Place(NamedTuple):
     """On the clock of the event loop; then the first worker is asked again."""
 
 
-@dataclass(eq=False)
 class _Worker:
-    transport: WorkerTransport
-    calls: int = 0
-    """Calls under way."""
+    def __init__(self, transport: WorkerTransport) -> None:
+        self.transport = transport
+        self.calls = 0
+        """Calls under way."""
 
 
-@dataclass(frozen=True)
 class _Way:
     """The transport for one attempt of a call; within a block its connection is not closed."""
 
-    transport: Transport
-    metadata: Metadata = ()
-    worker: _Worker | None = None
+    def __init__(
+        self, transport: Transport, metadata: Metadata = (), worker: _Worker | None = None
+    ) -> None:
+        self.transport = transport
+        self.metadata = metadata
+        self.worker = worker
 
     def __enter__(self) -> None:
         if self.worker is not None:

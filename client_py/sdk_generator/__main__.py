@@ -5,18 +5,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sdk_generator import reference, sync_face
+from sdk_generator import public_names, reference, sync_face
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "client_py" / "sandboxd_client"
 SYNC_FACE = PACKAGE / "sync.py"
+NAMES = PACKAGE / "public_names.py"
 TOOLS_FACE = PACKAGE / "integrations" / "bash_tool_sync.py"
 REFERENCE = ROOT / "docs" / "sdk.md"
 
 
 def main() -> int:
     face, tools = sync_face.generated(), sync_face.generated_tools()
-    derived = {SYNC_FACE: face, TOOLS_FACE: tools, REFERENCE: reference.generated(face, tools)}
+    derived = {
+        SYNC_FACE: face,
+        TOOLS_FACE: tools,
+        NAMES: public_names.generated(),
+        REFERENCE: reference.generated(face, tools),
+    }
     stale = [path for path, text in derived.items() if _content(path) != text]
     if "--check" not in sys.argv:
         for path in stale:

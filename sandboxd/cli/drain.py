@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from sandboxd.cli.failure import FAILED, Failure, call
 from sandboxd.cli.target import Target, target_options
-from sandboxd_client import methods
+from sandboxd_client.methods.cluster import DRAIN_WORKER
 from sandboxd_proto.v1 import cluster_service_pb2 as pb
 
 DEFAULT_SECONDS = 300
@@ -44,7 +44,7 @@ async def _drain(target: Target, seconds: int, *, cancel: bool) -> pb.DrainWorke
     request = pb.DrainWorkerRequest(timeout=Duration(seconds=seconds), cancel=cancel)
     last = pb.DrainWorkerResponse()
     async with target.connection() as connection:
-        async for last in connection.stream(methods.DRAIN_WORKER, request):
+        async for last in connection.stream(DRAIN_WORKER, request):
             if not cancel:
                 click.echo(progress_line(last), err=True)
     return last

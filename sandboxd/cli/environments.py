@@ -12,7 +12,13 @@ from sandboxd.cli import table
 from sandboxd.cli.build_line import BuildLine
 from sandboxd.cli.failure import call
 from sandboxd.cli.target import Target, json_option, target_options
-from sandboxd_client import methods
+from sandboxd_client.methods.environments import (
+    BUILD_ENVIRONMENT,
+    DELETE_ENVIRONMENT,
+    ENSURE_PACKAGES,
+    GET_ENVIRONMENT,
+    LIST_ENVIRONMENTS,
+)
 from sandboxd_proto.v1 import environment_service_pb2 as pb
 from sandboxd_proto.v1.environment_pb2 import Environment, EnvironmentState
 
@@ -34,7 +40,7 @@ def list_(target: Target, as_json: bool) -> None:
     async def work() -> Sequence[Environment]:
         async with target.connection() as connection:
             request = pb.ListEnvironmentsRequest()
-            return (await connection.call(methods.LIST_ENVIRONMENTS, request)).environments
+            return (await connection.call(LIST_ENVIRONMENTS, request)).environments
 
     found = call(work())
     if as_json:
@@ -53,7 +59,7 @@ def show(name: str, target: Target, as_json: bool) -> None:
     async def work() -> Environment:
         async with target.connection() as connection:
             request = pb.GetEnvironmentRequest(name=name)
-            return (await connection.call(methods.GET_ENVIRONMENT, request)).environment
+            return (await connection.call(GET_ENVIRONMENT, request)).environment
 
     found = call(work())
     if as_json:
@@ -95,7 +101,7 @@ async def _build(target: Target, name: str, *, rebuild: bool) -> Environment:
     request = pb.BuildEnvironmentRequest(name=name, rebuild=rebuild)
     async with target.connection() as connection:
         with BuildLine(name) as line:
-            async for event in connection.stream(methods.BUILD_ENVIRONMENT, request):
+            async for event in connection.stream(BUILD_ENVIRONMENT, request):
                 if event.HasField("environment"):
                     return event.environment
                 now = event.progress
@@ -127,7 +133,7 @@ async def _ensure_packages(target: Target, name: str, packages: Sequence[str]) -
     request = pb.EnsurePackagesRequest(environment=name, packages=packages)
     async with target.connection() as connection:
         with BuildLine(name) as line:
-            async for event in connection.stream(methods.ENSURE_PACKAGES, request):
+            async for event in connection.stream(ENSURE_PACKAGES, request):
                 if event.HasField("package_set"):
                     return event.package_set
                 now = event.progress
@@ -144,7 +150,7 @@ def remove(name: str, target: Target) -> None:
     async def work() -> None:
         async with target.connection() as connection:
             request = pb.DeleteEnvironmentRequest(name=name)
-            await connection.call(methods.DELETE_ENVIRONMENT, request)
+            await connection.call(DELETE_ENVIRONMENT, request)
 
     call(work())
     click.echo(f"{name}: removed")

@@ -9,7 +9,8 @@ import click
 from sandboxd.cli import table
 from sandboxd.cli.failure import call
 from sandboxd.cli.target import Target, json_option, target_options
-from sandboxd_client import methods
+from sandboxd_client.methods.admin import GET_STATUS
+from sandboxd_client.methods.environments import LIST_ENVIRONMENTS
 from sandboxd_proto.v1.admin_service_pb2 import GetStatusRequest, GetStatusResponse, PoolStatus
 from sandboxd_proto.v1.environment_service_pb2 import (
     ListEnvironmentsRequest,
@@ -29,8 +30,8 @@ def command(target: Target, as_json: bool) -> None:
     async def work() -> tuple[GetStatusResponse, ListEnvironmentsResponse]:
         async with target.connection() as connection:
             return (
-                await connection.call(methods.GET_STATUS, GetStatusRequest()),
-                await connection.call(methods.LIST_ENVIRONMENTS, ListEnvironmentsRequest()),
+                await connection.call(GET_STATUS, GetStatusRequest()),
+                await connection.call(LIST_ENVIRONMENTS, ListEnvironmentsRequest()),
             )
 
     status, listed = call(work())

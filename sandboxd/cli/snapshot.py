@@ -13,8 +13,9 @@ from sandboxd.cli.failure import FAILED, Failure, call
 from sandboxd.cli.progress import ProgressLine
 from sandboxd.cli.snapshot_name import HELP, snapshot_name
 from sandboxd.cli.target import Target, json_option, target_options
-from sandboxd_client import SessionInfo, SnapshotCheck, SnapshotInfo, methods
+from sandboxd_client import SessionInfo, SnapshotCheck, SnapshotInfo
 from sandboxd_client.connection import Connection
+from sandboxd_client.methods.snapshots import VERIFY_SNAPSHOTS
 from sandboxd_proto.v1 import snapshot_service_pb2 as pb
 
 HEADER = ("NUMBER", "AGE", "CAUSE", "TURN", "LABEL", "FILES", "SIZE", "STORED", "CHANGES")
@@ -231,9 +232,7 @@ command.add_command(diff.command, "diff")
 async def _verified(connection: Connection, session_id: str) -> SnapshotCheck:
     request = pb.VerifySnapshotsRequest(session_id=session_id)
     seconds = connection.timeouts.transfer
-    return SnapshotCheck.of(
-        await connection.call(methods.VERIFY_SNAPSHOTS, request, timeout=seconds)
-    )
+    return SnapshotCheck.of(await connection.call(VERIFY_SNAPSHOTS, request, timeout=seconds))
 
 
 def _show_new(info: SnapshotInfo, as_json: bool) -> None:

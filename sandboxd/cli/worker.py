@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from sandboxd.cli import drain, table
 from sandboxd.cli.failure import call
 from sandboxd.cli.target import Target, json_option, target_options
-from sandboxd_client import methods
+from sandboxd_client.methods.cluster import FIND_SESSION, LIST_WORKERS
 from sandboxd_proto.v1 import cluster_service_pb2 as pb
 
 HEADER = ("WORKER", "STATE", "ADDRESS", "VERSION", "SESSIONS", "WARM", "LEASE")
@@ -29,7 +29,7 @@ def list_(target: Target, as_json: bool) -> None:
 
     async def work() -> pb.ListWorkersResponse:
         async with target.connection() as connection:
-            return await connection.call(methods.LIST_WORKERS, pb.ListWorkersRequest())
+            return await connection.call(LIST_WORKERS, pb.ListWorkersRequest())
 
     found = call(work())
     if as_json:
@@ -52,7 +52,7 @@ def find(session: str, target: Target, as_json: bool) -> None:
     async def work() -> pb.FindSessionResponse:
         request = pb.FindSessionRequest(session_id=await target.session_id(session))
         async with target.connection() as connection:
-            return await connection.call(methods.FIND_SESSION, request)
+            return await connection.call(FIND_SESSION, request)
 
     found = call(work())
     if as_json:

@@ -24,7 +24,7 @@ from sandboxd.data.records import QueryRecord
 from sandboxd.data.source import Limits, Source
 from sandboxd.errors import SandboxdError
 from sandboxd.guest.code import database as inside
-from sandboxd_client import data_results as outside
+from sandboxd_client import data_values as outside
 from sandboxd_proto.v1 import data_service_pb2 as pb
 from tests.data.rig import LIMITS, Database, ask, broker_of, sqlite_file, sqlite_source
 

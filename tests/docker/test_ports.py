@@ -173,14 +173,14 @@ async def test_a_port_without_a_listener_is_an_error(sandbox: AsyncSandbox) -> N
         writer.close()
         assert "port 9999" in forward.last_error
     with pytest.raises(PortNotListeningError):
-        from sandboxd_client import methods
+        from sandboxd_client.methods.ports import FORWARD_PORT
         from sandboxd_proto.v1 import port_service_pb2 as pb
 
         async def requests() -> AsyncIterator[pb.ForwardPortRequest]:
             target = pb.PortTarget(session_id=sandbox.session_id, port=9999)
             yield pb.ForwardPortRequest(target=target)
 
-        async for _ in sandbox._hold.connection.converse(methods.FORWARD_PORT, requests()):
+        async for _ in sandbox._hold.connection.converse(FORWARD_PORT, requests()):
             raise AssertionError
 
 

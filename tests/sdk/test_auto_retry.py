@@ -14,9 +14,10 @@ from sandboxd_client import (
     SessionNotFoundError,
     SessionRecreatedError,
     SessionReturningError,
-    methods,
 )
 from sandboxd_client.connection import Connection
+from sandboxd_client.methods.execs import RUN
+from sandboxd_client.methods.sessions import OPEN_SESSION
 from sandboxd_proto.v1 import exec_service_pb2, session_pb2, session_service_pb2
 from tests.sdk.scripted import TIMEOUTS, Answer, Scripted, exited
 
@@ -62,11 +63,11 @@ async def test_command_is_run_in_the_reopened_session(error: type[SessionError])
 
     assert result.session is not None
     assert (result.session.status, result.session.workspace_kept) == ("recreated", True)
-    assert [one.incarnation for one in transport.requests(methods.RUN)] == [1, 2]
-    first, again = transport.requests(methods.OPEN_SESSION)
+    assert [one.incarnation for one in transport.requests(RUN)] == [1, 2]
+    first, again = transport.requests(OPEN_SESSION)
     assert first == again
-    assert transport.tries(methods.RUN) == ["", "1"]
-    assert transport.tries(methods.OPEN_SESSION) == ["", ""]
+    assert transport.tries(RUN) == ["", "1"]
+    assert transport.tries(OPEN_SESSION) == ["", ""]
 
 
 async def test_command_waits_for_a_session_that_is_not_back_yet() -> None:
@@ -75,8 +76,8 @@ async def test_command_waits_for_a_session_that_is_not_back_yet() -> None:
 
     await client.execute("x")
 
-    assert len(transport.requests(methods.RUN)) == 2
-    assert len(transport.requests(methods.OPEN_SESSION)) == 1
+    assert len(transport.requests(RUN)) == 2
+    assert len(transport.requests(OPEN_SESSION)) == 1
 
 
 async def test_second_end_is_an_error() -> None:
@@ -86,7 +87,7 @@ async def test_second_end_is_an_error() -> None:
     with pytest.raises(SessionExpiredError):
         await client.execute("x")
 
-    assert len(transport.requests(methods.RUN)) == 2
+    assert len(transport.requests(RUN)) == 2
 
 
 async def test_command_that_may_have_begun_is_not_run_again() -> None:
@@ -97,7 +98,7 @@ async def test_command_that_may_have_begun_is_not_run_again() -> None:
         await client.execute("x")
 
     assert caught.value.may_have_begun
-    assert len(transport.requests(methods.OPEN_SESSION)) == 1
+    assert len(transport.requests(OPEN_SESSION)) == 1
 
 
 async def test_session_that_was_closed_stays_closed() -> None:
@@ -107,4 +108,4 @@ async def test_session_that_was_closed_stays_closed() -> None:
     with pytest.raises(SessionClosedError):
         await client.execute("x")
 
-    assert len(transport.requests(methods.OPEN_SESSION)) == 1
+    assert len(transport.requests(OPEN_SESSION)) == 1

@@ -24,10 +24,11 @@ from sandboxd.config import Config
 from sandboxd.daemon.composition import Daemon, running
 from sandboxd.observability import traces as traces_module
 from sandboxd.service.transport.guard import RETRY_METADATA
-from sandboxd_client import AsyncSandbox, AsyncSandboxClient, Sandbox, methods
+from sandboxd_client import AsyncSandbox, AsyncSandboxClient, Sandbox
 from sandboxd_client.call_metadata import RETRY, metadata_of
 from sandboxd_client.connection import Connection
 from sandboxd_client.local import LocalTransport
+from sandboxd_client.methods.admin import GET_STATUS
 from sandboxd_client.settings import Timeouts
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -101,7 +102,7 @@ async def test_daemon_in_the_process_counts_too(
     """There is no wire, and the same is told."""
     async with daemon_in_process(config, engine, guests) as (daemon, connection):
         for one in (connection, connection.repeating()):
-            await one.call(methods.GET_STATUS, methods.GET_STATUS.request())
+            await one.call(GET_STATUS, GET_STATUS.request())
 
         assert daemon.journal.statistics.retries == 1
         assert daemon.journal.statistics.retries_succeeded == 1
@@ -170,7 +171,7 @@ async def test_trace_goes_on_in_the_process(
     config = config.model_copy(update={"traces": True})
     async with daemon_in_process(config, engine, guests) as (daemon, connection):
         with use_span(CALLER):
-            await connection.call(methods.GET_STATUS, methods.GET_STATUS.request())
+            await connection.call(GET_STATUS, GET_STATUS.request())
 
         assert is_below_caller((await finished(daemon, exporter, "GetStatus"))["GetStatus"])
 

@@ -17,10 +17,18 @@ from sandboxd_client import (
     OutputChunk,
     OutputGap,
     SandboxLostError,
-    methods,
 )
 from sandboxd_client.code_results import CodeRun
 from sandboxd_client.connection import Connection
+from sandboxd_client.methods.code import (
+    DELETE_CONTEXT,
+    GET_CONTEXT_STATE,
+    QUICK_EXECUTE,
+    RUN_CODE,
+    START_CODE,
+)
+from sandboxd_client.methods.execs import ATTACH_EXEC, SIGNAL_EXEC
+from sandboxd_client.methods.sessions import OPEN_SESSION
 from sandboxd_proto.v1 import code_pb2, exec_pb2
 from sandboxd_proto.v1 import code_service_pb2 as pb
 from tests.sdk.scripted import (
@@ -42,7 +50,7 @@ async def test_run_is_repeated_under_its_id() -> None:
 
     assert (await sandbox.code.run("x = 1", context="a", timeout=2.5, generation=4)).ok
 
-    first, again = transport.requests(methods.RUN_CODE)
+    first, again = transport.requests(RUN_CODE)
     assert first == again
     assert first.exec_id.startswith("exe_")
     assert (first.session_id, first.incarnation) == ("ses_1", 3)
@@ -136,9 +144,7 @@ async def test_callbacks_get_what_comes_and_the_outcome_is_fetched() -> None:
     assert texts == ["one\n", "two\n"]
     assert shown == [("d", False), ("v", True)]
     assert run.stdout == "one\ntwo\n"
-    positions = [
-        (one.stdout_offset, one.events_offset) for one in transport.requests(methods.ATTACH_EXEC)
-    ]
+    positions = [(one.stdout_offset, one.events_offset) for one in transport.requests(ATTACH_EXEC)]
     assert positions == [(0, 0), (4, 10)]
 
 
@@ -172,7 +178,7 @@ async def test_queued_run_is_started_again_after_a_restart() -> None:
     handle = await sandbox.code.start("x", exec_id="mine")
     await handle.wait()
 
-    assert [one.exec_id for one in transport.requests(methods.START_CODE)] == ["mine", "mine"]
+    assert [one.exec_id for one in transport.requests(START_CODE)] == ["mine", "mine"]
 
 
 async def test_callback_that_fails_interrupts_the_run() -> None:
@@ -188,7 +194,7 @@ async def test_callback_that_fails_interrupts_the_run() -> None:
 
     with pytest.raises(RuntimeError, match="x"):
         await sandbox.code.run("x", on_stdout=fail)
-    assert [one.signal for one in transport.requests(methods.SIGNAL_EXEC)] == [2]
+    assert [one.signal for one in transport.requests(SIGNAL_EXEC)] == [2]
 
 
 async def test_run_that_ended_with_the_connection_is_an_error() -> None:
@@ -244,7 +250,7 @@ async def test_first_run_of_a_context_is_repeated_in_the_reopened_session() -> N
     run = await client.execute_code("x = 1")
 
     assert run.session is not None
-    assert [one.incarnation for one in transport.requests(methods.RUN_CODE)] == [1, 2]
+    assert [one.incarnation for one in transport.requests(RUN_CODE)] == [1, 2]
 
 
 async def test_later_run_is_not_repeated_without_its_variables() -> None:
@@ -254,7 +260,7 @@ async def test_later_run_is_not_repeated_without_its_variables() -> None:
 
     with pytest.raises(SandboxLostError):
         await client.execute_code("x")
-    assert len(transport.requests(methods.OPEN_SESSION)) == 1
+    assert len(transport.requests(OPEN_SESSION)) == 1
 
 
 async def test_lost_context_is_an_error_where_the_caller_insists() -> None:
@@ -273,12 +279,12 @@ async def test_quick_execute() -> None:
     ]
     run = await client.quick_execute("1 + 2", packages=["x"], timeout=3)
     assert run["result"] == 3
-    (asked,) = transport.requests(methods.QUICK_EXECUTE)
+    (asked,) = transport.requests(QUICK_EXECUTE)
     assert (asked.user_id, list(asked.packages), asked.timeout.seconds) == ("sandbox", ["x"], 3)
 
     with pytest.raises(ConnectionLostError):
         await client.quick_execute("1 + 2")
-    assert len(transport.requests(methods.QUICK_EXECUTE)) == 2
+    assert len(transport.requests(QUICK_EXECUTE)) == 2
 
 
 # --- contexts ---
@@ -306,8 +312,8 @@ async def test_contexts_are_named_or_given() -> None:
     assert (await sandbox.code.restart("a")).generation == 2
     await sandbox.code.delete_context(made)
     assert [one.name for one in await sandbox.code.contexts()] == ["a"]
-    assert transport.requests(methods.GET_CONTEXT_STATE)[0].context == "a"
-    assert transport.requests(methods.DELETE_CONTEXT)[0].context == "a"
+    assert transport.requests(GET_CONTEXT_STATE)[0].context == "a"
+    assert transport.requests(DELETE_CONTEXT)[0].context == "a"
 
 
 async def test_arguments_are_checked() -> None:

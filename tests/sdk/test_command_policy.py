@@ -19,10 +19,10 @@ from sandboxd_client import (
     InvalidRequestError,
     PolicyError,
     Sandbox,
-    methods,
 )
 from sandboxd_client.command_policy import INSTEAD, check_strictly
 from sandboxd_client.connection import Connection
+from sandboxd_client.methods.execs import RUN
 from sandboxd_proto.v1 import exec_service_pb2
 from tests.fakes.guest import FakeGuests
 from tests.sdk.scripted import TIMEOUTS, Scripted, exited
@@ -208,7 +208,7 @@ async def test_without_a_policy_everything_is_sent() -> None:
     await client.get_or_create_session("ada", "42")
     await client.execute("rm x")
 
-    assert len(transport.requests(methods.RUN)) == 1
+    assert len(transport.requests(RUN)) == 1
 
 
 async def test_function_may_refuse() -> None:
@@ -224,7 +224,7 @@ async def test_function_may_refuse() -> None:
     with pytest.raises(PolicyError, match=r"^Use awk\.$"):
         await client.execute("python x.py")
 
-    assert [one.shell for one in transport.requests(methods.RUN)] == ["rm x"]
+    assert [one.shell for one in transport.requests(RUN)] == ["rm x"]
 
 
 async def test_unknown_policy_is_told_at_once() -> None:

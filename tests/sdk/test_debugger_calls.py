@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandboxd_client import AsyncSandbox, ConnectionLostError, DebuggerError, methods
+from sandboxd_client import AsyncSandbox, ConnectionLostError, DebuggerError
+from sandboxd_client.methods.code import DEBUG_CODE, STEP_THROUGH
 from sandboxd_proto.v1 import code_service_pb2 as pb
 from tests.sdk.scripted import Scripted, batch, exited, stdout
 from tests.sdk.scripted_code import Peer, event, ran, sandbox_on, step
@@ -31,7 +32,7 @@ async def test_steps_have_the_output_between_them() -> None:
     assert [(one.line, one.stdout) for one in seen] == [(1, ""), (2, "one\n"), (3, "two\n")]
     assert seen[0].changed[0].name == "x"
     assert steps.result is not None
-    (asked,) = transport.requests(methods.STEP_THROUGH)
+    (asked,) = transport.requests(STEP_THROUGH)
     assert (asked.max_steps, asked.step_into_functions) == (9, True)
     assert not asked.run.HasField("timeout")
 
@@ -60,7 +61,7 @@ async def test_iteration_goes_from_stop_to_stop() -> None:
     assert debugger.step is None
     modes = [
         one.resume.mode
-        for one in transport.requests(methods.DEBUG_CODE)
+        for one in transport.requests(DEBUG_CODE)
         if one is not None and one.HasField("resume")
     ]
     assert modes == [pb.RESUME_MODE_STEP_OVER] * 3
@@ -90,7 +91,7 @@ async def test_commands_of_the_debugger() -> None:
         with pytest.raises(DebuggerError, match="has ended"):
             await debugger.evaluate("x")
     assert "".join(texts) == "line 1\nline 2\n"
-    opening = transport.requests(methods.DEBUG_CODE)[1].start
+    opening = transport.requests(DEBUG_CODE)[1].start
     assert opening.breakpoints[0].line == 2
     assert (opening.ignore_exceptions, opening.run_to_breakpoint) == (True, False)
 

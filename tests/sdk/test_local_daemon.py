@@ -10,10 +10,12 @@ import pytest
 
 from sandboxd.config import Config
 from sandboxd.daemon.composition import running
-from sandboxd_client import AsyncSandboxClient, NoSessionError, SessionNotFoundError, methods
+from sandboxd_client import AsyncSandboxClient, NoSessionError, SessionNotFoundError
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import CallTimeoutError, InternalError, LocalModeError
 from sandboxd_client.local import LocalTransport
+from sandboxd_client.methods.execs import RUN
+from sandboxd_client.methods.sessions import OPEN_SESSION
 from sandboxd_client.settings import Timeouts, resolve
 from sandboxd_proto.v1 import session_service_pb2
 from tests.fakes.engine import FakeEngine
@@ -70,10 +72,10 @@ async def test_fault_of_the_daemon_tells_nothing_but_its_id(
 async def test_deadline_is_kept(client: AsyncSandboxClient, transport: LocalTransport) -> None:
     """A call that takes too long is an error here too, and its handler is cancelled."""
     info = await client.get_or_create_session("ada", "42")
-    request = methods.RUN.request(session_id=info.session_id, shell="sleep", exec_id="e1")
+    request = RUN.request(session_id=info.session_id, shell="sleep", exec_id="e1")
 
     with pytest.raises(CallTimeoutError):
-        await transport.call(methods.RUN, request, timeout=0.05)
+        await transport.call(RUN, request, timeout=0.05)
 
     async with asyncio.timeout(5):
         while (await client.get_session(info.session_id)).running_execs:
@@ -109,9 +111,9 @@ async def test_what_has_ended_is_written_down_before_the_daemon_has(
     await transport.start()
     connection = Connection(transport, Timeouts())
     request = session_service_pb2.OpenSessionRequest(user_id="ada", thread_id="42")
-    session = (await connection.call(methods.OPEN_SESSION, request)).session
-    run = methods.RUN.request(session_id=session.session_id, shell="echo hi", exec_id="chosen")
-    await connection.call(methods.RUN, run)
+    session = (await connection.call(OPEN_SESSION, request)).session
+    run = RUN.request(session_id=session.session_id, shell="echo hi", exec_id="chosen")
+    await connection.call(RUN, run)
 
     await transport.aclose()
 

@@ -10,9 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from sandboxd_client import ExhaustedError, methods
+from sandboxd_client import ExhaustedError
 from sandboxd_client.connection import acquire, release
 from sandboxd_client.files import AsyncFiles
+from sandboxd_client.methods.files import UPLOAD_FILE
 from sandboxd_client.session import SessionHold
 from sandboxd_client.settings import resolve
 from tests.sdk.scripted import TIMEOUTS, Scripted, hold_on
@@ -26,7 +27,7 @@ async def refusing_server(url: str) -> AsyncIterator[None]:
         await anext(requests)
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "there is no room")
 
-    method = methods.UPLOAD_FILE
+    method = UPLOAD_FILE
     handler = grpc.stream_unary_rpc_method_handler(refuse, method.request.FromString)
     service = f"sandboxd.v1.{method.service}"
     server = grpc.aio.server()

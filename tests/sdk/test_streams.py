@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
-from sandboxd_client import methods
 from sandboxd_client.commands import AsyncCommands
 from sandboxd_client.errors import (
     CommandNotStartableError,
@@ -17,6 +17,9 @@ from sandboxd_client.errors import (
     SandboxError,
     SandboxLostError,
 )
+from sandboxd_client.methods import Method, execs, files, sessions
+from sandboxd_client.methods.execs import ATTACH_EXEC, RUN, START_EXEC
+from sandboxd_client.methods.sessions import GET_SESSION
 from sandboxd_client.results import CommandResult, OutputChunk, OutputGap
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2
 from tests.sdk.scripted import (
@@ -62,10 +65,10 @@ async def test_cut_off_stream_goes_on_at_the_next_byte() -> None:
     texts = [one.text for one in seen if isinstance(one, OutputChunk)]
     assert texts == ["one ", "err", "two ", "three"]
     assert (result.stdout, result.stderr, result.exit_code) == ("one two three", "err", 7)
-    attached = transport.requests(methods.ATTACH_EXEC)
+    attached = transport.requests(ATTACH_EXEC)
     assert offsets(attached) == [(0, 0), (4, 0), (8, 3), (8, 3)]
-    assert transport.tries(methods.ATTACH_EXEC) == ["", "1", "2", "3"]
-    assert len(transport.requests(methods.START_EXEC)) == 1
+    assert transport.tries(ATTACH_EXEC) == ["", "1", "2", "3"]
+    assert len(transport.requests(START_EXEC)) == 1
 
 
 async def test_bytes_that_come_twice_are_told_once() -> None:
@@ -117,7 +120,7 @@ async def test_stream_without_an_exit_is_an_error() -> None:
         async with asyncio.timeout(5):
             await watched(transport)
 
-    assert len(transport.requests(methods.ATTACH_EXEC)) > 2
+    assert len(transport.requests(ATTACH_EXEC)) > 2
 
 
 async def test_in_process_stream_without_an_exit_is_an_error_at_once() -> None:
@@ -129,7 +132,7 @@ async def test_in_process_stream_without_an_exit_is_an_error_at_once() -> None:
     with pytest.raises(ConnectionLostError):
         await watched(transport)
 
-    assert len(transport.requests(methods.ATTACH_EXEC)) == 1
+    assert len(transport.requests(ATTACH_EXEC)) == 1
 
 
 async def test_lost_sandbox_ends_a_stream() -> None:
@@ -139,7 +142,7 @@ async def test_lost_sandbox_ends_a_stream() -> None:
     with pytest.raises(SandboxLostError):
         await watched(transport)
 
-    assert len(transport.requests(methods.ATTACH_EXEC)) == 1
+    assert len(transport.requests(ATTACH_EXEC)) == 1
 
 
 async def test_queued_command_is_started_again_after_a_restart() -> None:
@@ -157,9 +160,9 @@ async def test_queued_command_is_started_again_after_a_restart() -> None:
 
     _, result = await watched(transport)
 
-    first, second = transport.requests(methods.START_EXEC)
+    first, second = transport.requests(START_EXEC)
     assert first == second
-    assert transport.tries(methods.START_EXEC) == ["", "1"]
+    assert transport.tries(START_EXEC) == ["", "1"]
     assert result.stdout == "a"
 
 
@@ -175,7 +178,7 @@ async def test_command_that_had_begun_is_not_started_again() -> None:
     with pytest.raises(ExecNotFoundError):
         await watched(transport)
 
-    assert len(transport.requests(methods.START_EXEC)) == 1
+    assert len(transport.requests(START_EXEC)) == 1
 
 
 async def test_leaving_a_stream_cancels_its_call() -> None:
@@ -218,11 +221,11 @@ async def test_run_is_repeated_under_its_id() -> None:
     result = await AsyncCommands(hold_on(transport)).run("x")
 
     assert result.exit_code == 3
-    requests = transport.requests(methods.RUN)
+    requests = transport.requests(RUN)
     assert requests[0] == requests[1] == requests[2]
     assert requests[0].exec_id
     assert requests[0].incarnation == 3
-    assert transport.tries(methods.RUN) == ["", "1", "2"]
+    assert transport.tries(RUN) == ["", "1", "2"]
 
 
 async def test_command_that_ended_with_its_connection_is_an_error() -> None:
@@ -243,9 +246,9 @@ async def test_command_without_a_process_is_tried_again_as_a_new_one() -> None:
 
     assert (await AsyncCommands(hold_on(transport)).run("x")).ok
 
-    first, second = transport.requests(methods.RUN)
+    first, second = transport.requests(RUN)
     assert first.exec_id != second.exec_id
-    assert transport.tries(methods.RUN) == ["", "1"]
+    assert transport.tries(RUN) == ["", "1"]
     with pytest.raises(CommandNotStartableError):
         await AsyncCommands(hold_on(Scripted({"Run": [not_now]}))).run("x", exec_id="mine")
     with pytest.raises(CommandNotStartableError):
@@ -265,10 +268,11 @@ async def test_command_without_a_process_is_tried_again_as_a_new_one() -> None:
 )
 async def test_only_what_is_safe_is_repeated(method: str, error: SandboxError, tries: int) -> None:
     """By the call and by the reason: a lost answer only where twice is as once."""
-    called = next(
+    called: Method[Any, Any] = next(
         one
-        for one in vars(methods).values()
-        if isinstance(one, methods.Method) and one.name == method
+        for module in (execs, files, sessions)
+        for one in vars(module).values()
+        if isinstance(one, Method) and one.name == method
     )
     transport = Scripted({method: [error, called.response()]})
 
@@ -286,6 +290,6 @@ async def test_tries_are_bounded_in_time() -> None:
     with pytest.raises(ConnectionLostError) as caught:
         async with asyncio.timeout(5):
             connection = hold_on(transport).connection
-            await connection.call(methods.GET_SESSION, methods.GET_SESSION.request())
+            await connection.call(GET_SESSION, GET_SESSION.request())
 
     assert caught.value.may_have_begun

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,28 @@ def test_interrupted_call_is_cancelled() -> None:
         portal.call(work())
 
     assert ended == ["cleaned up"]
+
+
+def test_call_interrupted_before_it_begins_returns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is cancelled before its first step does not run; its caller is told as well."""
+    portal, waited = Portal(), []
+    release = threading.Event()
+
+    def interrupted(mailbox: Any, timeout: float | None) -> None:
+        if timeout is None:
+            raise KeyboardInterrupt
+        release.set()
+        waited.append(mailbox.get(timeout=timeout))
+
+    monkeypatch.setattr("sandboxd_client.portal._run_errands", interrupted)
+    portal.loop.call_soon_threadsafe(release.wait, 10)  # so that begin and cancel are one turn
+
+    async def work() -> None:
+        raise AssertionError("it must not begin")
+
+    with pytest.raises(KeyboardInterrupt):
+        portal.call(work())
+    assert waited == [None]
 
 
 def test_calls_from_many_threads_do_not_wait_for_each_other() -> None:

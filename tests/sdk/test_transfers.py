@@ -26,10 +26,10 @@ from sandboxd_client import (
     MissingFileError,
     SessionRecreatedError,
     Timeouts,
-    methods,
 )
 from sandboxd_client.connection import Connection
 from sandboxd_client.files import AsyncFiles
+from sandboxd_client.methods.files import DOWNLOAD_FILE, DOWNLOAD_TAR, UPLOAD_FILE
 from sandboxd_client.session import SessionHold
 from sandboxd_proto.v1 import file_service_pb2 as pb
 from sandboxd_proto.v1 import files_pb2
@@ -67,7 +67,7 @@ def downloads(*answers: list[Answer], **settings: Any) -> tuple[AsyncFiles, Scri
 
 
 def offsets(transport: Scripted) -> list[int]:
-    return [one.offset for one in transport.requests(methods.DOWNLOAD_FILE)]
+    return [one.offset for one in transport.requests(DOWNLOAD_FILE)]
 
 
 # --- downloads ---
@@ -87,7 +87,7 @@ async def test_broken_download_goes_on_where_it_was(tmp_path: Path) -> None:
 
     assert content_of(target) == b"abcdef"
     assert offsets(transport) == [0, 0, 2, 6]
-    assert transport.tries(methods.DOWNLOAD_FILE) == ["", "1", "2", "3"]
+    assert transport.tries(DOWNLOAD_FILE) == ["", "1", "2", "3"]
     assert told == [2, 2, 2]
 
 
@@ -166,7 +166,7 @@ async def test_broken_range_goes_on_where_it_was() -> None:
     )
 
     assert await files.read("x", offset=2, length=4) == "cdef"
-    asked = [(one.offset, one.length) for one in transport.requests(methods.DOWNLOAD_FILE)]
+    asked = [(one.offset, one.length) for one in transport.requests(DOWNLOAD_FILE)]
     assert asked == [(2, 4), (4, 2)]
 
 
@@ -244,7 +244,7 @@ async def test_broken_archive_is_fetched_from_its_beginning(tmp_path: Path) -> N
 
     assert report.entries == 1
     assert os.listdir(tmp_path) == ["file"]
-    assert transport.tries(methods.DOWNLOAD_TAR) == ["", "1"]
+    assert transport.tries(DOWNLOAD_TAR) == ["", "1"]
 
 
 # --- uploads ---
@@ -266,10 +266,10 @@ async def test_broken_upload_is_sent_again_whole(tmp_path: Path) -> None:
 
     await AsyncFiles(hold_on(transport)).upload(source, on_progress=told.append)
 
-    first, second, third = transport.requests(methods.UPLOAD_FILE)
+    first, second, third = transport.requests(UPLOAD_FILE)
     assert first == second == third
     assert b"".join(one.chunk for one in third) == b"abcdef"
-    assert transport.tries(methods.UPLOAD_FILE) == ["", "1", "2"]
+    assert transport.tries(UPLOAD_FILE) == ["", "1", "2"]
     assert sum(told) == 6
 
 
@@ -278,7 +278,7 @@ async def test_bytes_are_sent_again_too() -> None:
     transport = Scripted({"UploadFile": [CUT_OFF, written]})
     await AsyncFiles(hold_on(transport)).write("x", "abc")
 
-    _, second = transport.requests(methods.UPLOAD_FILE)
+    _, second = transport.requests(UPLOAD_FILE)
     assert b"".join(one.chunk for one in second) == b"abc"
 
 

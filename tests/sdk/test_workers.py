@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from sandboxd_client import methods
 from sandboxd_client.call_metadata import Metadata
 from sandboxd_client.connection import Connection
 from sandboxd_client.errors import (
@@ -20,6 +19,9 @@ from sandboxd_client.errors import (
     SandboxError,
     UnauthenticatedError,
 )
+from sandboxd_client.methods.execs import ATTACH_EXEC, RUN
+from sandboxd_client.methods.files import UPLOAD_FILE
+from sandboxd_client.methods.sessions import LIST_SESSIONS, RESET_SESSION
 from sandboxd_client.remote import RemoteTransport
 from sandboxd_client.settings import Settings
 from sandboxd_client.workers import (
@@ -85,7 +87,7 @@ def worker(*runs: Answer, **others: list[Answer]) -> Worker:
 
 
 async def run(connection: Connection, session_id: str = "ses_1") -> Any:
-    return await connection.call(methods.RUN, exec_service_pb2.ExecRequest(session_id=session_id))
+    return await connection.call(RUN, exec_service_pb2.ExecRequest(session_id=session_id))
 
 
 async def test_session_of_another_worker_is_called_there_from_then_on() -> None:
@@ -106,7 +108,7 @@ async def test_daemon_alone_is_asked_once() -> None:
     connection = Connection(net.transport(), TIMEOUTS)
 
     await run(connection)
-    await connection.call(methods.LIST_SESSIONS, session_service_pb2.ListSessionsRequest())
+    await connection.call(LIST_SESSIONS, session_service_pb2.ListSessionsRequest())
 
     assert net.workers[FIRST].metadata == [("Run", FOLLOWS), ("ListSessions", ())]
     assert net.connected == [PLAIN]
@@ -212,7 +214,7 @@ async def test_call_that_may_have_begun_is_not_repeated() -> None:
     request = session_service_pb2.ResetSessionRequest(session_id="ses_1")
 
     with pytest.raises(ConnectionLostError):
-        await Connection(net.transport(), TIMEOUTS).call(methods.RESET_SESSION, request)
+        await Connection(net.transport(), TIMEOUTS).call(RESET_SESSION, request)
 
     assert len(net.workers[OTHER].asked) == 1
 
@@ -267,7 +269,7 @@ async def test_stream_is_followed_before_it_begins() -> None:
     transport = net.transport()
     request = exec_service_pb2.AttachExecRequest(session_id="ses_1", exec_id="e1")
     for _ in range(2):
-        stream = Connection(transport, TIMEOUTS).stream(methods.ATTACH_EXEC, request)
+        stream = Connection(transport, TIMEOUTS).stream(ATTACH_EXEC, request)
         async with aclosing(stream):
             assert [response async for response in stream] == [batch(exited())]
 
@@ -289,7 +291,7 @@ async def test_upload_goes_to_a_known_worker_only() -> None:
         async def parts() -> AsyncIterator[file_service_pb2.UploadFileRequest]:
             yield file_service_pb2.UploadFileRequest(chunk=b"x")
 
-        await connection.send(methods.UPLOAD_FILE, parts(), session_id="ses_1")
+        await connection.send(UPLOAD_FILE, parts(), session_id="ses_1")
 
     await upload()
     await run(connection)

@@ -7,10 +7,10 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from sandboxd_client import methods
 from sandboxd_client.connection import connected
 from sandboxd_client.errors import InvalidRequestError, NotAuthorizedError, UnauthenticatedError
 from sandboxd_client.integrations.conversation import DaemonSandboxes
+from sandboxd_client.methods.sessions import WHO_AM_I
 from sandboxd_client.settings import Settings, Timeouts, resolve
 from sandboxd_proto.v1 import session_service_pb2 as pb
 
@@ -97,7 +97,7 @@ class Callers:
 
     async def _who(self, token: str) -> pb.WhoAmIResponse:
         async with connected(self.settings(token), TIMEOUTS) as connection:
-            return await connection.call(methods.WHO_AM_I, pb.WhoAmIRequest())
+            return await connection.call(WHO_AM_I, pb.WhoAmIRequest())
 
 
 def check_address(host: str, callers: Callers) -> None:

@@ -25,7 +25,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from sandboxd_client import methods
 from sandboxd_client.code import quick_execute
 from sandboxd_client.code_help import CodeLimits
 from sandboxd_client.code_results import CodeRun
@@ -37,6 +36,8 @@ from sandboxd_client.integrations.code_templates import (
     analysis_of_rows,
     processor_template,
 )
+from sandboxd_client.methods.admin import GET_STATISTICS
+from sandboxd_client.methods.execs import LIST_EXECUTIONS
 from sandboxd_client.results import Result, iso, seconds_of
 from sandboxd_client.sandbox import AsyncSandbox, sandbox_of
 from sandboxd_client.session import close_session, get_session, open_session
@@ -306,7 +307,7 @@ class SandboxService:
         request = exec_service_pb2.ListExecutionsRequest(session_id=sandbox_id)
         found: list[dict[str, Any]] = []
         while True:
-            page = await connection.call(methods.LIST_EXECUTIONS, request)
+            page = await connection.call(LIST_EXECUTIONS, request)
             found += [_past(execution) for execution in page.executions if execution.context]
             request.page_token = page.next_page_token
             if not request.page_token:
@@ -315,9 +316,7 @@ class SandboxService:
     async def get_sandbox_statistics(self) -> dict[str, Any]:
         """Active sandboxes, success rate in percent and mean time in seconds, of all users."""
         connection = await self._connected()
-        found = await connection.call(
-            methods.GET_STATISTICS, admin_service_pb2.GetStatisticsRequest()
-        )
+        found = await connection.call(GET_STATISTICS, admin_service_pb2.GetStatisticsRequest())
         execs = found.execs
         return {
             "active_sandboxes": found.active_sandboxes,

@@ -22,7 +22,7 @@ from tests.scale import SCALE
 
 pytestmark = [
     pytest.mark.asyncio,
-    pytest.mark.alone,  # leases end on time, whatever else the machine does
+    pytest.mark.calm,  # leases end on time, whatever else the machine does
     pytest.mark.timeout(600 + 400 * SCALE),
 ]
 

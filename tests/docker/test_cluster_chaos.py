@@ -274,6 +274,7 @@ async def test_rolling_restart() -> None:
             is_over.set()
         for one in clients:
             await one.check()
+            await one.sandbox.kill()  # or it would outlive its worker, which keeps sessions
         failed = [error for one in clients for error in one.failed]
         print(
             f"cluster chaos: rolling restart of {len(workers)} workers, "

@@ -1,4 +1,4 @@
-"""Which tests run on one worker, which run alone, and which come first."""
+"""Which tests run on one worker, which run with few others or alone, and which come first."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--alone",
-        choices=["only", "without"],
-        help="run only the tests that need the machine to themselves, or all others",
+        "--beside",
+        choices=["many", "few", "none"],
+        help="run only the tests that may run beside many others, beside few, or beside none",
     )
 
 
@@ -43,12 +43,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if (asked := config.getoption("--alone")) is None:
+    if (asked := config.getoption("--beside")) is None:
         return
-    alone = [item for item in items if item.get_closest_marker("alone")]
-    others = [item for item in items if not item.get_closest_marker("alone")]
-    items[:], left_out = (alone, others) if asked == "only" else (others, alone)
+    left_out = [item for item in items if _beside(item) != asked]
+    items[:] = [item for item in items if _beside(item) == asked]
     config.hook.pytest_deselected(items=left_out)
+
+
+def _beside(item: pytest.Item) -> str:
+    if item.get_closest_marker("alone"):
+        return "none"
+    return "few" if item.get_closest_marker("calm") else "many"
 
 
 def _longest(item: pytest.Item) -> float:

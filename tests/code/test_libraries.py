@@ -114,7 +114,7 @@ def test_figures_before_an_error_are_shown(context: ContextRig) -> None:
 
 
 def test_an_endless_figure_can_be_interrupted(context: ContextRig) -> None:
-    """A figure whose drawing never ends does not hold the context."""
+    """A figure whose drawing never ends does not hold the context, and is not drawn again."""
     import signal
 
     code = (
@@ -125,8 +125,17 @@ def test_an_endless_figure_can_be_interrupted(context: ContextRig) -> None:
     run = context.start(code)
     run.until_output(b"drawing")
     context.signal(signal.SIGINT)
-    assert run.wait().status == Statuses.INTERRUPTED
-    assert context.run("f.draw = lambda *a: None\nplt.close('all')\n1").value == "1"
+    outcome = run.wait()
+    assert outcome.status == Statuses.INTERRUPTED
+    assert outcome.stdout == b"drawing\n"
+    assert context.run("plt.get_fignums()").value == "[]"
+
+
+def test_a_figure_that_cannot_be_drawn_fails_one_run(context: ContextRig) -> None:
+    """The next run does not try it again."""
+    outcome = context.run("import matplotlib.pyplot as plt\nplt.figure().draw = None")
+    assert outcome.status == Statuses.RAISED
+    assert context.run("1").status == Statuses.OK
 
 
 def test_random_numbers_differ_between_contexts(zygote: Zygote) -> None:

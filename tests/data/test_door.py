@@ -19,6 +19,7 @@ from sandboxd.data.door import NAME, DataDoor
 from sandboxd.data.frames import HEADER, MAX_REQUEST_BYTES, Kind, Request, frame
 from sandboxd.data.records import QueryRecord
 from sandboxd.doors import door as doors
+from sandboxd.doors import relay
 from sandboxd.doors.door import Abstract, OpenDoor
 from sandboxd.guest.code import database as inside
 from tests.data.rig import LIMITS, broker_of, sqlite_file, sqlite_source
@@ -215,6 +216,7 @@ async def test_a_client_that_does_not_read_its_errors_is_ended(
 ) -> None:
     """They are not piled up in the daemon's memory."""
     monkeypatch.setattr(data_door, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(relay, "FINISH_SECONDS", 0.2)
     async with door.client() as client:
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             for _ in range(100_000):

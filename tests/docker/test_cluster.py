@@ -34,7 +34,7 @@ from tests.snapshots.object_server import BUCKET, object_server
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),
-    pytest.mark.alone,  # leases end on time, whatever else the machine does
+    pytest.mark.calm,  # leases end on time, whatever else the machine does
 ]
 
 LEASE = 8.0

@@ -253,7 +253,7 @@ async def test_interrupt_keeps_variables(api: Api, session_id: str) -> None:
     assert await value_of(api, session_id, "'time' in globals() or 'x' in globals()")
 
 
-@pytest.mark.alone  # it waits for processes that a busy machine does not get to in time
+@pytest.mark.calm  # it waits for processes that a busy machine does not get to in time
 async def test_caller_that_goes_away_interrupts(api: Api, session_id: str) -> None:
     """The run of a cancelled call ends, and the variables are kept."""
     call = api.code.RunCode(code_request(session_id, "x = 1\nwhile True: pass", exec_id="left"))

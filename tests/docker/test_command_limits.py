@@ -127,7 +127,7 @@ while True:
 """
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_memory_of_a_process_left_behind_is_not_blamed_on_a_command(
     api: Api, session_id: str
 ) -> None:
@@ -172,7 +172,7 @@ for process in crowd:
 """
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_command_waits_for_processes_that_others_have(api: Api, session_id: str) -> None:
     """At the limit of processes a command is not refused as long as they come back soon."""
     request = exec_request(session_id, ["python3", "-c", CROWD], exec_id="crowd", stdin=True)

@@ -238,7 +238,7 @@ async def test_names_from_a_sandbox_cannot_steer_the_terminal(
     assert "31mb" in listed.stdout
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_top_is_live_on_a_terminal(sandboxd: CommandLine, session: str) -> None:
     """It draws again by itself with what each uses, q leaves it, and the screen is as before."""
     async with terminal(sandboxd, "top", "-d", "0.2", rows=40, columns=160) as screen:

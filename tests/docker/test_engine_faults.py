@@ -61,7 +61,7 @@ async def opened_soon(
                 await asyncio.sleep(0.1)
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_engine_without_live_restore_takes_sessions_with_it_and_says_so() -> None:
     """Its sessions are lost and told so at once; opens are refused meanwhile; afterwards the pool
     fills up by itself, sessions open again with their files, and no container is left over."""

@@ -93,7 +93,7 @@ async def swapping(
     return int(await swapper), answers, refusals
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_a_file_swapped_for_a_link_under_a_download(files: FileClient, sh: Any) -> None:
     """P07: what is sent is the file in the workspace, or nothing."""
     await sh("echo inside >f; ln -s /etc/passwd l")
@@ -107,7 +107,7 @@ async def test_a_file_swapped_for_a_link_under_a_download(files: FileClient, sh:
     print(f"swaps under downloads: {swaps}, {answers} sent, {refusals} refused, 0 leaks")
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_a_directory_swapped_for_a_link_under_a_download(files: FileClient, sh: Any) -> None:
     """P08: also where a directory on the way is swapped."""
     await sh("mkdir d; echo inside >d/passwd; ln -s /etc l")
@@ -121,7 +121,7 @@ async def test_a_directory_swapped_for_a_link_under_a_download(files: FileClient
     print(f"directory swaps under downloads: {swaps}, {answers} sent, {refusals} refused, 0 leaks")
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_a_directory_swapped_for_a_link_under_an_upload(files: FileClient, sh: Any) -> None:
     """P06, P08: nothing is written outside, whatever the directory is in between."""
     await sh("mkdir d; ln -s /tmp l")
@@ -139,7 +139,7 @@ async def test_a_directory_swapped_for_a_link_under_an_upload(files: FileClient,
     print(f"swaps under uploads: {swaps}, {answers} written, {refusals} refused, 0 outside")
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_a_file_swapped_for_a_link_under_an_upload(files: FileClient, sh: Any) -> None:
     """P07: the name is replaced or the call refused; what a link there points to stays."""
     await sh("echo old >/tmp/outside; echo old >f")
@@ -237,7 +237,7 @@ async def test_a_worker_is_closed_to_commands(files: FileClient, sh: Any) -> Non
     call.cancel()
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_a_very_deep_directory() -> None:
     """10,000 levels are listed page by page as far as paths go, told as incomplete, and removed."""
     dig = f"import os\nfor _ in range({DEPTH}): os.mkdir('d'); os.chdir('d')"

@@ -318,7 +318,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 async def test_a_file_swapped_for_a_link_under_a_download(
     target: str, files: FileClient, sh: Any
@@ -337,7 +337,7 @@ async def test_a_file_swapped_for_a_link_under_a_download(
     )
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_a_directory_swapped_for_a_link_under_a_download(files: FileClient, sh: Any) -> None:
     """P08: also where a directory on the way is swapped."""
     await sh("mkdir /tmp/d; echo mine >/tmp/d/maps; ln -s /proc/self /tmp/l")
@@ -351,7 +351,7 @@ async def test_a_directory_swapped_for_a_link_under_a_download(files: FileClient
     print(f"directory swaps outside: {swaps}, {answers} sent, {refusals} refused, 0 leaks")
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 @pytest.mark.parametrize("target", ["/workspace/project_files", "/etc"])
 async def test_a_directory_swapped_for_a_link_under_an_upload(
     target: str, files: FileClient, sh: Any
@@ -373,7 +373,7 @@ async def test_a_directory_swapped_for_a_link_under_an_upload(
     print(f"upload swaps outside: {swaps}, {answers} written, {refusals} refused, 0 in {target}")
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_a_file_swapped_for_a_link_under_an_upload(files: FileClient, sh: Any) -> None:
     """P07: project files stay, whatever the name is in between."""
     await files.upload("project_files/p", b"kept")

@@ -60,7 +60,7 @@ async def opened_soon(api: Api, thread: str, *, told: set[str]) -> str:
                 await asyncio.sleep(0.1)
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 async def test_full_disk_is_told_and_loses_nothing(short_dir: Path) -> None:
     """On a state directory without a byte left, opens are refused with a reason, commands run and
     their ends are told, what was answered before is there, also for a daemon that is killed then;

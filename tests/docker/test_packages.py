@@ -460,7 +460,7 @@ async def test_without_the_right_to_attach_a_new_sandbox_is_started_with_the_pac
 # --- figures ---
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 @pytest.mark.timeout(600)
 async def test_twenty_sets_stay_within_the_limit_and_break_no_session(index: PackageIndex) -> None:
     """Each session that is open goes on with its set, whatever was deleted meanwhile."""
@@ -491,7 +491,7 @@ def size_of_sets(daemon: DaemonProcess) -> int:
     return sum(path.stat().st_blocks * 512 for path in sets.rglob("*") if path.is_file())
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 @pytest.mark.timeout(900)
 async def test_pandas_costs_an_open_nothing() -> None:
     """Built once from the package index; then an open with it is an open without it."""

@@ -273,7 +273,7 @@ async def test_a_deleted_project_leaves_its_sessions_without_files() -> None:
         assert await listed(api, session_id) == ["new.txt"]
 
 
-@pytest.mark.alone  # it may have to build the environment
+@pytest.mark.calm  # it may have to build the environment
 @pytest.mark.timeout(900)
 async def test_the_workflow_of_a_project() -> None:
     """Make a project, upload a script, open a session on it, run it, see its output; a reset keeps
@@ -306,7 +306,7 @@ async def test_the_workflow_of_a_project() -> None:
 # --- many files ---
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 @pytest.mark.timeout(600)
 async def test_many_files_are_seen_at_once_and_stored_once() -> None:
     """A thousand files are there when the session is open, and ten projects with the same files

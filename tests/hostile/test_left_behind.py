@@ -160,7 +160,7 @@ def timed_out(answers: list[exec_service_pb2.RunResponse]) -> list[exec_service_
     return [one for one in answers if one.exit.reason == exec_pb2.EXIT_REASON_TIMED_OUT]
 
 
-@pytest.mark.alone  # it waits for processes that a busy machine does not get to in time
+@pytest.mark.calm  # it waits for processes that a busy machine does not get to in time
 async def test_one_that_stops_all_others_is_ended(
     arena: Arena, session: session_pb2.Session, scoreboard: Scoreboard
 ) -> None:

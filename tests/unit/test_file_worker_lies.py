@@ -27,6 +27,7 @@ from sandboxd.files import (
     TextSpec,
     UploadSpec,
     WorkspaceFiles,
+    operations,
 )
 from sandboxd.files.answers import CHANGES_PER_SECOND
 from sandboxd.guest.files import codec
@@ -272,8 +273,11 @@ async def test_noise_does_not_grow_the_daemon(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", sorted(CALLS))
-async def test_a_cancelled_call_gives_its_place_back(call: str) -> None:
+async def test_a_cancelled_call_gives_its_place_back(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However often it is cancelled, the next one is served."""
+    monkeypatch.setattr(operations, "CLEAN_UP_SECONDS", 0.1)
     link = LyingLink(b"", is_silent=True)
     files = files_of(link, max_workers=1, max_watches=1, wait_seconds=5.0)
     for number in range(1, 4):

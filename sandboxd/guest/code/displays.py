@@ -74,13 +74,16 @@ class Displays:
             return None
 
     def figures(self) -> None:
-        """Show and close the figures that are open."""
+        """Show and close the figures that are open, also if one cannot be drawn: it would be tried
+        again when the run has failed, and in every later run."""
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is None or self.reporter is None:
             return
-        for number in list(pyplot.get_fignums())[:100]:
-            self._figure(pyplot.figure(number))
-        pyplot.close("all")
+        try:
+            for number in list(pyplot.get_fignums())[:100]:
+                self._figure(pyplot.figure(number))
+        finally:
+            pyplot.close("all")
 
     def _figure(self, figure: Any) -> None:
         from io import BytesIO

@@ -366,7 +366,8 @@ async def _compare(engine: Engine, arguments: argparse.Namespace, report: Report
             await peers(engine, is_quick=arguments.quick, target=page, say=report.say)
         else:
             print("  ".join(f"{name} {value}" for name, value in facts(engine).items()), end="\n\n")
-            report.add(*await revisions(engine, arguments.before, report.say))
+            async for group in revisions(engine, arguments.before, report.say):
+                report.add(group)
     finally:
         engine.remove_leftovers()
         engine.close()

@@ -33,8 +33,9 @@ IN_A_ROW = 3
 ROUNDS = 100
 RATE_ROUNDS = 9
 RATE_COMMANDS = 400
-BURST_ROUNDS = 5
-BURSTS = (50, 100)
+BURST_ROUNDS = 3
+BURST = 100
+REPLACED = 40
 SMALL_DISKS = {"SANDBOXD_MAX_WORKSPACE_SIZE_MB": "16", "SANDBOXD_TMP_MB": "4"}
 """Several hundred sandboxes, whose disks are allocated in advance."""
 
@@ -58,7 +59,7 @@ Say = Callable[[str], None]
 Call = Callable[[], Awaitable[float]]
 
 
-async def revisions(engine: Engine, revision: str, say: Say) -> list[Group]:
+async def revisions(engine: Engine, revision: str, say: Say) -> AsyncIterator[Group]:
     """Tables of both; `revision` is anything that git knows."""
     with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/tmp") as name:
         directory = Path(name)
@@ -71,13 +72,12 @@ async def revisions(engine: Engine, revision: str, say: Say) -> list[Group]:
                 await stack.enter_async_context(_side(AFTER, engine, ROOT)),
             ]
             say("calls")
-            groups = [await _calls(sides, directory)]
+            yield await _calls(sides, directory)
+            yield _memory(sides, engine)
             say("many commands at once")
-            groups.append(await _rates(sides))
+            yield await _rates(sides)
             say("many opens at once")
-            groups.append(await _bursts(sides))
-            groups.append(_memory(sides, engine))
-    return groups
+            yield await _bursts(sides)
 
 
 def _extract(revision: str, target: Path) -> None:
@@ -94,11 +94,10 @@ def _extract(revision: str, target: Path) -> None:
 
 @asynccontextmanager
 async def _side(name: str, engine: Engine, source: Path) -> AsyncIterator[Side]:
-    most = max(BURSTS)
     async with (
         daemons.running(
-            pool_size=most,
-            max_pool_size=2 * most + 10,
+            pool_size=BURST,
+            max_pool_size=2 * BURST + 10,
             engine=engine,
             settings=SMALL_DISKS,
             source=source,
@@ -171,21 +170,19 @@ async def _rates(sides: Sequence[Side]) -> Group:
 
 
 async def _bursts(sides: Sequence[Side]) -> Group:
-    rows: dict[str, Row] = {}
-    for count in BURSTS:
-        opens: list[list[float]] = [[] for _ in sides]
-        for number in range(BURST_ROUNDS):
-            for index in (0, 1) if number % 2 else (1, 0):
-                daemon = sides[index].daemon
-                seconds, sessions = await burst_seconds(daemon, count, f"burst-{count}-{number}")
-                opens[index].append(seconds)
-                await asyncio.gather(*map(daemon.client.end, sessions))
-                await daemon.wait_until_warm()
-        rows[f"all of {count} opens, {count} warm"] = _row(*(median(one) * 1000 for one in opens))
-    count = min(BURSTS)
+    opens: list[list[float]] = [[] for _ in sides]
+    for number in range(BURST_ROUNDS):
+        for index in (0, 1) if number % 2 else (1, 0):
+            daemon = sides[index].daemon
+            seconds, sessions = await burst_seconds(daemon, BURST, f"burst-{number}")
+            opens[index].append(seconds)
+            await asyncio.gather(*map(daemon.client.end, sessions))
+            await daemon.wait_until_warm()
+    before, after = (median(one) * 1000 for one in opens)
+    rows = {f"all of {BURST} opens, {BURST} warm": _row(before, after)}
     for is_loaded in (False, True):
-        refills = [await refill_seconds(one.daemon, count, is_loaded=is_loaded) for one in sides]
-        name = f"{count} warm sandboxes replaced" + (", beside commands" if is_loaded else "")
+        refills = [await refill_seconds(one.daemon, REPLACED, is_loaded=is_loaded) for one in sides]
+        name = f"{REPLACED} warm sandboxes replaced" + (", beside commands" if is_loaded else "")
         rows[name] = _row(*(seconds * 1000 for seconds in refills))
     return Group("many at once, ms", rows)
 

@@ -12,11 +12,13 @@ from tempfile import TemporaryDirectory
 
 from redis.asyncio import Redis
 
+from sandboxd.cluster.settings import RedisSettings
 from sandboxd_proto.v1 import (
     cluster_service_pb2_grpc,
     snapshot_service_pb2_grpc,
 )
 from tests.cluster.proxy import Proxy
+from tests.cluster.real import open_cluster
 from tests.cluster.servers import RedisServer, Replicated, running_sentinels
 from tests.docker.daemon_process import Api, DaemonProcess, served
 from tests.hostile.compiled import compile_preload
@@ -119,13 +121,14 @@ class Nodes:
 
 
 @asynccontextmanager
-async def running_nodes(**settings: str) -> AsyncIterator[Nodes]:
+async def running_nodes(lease: float = LEASE, **settings: str) -> AsyncIterator[Nodes]:
     async with AsyncExitStack() as stack:
         keys = Path(stack.enter_context(TemporaryDirectory(prefix="sbx-keys-")))
         (keys / "cluster").write_text("c" * 64)
         (keys / "snapshots").write_text("5" * 64)
         preload = await asyncio.to_thread(compile_preload, STEPPED_CLOCK, keys, tell=print)
         redis = stack.enter_context(running_sentinels(replicas=2))
+        await open_cluster(RedisSettings(sentinels=redis.addresses, replicas=1), "sandboxd")
         objects = stack.enter_context(object_server())
         found = {}
         for name in NAMES:
@@ -152,7 +155,7 @@ async def running_nodes(**settings: str) -> AsyncIterator[Nodes]:
                 SANDBOXD_SNAPSHOT_STORE_ENDPOINT=objects,
                 AWS_ACCESS_KEY_ID="test",
                 AWS_SECRET_ACCESS_KEY="test",
-                SANDBOXD_LEASE_SECONDS=f"{LEASE:g}",
+                SANDBOXD_LEASE_SECONDS=f"{lease:g}",
                 SANDBOXD_GRACE_SECONDS="60",
                 MAX_POOL_SIZE="16",
                 **settings,

@@ -31,6 +31,8 @@ WATCHERS = 3
 SEED = int(os.environ.get("TEST_SEED", "20"))
 CALM_SECONDS = 2.0
 UNKNOWN = Refusal(grpc.StatusCode.UNAVAILABLE, "OWNERSHIP_UNKNOWN")
+RESTART_LEASE = 30.0
+"""Outlasts a restart on a busy machine, too: otherwise others take the sessions, as they should."""
 LONG = LEASE + 2.0
 """Longer than a worker is given before others take its sessions."""
 
@@ -262,7 +264,8 @@ def _report(chaos: Chaos, load: list[Conversation]) -> None:
 async def test_rolling_restart() -> None:
     """Every worker is stopped and started again in place, one after the other, while SDK clients
     work through all of them: no call fails after what the SDK repeats, and no session moves."""
-    async with running_nodes(SANDBOXD_KEEP_SESSIONS="true") as nodes, AsyncExitStack() as stack:
+    nodes_running = running_nodes(RESTART_LEASE, SANDBOXD_KEEP_SESSIONS="true")
+    async with nodes_running as nodes, AsyncExitStack() as stack:
         workers = list(nodes.all.values())
         clients = []
         for number in range(CONVERSATIONS):

@@ -156,7 +156,8 @@ def _environment(directory: Path, port: int, pool_size: int, max_pool_size: int)
         "SANDBOXD_EGRESS_PRIVATE": f"127.0.0.1:{port + 1}",
         "SANDBOXD_EGRESS_MB": "100000",
         "SANDBOXD_POOL_SIZE": str(pool_size),
-        "SANDBOXD_MIN_POOL_SIZE": "0",
+        # A pool that is not used shrinks to this, and a burst would find too few.
+        "SANDBOXD_MIN_POOL_SIZE": str(pool_size),
         "SANDBOXD_MAX_POOL_SIZE": str(max_pool_size),
     }
     environment.pop("SANDBOXD_SOCKET", None)

@@ -50,6 +50,8 @@ class Adapter:
         self._wanted: list[Arguments] = []
         """Breakpoints in the program, as the editor last set them."""
         self._debugger: AsyncDebugger | None = None
+        self._has_started = False
+        self._pauses_at_start = False
         self._file = ""
         self._references: list[tuple[str, int]] = []
         self._work: set[asyncio.Task[None]] = set()
@@ -157,6 +159,10 @@ class Adapter:
             for number, found in enumerate(await self._placed(), 1):
                 changed = {"id": number, **found}
                 self._event("breakpoint", reason="changed", breakpoint=changed)
+        self._has_started = True
+        if step is not None and self._pauses_at_start:
+            await self._report(step, "pause")
+            return
         if step is not None and not launch.get("stopOnEntry"):
             step = await debugger.continue_()
         await self._report(step)
@@ -301,19 +307,24 @@ class Adapter:
         await self._report(await move())
 
     async def _pause(self, _: Arguments) -> Body:
-        self._begin(self._paused())
+        if self._has_started:
+            self._begin(self._paused())
+        elif self._launch is not None:
+            self._pauses_at_start = True  # instead of the first continue
+        else:
+            raise RequestFailed("the program has not started")
         return None
 
     async def _paused(self) -> None:
         await self._running().pause()  # the move that it stops reports it
 
-    async def _report(self, step: DebugStep | None) -> None:
+    async def _report(self, step: DebugStep | None, reason: str = "") -> None:
         """Tell the editor where the code stopped, or that it has ended."""
         if step is None:
             self._report_end()
             return
         body: dict[str, Any] = {
-            "reason": REASONS.get(step.reason, step.reason),
+            "reason": reason or REASONS.get(step.reason, step.reason),
             "threadId": step.thread + 1,
             "allThreadsStopped": True,
         }

@@ -130,6 +130,16 @@ async def test_a_whole_session(editor: Editor, program: Path) -> None:
     assert editor.adapter.is_over
 
 
+async def test_a_pause_before_the_first_line_stops_there(editor: Editor, program: Path) -> None:
+    """A pause that comes while the run is being started is not lost."""
+    assert "has not started" in (await editor.ask("pause", threadId=1))["message"]
+    await launched(editor, program)
+    await editor.body("pause", threadId=1)
+    assert (await editor.event("stopped"))["reason"] == "pause"
+    frames = (await editor.body("stackTrace", threadId=1))["stackFrames"]
+    assert frames[0]["line"] == 1
+
+
 async def test_without_stop_on_entry_it_continues(editor: Editor, program: Path) -> None:
     """To the first breakpoint, or to the end."""
     await launched(editor, program)

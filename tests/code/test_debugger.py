@@ -450,6 +450,17 @@ def test_pause_stops_a_busy_loop(context: ContextRig) -> None:
     assert context.run("n >= 0").value == "True"
 
 
+def test_a_pause_directly_after_a_resume_stops_the_code(context: ContextRig) -> None:
+    """It may come before the code has left the stop; it is not lost then."""
+    run, _ = stopped(context, "n = 0\nwhile True:\n    n += 1")
+    for _ in range(50):
+        run.send("resume", mode="continue")
+        run.send("pause")
+        assert run.next(Step).reason == Reasons.PAUSE
+    run.send("quit")
+    assert run.wait().status == Statuses.INTERRUPTED
+
+
 def test_a_breakpoint_can_be_set_while_the_code_runs(context: ContextRig) -> None:
     """A breakpoint that comes in the middle of a loop stops it."""
     code = "n = 0\nprint('go')\nwhile True:\n    n += 1"

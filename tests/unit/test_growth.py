@@ -134,7 +134,7 @@ def test_restores_take_what_was_measured(megabytes: float, expected: float) -> N
 
 
 def test_a_session_of_a_lost_host_is_served_again_after_the_fence() -> None:
-    """Not before 18 s, then as fast as a restore; its work since the last commit is lost."""
+    """Not before the 15 s of a lease, then as fast as a restore; its work since the last commit is lost."""
     users = replace(ALWAYS, turn_seconds=10.0)
     fleet = one_host(hosts=2, warm=1, lost_share=0.5, lost_at=71.0)
     opens = [1.0 - FIXED_MS / 1000] * 2  # served at 1.0; the least loaded of two: one on each
@@ -144,7 +144,7 @@ def test_a_session_of_a_lost_host_is_served_again_after_the_fence() -> None:
     assert result.lost_work_seconds == [pytest.approx(10.0)]
     (again,) = result.reopen_ms
     assert again >= FIXED_MS + 3.8
-    assert result.served_again_after == pytest.approx(18.0 + again / 1000)
+    assert result.served_again_after == pytest.approx(15.0 + again / 1000)
 
 
 def test_a_host_that_is_not_known_to_be_lost_costs_a_try() -> None:

@@ -11,7 +11,7 @@ from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from dis import opmap
 from fcntl import F_GETFL, F_SETFL, F_SETOWN, fcntl
-from posix import getpid
+from posix import getpid, kill
 from typing import Any
 
 from . import records
@@ -326,6 +326,8 @@ class Tracer:
             self._commands.obey(stop)
         finally:
             self._lock.release()
+        if self._commands.are_waiting():  # their signal may have come before the lock was free
+            kill(getpid(), SIGCOMMAND)
         if reason == Reasons.RETURN and self._how in (STEP_OVER, STEP_OUT):
             self._targets = []
             self._follow(frame, False)

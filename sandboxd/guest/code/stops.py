@@ -90,6 +90,12 @@ class Commands:
         command: dict[str, Any] = loads(body)
         return command
 
+    def are_waiting(self) -> bool:
+        """Whether there are commands, or parts of one, that nobody has done."""
+        readable = poll()
+        readable.register(self._channel.input, POLLIN)
+        return bool(self._received or readable.poll(0))
+
     def obey(self, stop: Stop) -> None:
         """Until a command lets the code go on. An interrupt ends the wait."""
         readable = poll()

@@ -134,7 +134,7 @@ def test_restores_take_what_was_measured(megabytes: float, expected: float) -> N
 
 
 def test_a_session_of_a_lost_host_is_served_again_after_the_fence() -> None:
-    """Not before the 15 s of a lease, then as fast as a restore; its work since the last commit is lost."""
+    """When the lease of 15 s is over, as fast as a restore; work since the last commit is lost."""
     users = replace(ALWAYS, turn_seconds=10.0)
     fleet = one_host(hosts=2, warm=1, lost_share=0.5, lost_at=71.0)
     opens = [1.0 - FIXED_MS / 1000] * 2  # served at 1.0; the least loaded of two: one on each

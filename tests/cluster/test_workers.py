@@ -134,12 +134,17 @@ async def test_statement_about_a_caller_needs_the_key(nodes: list[Node]) -> None
             request_serializer=session_service_pb2.WhoAmIRequest.SerializeToString,
             response_deserializer=session_service_pb2.WhoAmIResponse.FromString,
         )
-        for forged in (b"", b"x" * 40, b"\0" * 32 + b'{"name": "root"}', b"y" * 100_000):
+        for forged in (
+            b"",
+            b"x" * 40,
+            b"\0" * 32 + b'{"name": "root"}',
+            b"y" * 7_000,
+        ):  # gRPC refuses beyond 8 KiB
             with refused(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"):
                 await call(
                     session_service_pb2.WhoAmIRequest(),
                     timeout=30,
-                    metadata=[("sandboxd-vouched-bin", forged[:8000])],
+                    metadata=[("sandboxd-vouched-bin", forged)],
                 )
 
 

@@ -825,7 +825,8 @@ async def test_build_uses_the_network_of_the_host_and_its_arguments(
 async def wilful_image(docker: DockerEngine, tmp_path: Path, docker_tag: str) -> ImageId:
     """An image with wishes of its own."""
     (tmp_path / "Dockerfile").write_text(
-        f"FROM {IMAGE}\nUSER root\nWORKDIR /elsewhere\nVOLUME /data\n"
+        f"FROM {IMAGE}\nLABEL test={docker_tag}\n"  # no other test removes its layers meanwhile
+        "USER root\nWORKDIR /elsewhere\nVOLUME /data\n"
         'ENTRYPOINT ["/bin/false"]\nCMD ["junk"]\nHEALTHCHECK --interval=1s CMD true\n'
     )
     async for _ in docker.build_image(

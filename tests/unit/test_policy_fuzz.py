@@ -107,20 +107,21 @@ def _runs_rm(
         own.mkdir()
     (place / "x").write_text("line\n")
     shutil.copytree(directory / "other", place / "1")
+    argv = ["/bin/bash", "--norc", "-c", command]
     if NOBODY is not None:
         for path in (mark.parent, place, place / "x"):
             os.chown(path, NOBODY, NOBODY)
+        # Not `user=`: it makes Popen fork, and gRPC, which other tests load, has handlers for that.
+        setpriv = str(shutil.which("setpriv"))
+        argv = [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--", *argv]
     bash = subprocess.Popen(
-        ["/bin/bash", "--norc", "-c", command],
+        argv,
         env={"PATH": str(directory / "bin"), "MARK": str(mark)},
         cwd=place,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=errors,
         start_new_session=True,
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=None if NOBODY is None else [],
     )
     try:
         bash.wait(timeout=seconds)

@@ -614,7 +614,7 @@ async def test_editor_keeps_bytes_that_were_not_edited(tab: Tab) -> None:
     await page.wait_for_selector(".notices >> text=Saved")
     await tab.run("od -An -tx1 dos.txt | tr -d ' '")
     written = b"\xef\xbb\xbfone\r\ntwo\r\nthree".hex()
-    assert (await tab.output()).replace("\n", "") == written
+    await until(tab.output, lambda shown: shown.replace("\n", "") == written, "the bytes")
     await page.click("[data-path$='latin.txt'] .name")
     await page.wait_for_selector(".opened >> text=not UTF-8 text")
 

@@ -35,12 +35,13 @@ from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
 from tests.fakes.settings import NEVER
+from tests.scale import examples
 from tests.service.client import Api
 
-pytest_plugins = ("tests.figures", "tests.second_run", "tests.side_by_side")
+pytest_plugins = ("tests.figures", "tests.second_run", "tests.side_by_side", "tests.times")
 
 # A shared machine is slow at times, which is no failure.
-hypothesis.settings.register_profile("sandboxd", deadline=None)
+hypothesis.settings.register_profile("sandboxd", deadline=None, max_examples=examples(50))
 hypothesis.settings.load_profile("sandboxd")
 
 

@@ -1,10 +1,18 @@
-"""Which tests run on one worker, which run with few others or alone, and which come first."""
+"""Which tests run on one worker, which run with few others or alone, which come first, and which
+belong to the quick pass."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+LONG_FOLDERS = {
+    *("cluster", "console", "data", "deploy", "docker", "e2e", "hostile", "integrations"),
+    *("snapshots", "soak"),
+}
+"""Folders below tests/ with servers, containers, disks or browsers, which the quick pass leaves out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -13,6 +21,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["many", "few", "none"],
         help="run only the tests that may run beside many others, beside few, or beside none",
     )
+    parser.addoption(
+        "--quick", action="store_true", help="run only tests that are done within seconds"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,6 +31,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         for name in ("COLUMNS", "LINES"):
             os.environ.pop(name, None)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """To import the tests of all files takes a process many seconds."""
+    if collection_path.is_dir():
+        return (config.getoption("--quick") and collection_path.name in LONG_FOLDERS) or None
+    needed = {"few": b"mark.calm", "none": b"mark.alone"}.get(config.getoption("--beside") or "")
+    if needed and collection_path.name.startswith("test_"):
+        return needed not in collection_path.read_bytes() or None
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -35,6 +35,7 @@ from sandboxd.guest.files.codec import CHUNK, Change, Entry, Failed, Failure, Fo
 from sandboxd.guest.frames import Purpose
 from sandboxd.guest.worker_frames import HEADER, frame, header
 from sandboxd.link import LinkClosed
+from tests.scale import examples
 
 FILE = Entry(b"file", 1, 0o644, 3, 0, b"")
 PATH = FilePath((b"file",))
@@ -210,7 +211,7 @@ words = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(call=st.sampled_from(sorted(CALLS)), said=st.lists(words, max_size=12))
 async def test_any_conversation_ends(call: str, said: list[bytes]) -> None:
     """Whatever a worker says, nothing but an error for the caller comes of it, and no worker or

@@ -28,6 +28,7 @@ from sandboxd.guest.frames import (
     Target,
 )
 from tests.fakes.output_frame import encode_output
+from tests.scale import examples
 
 LIMITS = [frames.MAX_GUEST_PAYLOAD, frames.MAX_DAEMON_PAYLOAD]
 channels = st.integers(0, 2**32 - 1)
@@ -81,7 +82,7 @@ def test_largest_frame_is_taken_and_one_byte_more_is_not(limit: int) -> None:
         list(decoder.feed(HEADER.pack(limit + 1, Kind.OUTPUT, 1)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(pieces=st.lists(st.binary(max_size=300), max_size=30), limit=st.integers(0, 600))
 def test_garbage_gives_frames_or_a_protocol_error(pieces: list[bytes], limit: int) -> None:
     """Any bytes end in frames or in ProtocolError, and never is more than one frame held back."""

@@ -14,6 +14,7 @@ from sandboxd.guest.frames import Cause, Ending, Exited, Kind, Stream
 from sandboxd.link import LinkClosed
 from tests.fakes.lies import LIES
 from tests.fakes.output_frame import encode_output
+from tests.scale import examples
 from tests.unit.link_rig import Rig
 
 BYE = Exited(Ending.CODE, Cause.ITSELF, 0, 0, 0)
@@ -92,7 +93,7 @@ plausible = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(pieces=st.lists(plausible, max_size=40))
 async def test_any_conversation_ends_each_exec_at_most_once(pieces: list[bytes]) -> None:
     """Whatever a guest says, nothing escapes and each exec hears of one end."""

@@ -24,6 +24,7 @@ from sandboxd.execs.output import (
 )
 from sandboxd.guest.frames import FRAME_COST, MAX_CHUNK, WINDOW, Ack, Stream
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
+from tests.scale import examples
 
 pieces = st.lists(st.binary(min_size=1, max_size=300), max_size=60)
 streams = st.sampled_from(Stream)
@@ -215,7 +216,8 @@ def play(source: Source, script: list[tuple[Any, ...]]) -> None:
 @pytest.mark.parametrize("max_bytes", [64 << 20, 100_000])
 @given(script=st.lists(moves, max_size=60))
 @hypothesis.settings(
-    max_examples=60, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    max_examples=examples(30),
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 def test_every_reader_gets_every_byte_in_order(
     max_bytes: int, script: list[tuple[Any, ...]], tmp_path: Path
@@ -239,7 +241,8 @@ def test_every_reader_gets_every_byte_in_order(
 
 @given(sizes=st.lists(st.integers(1, MAX_CHUNK), min_size=100, max_size=120))
 @hypothesis.settings(
-    max_examples=10, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    max_examples=examples(10),
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 def test_output_without_readers_flows_for_ever(sizes: list[int], tmp_path: Path) -> None:
     """What nobody reads goes to disk, and the guest is never held back."""

@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sandboxd.guest.frames import Stream
 from sandboxd.spool import Spool, SpoolBudget, SpoolSettings
 from sandboxd.spool.record import HEADER_BYTES, decode_page, encode_page
+from tests.scale import examples
 from tests.unit.spool_rig import (
     ERR,
     KEY,
@@ -146,7 +147,7 @@ class SpoolModel(RuleBasedStateMachine):
 
 
 SpoolModel.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=examples(50),
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sandboxd.errors import InvalidRequest
 from sandboxd.spool import Match, SearchQuery, SearchResult, Spool, StoppedBy
 from sandboxd.spool.search import BLOCK_BYTES, OVERLAP_BYTES, SHOWN_BYTES
+from tests.scale import examples
 from tests.unit.spool_rig import ERR, KEY, OUT, ample, settings_in
 
 
@@ -104,7 +105,7 @@ def test_blocks_do_not_show(seed: int, pattern: str) -> None:
         assert result.is_complete
 
 
-@hypothesis_settings(max_examples=25)
+@hypothesis_settings(max_examples=examples(25))
 @given(
     position=st.one_of(
         st.integers(0, 300_000),

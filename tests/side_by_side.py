@@ -12,7 +12,7 @@ LONG_FOLDERS = {
     *("cluster", "console", "data", "deploy", "docker", "e2e", "hostile", "integrations"),
     *("snapshots", "soak"),
 }
-"""Folders below tests/ with servers, containers, disks or browsers, which the quick pass leaves out."""
+"""Folders with servers, containers, disks or browsers, which the quick pass leaves out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import aiodocker
@@ -17,6 +19,7 @@ from sandboxd.environments.environment import PackageKind
 from sandboxd_proto.v1 import session_service_pb2
 from tests.docker.daemon_process import Api, DaemonProcess, running_daemon
 
+ROOT = Path(__file__).parents[2]
 BUILD_SECONDS = 500.0
 
 
@@ -46,10 +49,20 @@ async def session_id(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[
     )
 
 
+def until_built_by_others(environment: str) -> None:
+    """scripts/test builds environments while tests run."""
+    lock = ROOT / ".cache" / f"building-{environment}.lock"
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("a") as file:
+        command = ["flock", "--timeout", str(BUILD_SECONDS), str(file.fileno())]
+        subprocess.run(command, pass_fds=[file.fileno()], check=True)
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mapping[str, Any]]:
     """For tests with packages of npm: the environment node20, built, and one client for all."""
     directory = tmp_path_factory.mktemp("node")
+    await asyncio.to_thread(until_built_by_others, "node20")
     async with LocalBuilds(Config(state_dir=directory)) as builds:
         build = builds.start("node20", rebuild=False)
         assert await build.wait(BUILD_SECONDS)

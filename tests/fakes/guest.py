@@ -177,6 +177,8 @@ class FakeGuest(asyncio.Protocol):
         self.contexts = FakeContexts()
         self.settings: dict[str, Any] | None = None
         self.pings = 0
+        self.sweeps: list[int] = []
+        """Ended execs whose remains it was asked to end."""
         self.process: FakeProcess | None = None
         self.is_alive = True
         self.is_connected = False
@@ -332,6 +334,10 @@ class FakeGuest(asyncio.Protocol):
             case Kind.WORKER:
                 self.file_workers.append(frame.channel)
                 self._guests.work(self, socket.socket(fileno=self._descriptors.popleft()))
+            case Kind.SWEEP:
+                self.sweeps.append(frame.channel)
+                if self._guests.answers_sweeps:
+                    self.say(frames.encode_swept(frame.channel, was_known=True))
             case Kind.RELEASE:
                 self.ended.pop(frame.channel, None)
             case Kind.RESUME:
@@ -545,7 +551,7 @@ class FakeGuests:
         """What a guest does once it has its settings."""
         self.work: Callable[[FakeGuest, socket.socket], None] = FakeGuest.work_on_files
         """What a guest does with the socket to a worker."""
-        self.answers_pings = True
+        self.answers_pings = self.answers_sweeps = True
         self.version = frames.PROTOCOL_VERSION
         """Version of the frames that guests send; what they greet with is theirs to say."""
         self.connects_late = False

@@ -94,6 +94,7 @@ class Channel:
         self.pids: list[int] = []
         self.taken = 0
         self.sweep_reports = 0
+        self.swept: bool | None = None
         self.window = frames.WINDOW
 
     @property
@@ -207,8 +208,9 @@ class Connection:
             channel.pids.append(frames.decode_started(payload))
         elif kind == Kind.INPUT_TAKEN:
             channel.taken = frames.decode_input_taken(payload)
+        elif kind == Kind.SWEPT:
+            channel.swept = frames.decode_swept(payload)
         elif kind == Kind.SWEEPING:
-            assert channel.exited is None
             channel.sweep_reports += 1
             assert frames.decode_sweeping(payload) == channel.sweep_reports
         else:
@@ -419,6 +421,14 @@ class Rig:
 
     def kill(self, number: int, *, report_seconds: float) -> None:
         self.link.send(frames.encode_kill(number, report_seconds))
+
+    def sweep(self, number: int) -> bool | None:
+        """As after a command that ran out of memory."""
+        channel = self.channels.setdefault(number, Channel())
+        self.link.resumed.add(number)
+        self.link.send(frames.encode_sweep(number, 0.05))
+        self.link.until(lambda: channel.swept is not None)
+        return channel.swept
 
     def ping(self) -> None:
         """Until the guest has handled what was sent before."""

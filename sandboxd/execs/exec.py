@@ -668,6 +668,7 @@ class Exec:
         usage = self._used()
         if usage is not None and Remark.COMPANY in self._remarks:
             usage = usage._replace(is_shared=True)  # as the guest knows it, which looks closer
+        reason: Reason
         if self._intent is Reason.OUT_OF_MEMORY:
             reason = self._intent  # as an earlier daemon found, which did not see the sweep through
         elif self._done is not None:
@@ -769,7 +770,8 @@ class Exec:
         lost = Reason.OUT_OF_MEMORY if is_oom else Reason.SANDBOX_LOST
         self._finish(self._intent or lost, _End(usage=usage))
 
-    def _finish(self, reason: Reason, end: _End = _End()) -> None:
+    def _finish(self, reason: Reason, end: _End | None = None) -> None:
+        end = end or _End()
         self._cancel_timers()
         self.exit = ExitStatus(
             reason=reason,

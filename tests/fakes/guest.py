@@ -334,12 +334,8 @@ class FakeGuest(asyncio.Protocol):
             case Kind.WORKER:
                 self.file_workers.append(frame.channel)
                 self._guests.work(self, socket.socket(fileno=self._descriptors.popleft()))
-            case Kind.SWEEP:
-                self.sweeps.append(frame.channel)
-                if self._guests.answers_sweeps:
-                    self.say(frames.encode_swept(frame.channel, was_known=True))
-            case Kind.RELEASE:
-                self.ended.pop(frame.channel, None)
+            case Kind.RELEASE | Kind.SWEEP:
+                self._handle_ended(frame)
             case Kind.RESUME:
                 resumed = self.running.get(frame.channel) or self.ended[frame.channel]
                 self._resume(resumed, *frames.decode_resume(frame.payload))
@@ -347,6 +343,14 @@ class FakeGuest(asyncio.Protocol):
                 self.ended[frame.channel].forget(*frames.decode_ack(frame.payload)[:2])
             case _ if frame.channel in self.running:
                 self._handle_running(self.running[frame.channel], frame)
+
+    def _handle_ended(self, frame: frames.Frame) -> None:
+        if frame.kind == Kind.RELEASE:
+            self.ended.pop(frame.channel, None)
+            return
+        self.sweeps.append(frame.channel)
+        if self._guests.answers_sweeps:
+            self.say(frames.encode_swept(frame.channel, was_known=True))
 
     def _handle_running(self, command: Command, frame: frames.Frame) -> None:
         match frame.kind:

@@ -195,19 +195,23 @@ class Connection:
             stream, offset = frames.decode_skipped(payload)
             assert offset > len(channel.output[stream])
             channel.output[stream] = channel.output[stream].ljust(offset, b"?")
-        elif kind == Kind.EXITED:
-            channel.exited = frames.decode_exited(payload)
-            lengths = {stream: len(data) for stream, data in channel.output.items()}
-            assert channel.exited.counts == lengths
-        elif kind == Kind.REMARKS:
-            assert channel.exited is None
-            channel.remarks = frames.decode_remarks(payload)
         elif kind == Kind.CONTEXT:
             channel.context = frames.decode_context_run(payload)
         elif kind == Kind.STARTED:
             channel.pids.append(frames.decode_started(payload))
         elif kind == Kind.INPUT_TAKEN:
             channel.taken = frames.decode_input_taken(payload)
+        else:
+            self._handle_end(kind, channel, payload)
+
+    def _handle_end(self, kind: int, channel: Channel, payload: bytes) -> None:
+        if kind == Kind.EXITED:
+            channel.exited = frames.decode_exited(payload)
+            lengths = {stream: len(data) for stream, data in channel.output.items()}
+            assert channel.exited.counts == lengths
+        elif kind == Kind.REMARKS:
+            assert channel.exited is None
+            channel.remarks = frames.decode_remarks(payload)
         elif kind == Kind.SWEPT:
             channel.swept = frames.decode_swept(payload)
         elif kind == Kind.SWEEPING:

@@ -219,9 +219,7 @@ def end_command(
     """
 
     def found() -> list[int]:
-        return victims(
-            living(), leader=leader, beginning=beginning, spared_leaders=spared_leaders
-        )
+        return victims(living(), leader=leader, beginning=beginning, spared_leaders=spared_leaders)
 
     killed: set[int] = set()
     give_up_at = time.monotonic() + KILL_SECONDS

@@ -161,12 +161,17 @@ class Circumstances(NamedTuple):
     """Whether it is a run of code."""
     done: RunEnd | None = None
     """How the run ended, if its context lives on."""
+    was_swept: bool = False
+    """Whether the guest has ended what the command had left."""
 
 
 def hint(reason: Reason, found: Circumstances) -> str:
     """Explain an end that needs it; empty if there is nothing to add."""
     parts = (
         _explanation(reason, found),
+        "What it had started was ended, so that its memory is free again."
+        if found.was_swept
+        else "",
         _file_limit(found.code, found.signal),
         passed_limits(reason, found.usage),
         _company(reason, found.remarks),

@@ -159,6 +159,14 @@ class ExecDetails(NamedTuple):
         return min(max(0.0, elapsed), self.timeout_seconds)
 
 
+class _End(NamedTuple):
+    """What the guest and the counters say of an end."""
+
+    code: int | None = None
+    signal: int | None = None
+    usage: Usage | None = None
+
+
 class Batch(NamedTuple):
     """Output and exit since the previous batch."""
 
@@ -215,6 +223,9 @@ class Exec:
         self._host_kill: HostKill | None = None
         self._interruption: Interruption | None = None
         self._done: RunEnd | None = None
+        self._unswept: _End | None = None
+        """The end, while the guest still ends what the command has left."""
+        self._was_swept = False
         self._last_output = 0.0
         self._waiters: list[asyncio.Future[None]] = []
         self._holders = 0
@@ -380,7 +391,7 @@ class Exec:
 
     def kill(self, reason: Reason) -> None:
         """End a run of code with the process of its context, without interrupting it first."""
-        if self.exit is not None or self._is_left:
+        if self.exit is not None or self._is_left or self._unswept is not None:
             return
         if not self.number:
             self.end(reason)
@@ -392,14 +403,20 @@ class Exec:
         """Guest first; if that takes too long the host kills the sandbox's first process."""
         if self.exit is not None:
             return
-        if self._sandbox.meter is not None:
-            self._sandbox.meter.lift_quota()
+        self._lift_quota()
         try:
             self._sandbox.link.kill(self.number)
             # Room for what is still in the pipes, so that a slow reader cannot delay the end.
             self._sandbox.link.widen(self.number, PIPES_COST)
         except LinkClosed:
             return  # on_lost has been or will be called
+        self._begin_host_kill()
+
+    def _lift_quota(self) -> None:
+        if self._sandbox.meter is not None:
+            self._sandbox.meter.lift_quota()
+
+    def _begin_host_kill(self) -> None:
         self._cancel_timers()
         self._host_kill = HostKill(
             self._sandbox.link, self._end_from_host, lambda: self._sandbox.is_frozen
@@ -637,8 +654,7 @@ class Exec:
     def on_sweeping(self) -> None:
         if self._host_kill is not None:
             self._host_kill.extend()
-        if self._sandbox.meter is not None:
-            self._sandbox.meter.lift_quota()
+        self._lift_quota()
 
     def on_remarks(self, remarks: Remark) -> None:
         self._remarks = remarks
@@ -652,7 +668,10 @@ class Exec:
         usage = self._used()
         if usage is not None and Remark.COMPANY in self._remarks:
             usage = usage._replace(is_shared=True)  # as the guest knows it, which looks closer
-        if self._done is not None:
+        reason: Reason
+        if self._intent is Reason.OUT_OF_MEMORY:
+            reason = self._intent  # as an earlier daemon found, which did not see the sweep through
+        elif self._done is not None:
             reason = self._reason_of_done(exited.cause, usage)
         elif exited.cause == Cause.SWEPT:
             reason = Reason.SWEPT
@@ -669,7 +688,32 @@ class Exec:
             was_killed = is_killed(code, signal)
             limit = reached_limit(usage, self._is_a_disk_full, was_killed=was_killed)
             reason = limit or own
-        self._finish(reason, code=code, signal=signal, usage=usage)
+        end = _End(code, signal, usage)
+        if reason is not Reason.OUT_OF_MEMORY or not self._begin_sweep(end):
+            self._finish(reason, end)
+
+    def _begin_sweep(self, end: _End) -> bool:
+        """What the command has started keeps memory that the next one needs: have the guest end it
+        before the end is reported. False if it cannot be asked."""
+        self._intent = Reason.OUT_OF_MEMORY
+        if self._before_kill is not None:
+            self._before_kill(self, self._intent)
+        if self._is_left:
+            return False
+        self._unswept = end
+        self._lift_quota()
+        try:
+            if not self._sandbox.link.sweep(self.number, self):
+                return False
+        except LinkClosed:
+            return self.exit is not None  # on_lost may have been called
+        self._begin_host_kill()
+        return True
+
+    def on_swept(self, *, was_known: bool) -> None:
+        assert self._unswept is not None
+        self._was_swept = was_known
+        self._finish(Reason.OUT_OF_MEMORY, self._unswept)
 
     def _reason_of_done(self, cause: Cause, usage: Usage | None) -> Reason:
         """Why a run ended whose context lives on. What was interrupted ended as asked; what ended
@@ -717,30 +761,27 @@ class Exec:
 
     def on_lost(self, why: str) -> None:
         self._lost = why
+        if self._unswept is not None:
+            self._finish(Reason.OUT_OF_MEMORY, self._unswept)
+            return
         usage = self._used()
         # Where commands share the guest's limit, the kernel may have taken the guest.
         is_oom = self._intent is None and usage is not None and usage.oom_kills > 0
         lost = Reason.OUT_OF_MEMORY if is_oom else Reason.SANDBOX_LOST
-        self._finish(self._intent or lost, usage=usage)
+        self._finish(self._intent or lost, _End(usage=usage))
 
-    def _finish(
-        self,
-        reason: Reason,
-        *,
-        code: int | None = None,
-        signal: int | None = None,
-        usage: Usage | None = None,
-    ) -> None:
+    def _finish(self, reason: Reason, end: _End | None = None) -> None:
+        end = end or _End()
         self._cancel_timers()
         self.exit = ExitStatus(
             reason=reason,
-            code=code,
-            signal=signal,
+            code=end.code,
+            signal=end.signal,
             duration_seconds=time.monotonic() - self._began,
             stdout_bytes=self._counts[Stream.STDOUT],
             stderr_bytes=self._counts[Stream.STDERR],
-            hint=self._hint(reason, code, signal, usage),
-            usage=usage,
+            hint=self._hint(reason, end),
+            usage=end.usage,
             stdout_dropped=self.output.dropped(Stream.STDOUT),
             stderr_dropped=self.output.dropped(Stream.STDERR),
             events_bytes=self._counts[Stream.EVENTS],
@@ -771,23 +812,22 @@ class Exec:
         self._deadline = self._silence = self._host_kill = None
         self._cancel_interruption()
 
-    def _hint(
-        self, reason: Reason, code: int | None, signal: int | None, usage: Usage | None
-    ) -> str:
-        if code == 0 and reason is Reason.EXITED and not self._remarks:
-            return passed_limits(reason, usage)
+    def _hint(self, reason: Reason, end: _End) -> str:
+        if end.code == 0 and reason is Reason.EXITED and not self._remarks:
+            return passed_limits(reason, end.usage)
         found = Circumstances(
             timeout_seconds=self.details.timeout_seconds,
             no_output_seconds=self.details.no_output_seconds,
-            code=code,
-            signal=signal,
-            usage=usage,
+            code=end.code,
+            signal=end.signal,
+            usage=end.usage,
             refusal=self._refusal.text if self._refusal else None,
             loss=self._lost,
             remarks=self._remarks,
             full=self._full,
             is_run=self.is_code,
             done=self._done,
+            was_swept=self._was_swept,
         )
         return hint(reason, found)
 

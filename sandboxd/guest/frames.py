@@ -38,6 +38,10 @@ whose START names a context; it has a third stream, EVENTS, and may end as DONE,
 allowed on any other exec. STATE, RESUME and EXITED have three counts then. CONTEXT on the channel
 of a run says which process of the context it got; on channel 0 it describes a context: before READY
 each one, later one that was asked about or that was lost.
+
+Only the daemon knows that a command ran out of memory. From SWEEP_VERSION on, it then asks with
+SWEEP for an end of what the ended exec has left. The guest reports with SWEEPING as for a KILL, and
+with SWEPT when it is done.
 """
 
 import struct
@@ -45,7 +49,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 OLDEST_VERSION = 4
 """The first version that the daemon still speaks."""
 HEADER = struct.Struct("!IBI")
@@ -64,6 +68,7 @@ NO_PROCESS = "no process could be started"
 START_REPORTS_VERSION = 6
 CODE_VERSION = 7
 STAYING_VERSION = 8
+SWEEP_VERSION = 9
 MAX_CONTEXTS = 64
 """Contexts that a guest may report; the daemon allows far fewer."""
 MAX_VERSION = 32
@@ -101,6 +106,7 @@ _CONTEXT = struct.Struct("!IIBBiBBH")
 _DROP_CONTEXT = struct.Struct("!B")
 _KILL = struct.Struct("!H")
 _SWEEPING = struct.Struct("!I")
+_SWEPT = struct.Struct("!?")
 _OFFSET = struct.Struct("!Q")
 _SIGNAL = struct.Struct("!BB")
 _SIZE = struct.Struct("!HH")
@@ -135,7 +141,7 @@ class Kind(IntEnum):
     RESIZE = 21  # daemon: rows, columns of the terminal
     WORKER = 22  # daemon: purpose; the channel is the worker's number, its socket is attached
     WORKER_END = 23  # daemon: the worker of this number is no longer needed
-    SWEEPING = 24  # guest: number of this report, from 1; a killed exec has not ended yet
+    SWEEPING = 24  # guest: number of this report, from 1; a KILL or SWEEP is not done yet
     REMARKS = 25  # guest: what the end of an exec has to be read with; its EXITED comes next
     SKIPPED = 26  # guest: stream, offset; after RESUME, what was before it is no longer kept
     STARTED = 27  # guest: pid in the sandbox; the command runs
@@ -145,6 +151,8 @@ class Kind(IntEnum):
     CODE_PARENT_PLACED = 31  # daemon: it is where contexts belong
     MOVED = 32  # daemon: before the first command, another filesystem is where the workspace was
     WORKER_WAKE = 33  # daemon: the worker of this number does not answer; it may be stopped
+    SWEEP = 34  # daemon: end what this ended exec has left; milliseconds between two reports of it
+    SWEPT = 35  # guest: SWEEP is answered; whether the exec was still known
 
 
 class Stream(IntEnum):
@@ -195,7 +203,7 @@ class Cause(IntEnum):
 
     ITSELF = 0
     KILLED = 1  # by a KILL for it
-    SWEPT = 2  # by a KILL for another exec that took everything in the sandbox along
+    SWEPT = 2  # by a KILL or SWEEP for another exec that took everything in the sandbox along
     DEADLINE = 3  # by the guest itself: its time was over, and no KILL came
 
 
@@ -438,6 +446,14 @@ def encode_kill(channel: int, report_seconds: float) -> bytes:
     return encode(Kind.KILL, channel, _KILL.pack(round(report_seconds * 1000)))
 
 
+def encode_sweep(channel: int, report_seconds: float) -> bytes:
+    return encode(Kind.SWEEP, channel, _KILL.pack(round(report_seconds * 1000)))
+
+
+def encode_swept(channel: int, *, was_known: bool) -> bytes:
+    return encode(Kind.SWEPT, channel, _SWEPT.pack(was_known))
+
+
 def encode_sweeping(channel: int, number: int) -> bytes:
     return encode(Kind.SWEEPING, channel, _SWEEPING.pack(number))
 
@@ -624,6 +640,10 @@ def decode_kill(payload: Payload) -> float:
 
 def decode_sweeping(payload: Payload) -> int:
     return int(_unpack(_SWEEPING, payload)[0])
+
+
+def decode_swept(payload: Payload) -> bool:
+    return bool(_unpack(_SWEPT, payload)[0])
 
 
 def decode_input(payload: Payload) -> tuple[int, bytes]:

@@ -474,7 +474,7 @@ class Guest:
             self._is_lost = True
         for kind, channel, payload in self._link.inbox:
             is_known = channel in self._running or self._waiting_starts.get(channel) is not None
-            if kind == Kind.KILL and is_known:
+            if kind == Kind.SWEEP or (kind == Kind.KILL and is_known):
                 self._sweep_reports.begin(channel, frames.decode_kill(payload))
         self._sweep_reports.send_due()
         self._flush_if_due()
@@ -504,6 +504,8 @@ class Guest:
     def _handle_other(self, kind: int, channel: int, payload: bytes) -> None:
         if kind in _ABOUT_CODE:
             self._handle_code(kind, payload)
+        elif kind == Kind.SWEEP:
+            self._sweep(channel, frames.decode_kill(payload))
         elif kind == Kind.MOVED:
             self._shells.replace()
             self._prepare_quietly()  # at once: a command comes soon
@@ -763,8 +765,6 @@ class Guest:
     def _end_processes(self, execution: Exec, cause: Cause) -> None:
         self._spawner.disown()
         self._workers.give_up()
-        others = [other for other in self._running.values() if other is not execution]
-        spared = self._leaders() - {execution.pid} | self._workers.pids
         execution.cause = cause
         if execution.context is not None and not execution.pid:
             self._contexts.abandon(execution.context)
@@ -774,17 +774,39 @@ class Guest:
             self._shells.give_up()
             processes.sweep(self._reap)
             return
+        spared = self._leaders() - {execution.pid}
+        self._end_all_of(execution.pid, execution.beginning, spared, waits=False)
+
+    def _end_all_of(
+        self, leader: int, beginning: Beginning, spared: set[int], *, waits: bool
+    ) -> None:
+        others = [other for other in self._running.values() if other.pid in spared]
         swept_all = processes.end_command(
-            leader=execution.pid,
-            beginning=execution.beginning,
-            spared_leaders=spared,
+            leader=leader,
+            beginning=beginning,
+            spared_leaders=spared | self._workers.pids,
             reap=self._reap_and_report,
+            waits=waits,
         )
         if swept_all:
             self._shells.give_up()
             for other in others:
-                if other.pid in spared:
-                    other.cause = Cause.SWEPT
+                other.cause = Cause.SWEPT
+
+    def _sweep(self, channel: int, report_seconds: float) -> None:
+        """End what an exec has left that ran out of memory, as if its time had been over."""
+        failed = self._ended.failed(channel)
+        if failed is not None:
+            self._sweep_reports.begin(channel, report_seconds)
+            self._spawner.disown()
+            self._workers.give_up()
+            spared = self._leaders()
+            lives = failed.context is not None and failed.context.status is None
+            # The number of a process that has ended may be that of another by now.
+            leader = 0 if failed.pid in spared and not lives else failed.pid
+            self._end_all_of(leader, failed.beginning, spared, waits=True)
+        self._sweep_reports.end(channel)
+        self._link.send(frames.encode_swept(channel, was_known=failed is not None))
 
     def _is_hindered(self, execution: Exec) -> bool:
         """Whether what earlier commands left running kept it from running: nothing else stops a

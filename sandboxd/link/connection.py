@@ -84,7 +84,12 @@ class Channel(Protocol):
     def on_input_taken(self, count: int) -> None: ...
 
     def on_sweeping(self) -> None:
-        """The guest is still ending it, as it was asked to."""
+        """The guest is still ending it, or what it has left, as it was asked to."""
+        ...
+
+    def on_swept(self, *, was_known: bool) -> None:
+        """After its end, and only if that was asked for: what it had left is gone, unless the guest
+        no longer knew it."""
         ...
 
     def on_lost(self, why: str) -> None: ...
@@ -183,6 +188,8 @@ class GuestLink(asyncio.BufferedProtocol):
         self._decoder = frames.Decoder(frames.MAX_GUEST_PAYLOAD)
         self._transport: asyncio.Transport | None = None
         self._open: dict[int, _ChannelAccount] = {}
+        self._swept: dict[int, _ChannelAccount] = {}
+        """Ended execs whose remains the guest is ending."""
         self._last_channel = 0
         self._greeted: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -294,6 +301,17 @@ class GuestLink(asyncio.BufferedProtocol):
             account.is_killed = self._has_killed = True
             account.kill_sent_at = self._loop.time()
             self._send(frames.encode_kill(number, SWEEP_REPORT_SECONDS))
+
+    def sweep(self, number: int, channel: Channel) -> bool:
+        """Ask the guest to end what an ended exec has left, which it answers on the channel; False
+        if it is of a release that cannot."""
+        if self._guest_version < frames.SWEEP_VERSION:
+            return False
+        self._swept[number] = account = _ChannelAccount(channel, float("inf"), is_code=False)
+        account.kill_sent_at = self._loop.time()
+        self._has_killed = True
+        self._send(frames.encode_sweep(number, SWEEP_REPORT_SECONDS))
+        return True
 
     def acknowledge(self, number: int, ack: Ack) -> None:
         """Let the guest forget output, and send more."""
@@ -469,8 +487,9 @@ class GuestLink(asyncio.BufferedProtocol):
             self._frame_timer.cancel()
         if self._transport is not None:
             self._transport.abort()
-        channels, self._open = self._open, {}
-        for account in channels.values():
+        accounts = [*self._open.values(), *self._swept.values()]
+        self._open, self._swept = {}, {}
+        for account in accounts:
             account.channel.on_lost(why)
         waiters: list[asyncio.Future[Any]] = [self._greeted, self._ready, *self._pongs.values()]
         for answers in self._asked.values():
@@ -492,6 +511,7 @@ class GuestLink(asyncio.BufferedProtocol):
         if self._frame_timer is not None:
             self._frame_timer.cancel()
         self._open.clear()
+        self._swept.clear()
         self._release_kept()
         if self._transport is not None:
             self._transport.close()
@@ -598,11 +618,13 @@ class GuestLink(asyncio.BufferedProtocol):
             self._handle_seldom(frame)
 
     def _handle_seldom(self, frame: Frame) -> None:
-        """Frames that come while the guest is greeted, behind a resume, or once in its life."""
+        """Frames that come while the guest is greeted, behind a resume, or about what failed."""
         if frame.kind == Kind.CODE_PARENT:
             self._on_code_parent_started(frame)
         elif frame.kind == Kind.SKIPPED:
             self._on_skipped(frame)
+        elif frame.kind == Kind.SWEPT:
+            self._on_swept(frame)
         elif frame.kind == Kind.STATE:
             self._on_state(frame)
         elif frame.kind == Kind.HELLO:
@@ -694,7 +716,7 @@ class GuestLink(asyncio.BufferedProtocol):
         account.channel.on_remarks(frames.decode_remarks(frame.payload))
 
     def _on_sweeping(self, frame: Frame) -> None:
-        account = self._account(frame.channel)
+        account = self._swept.get(frame.channel) or self._account(frame.channel)
         number = frames.decode_sweeping(frame.payload)
         if account.kill_sent_at is None:
             raise ProtocolError("it reports the end of an exec that it was not asked to kill")
@@ -705,6 +727,12 @@ class GuestLink(asyncio.BufferedProtocol):
             raise ProtocolError("reports of a kill more often than they may come")
         account.sweep_reports = number
         account.channel.on_sweeping()
+
+    def _on_swept(self, frame: Frame) -> None:
+        account = self._swept.pop(frame.channel, None)
+        if account is None:
+            raise ProtocolError("it swept what it was not asked to sweep")
+        account.channel.on_swept(was_known=frames.decode_swept(frame.payload))
 
     def _on_place_asked(self, frame: Frame) -> None:
         is_in_order = self._greeted.done() and not self._is_placing and not frame.payload

@@ -177,6 +177,8 @@ class FakeGuest(asyncio.Protocol):
         self.contexts = FakeContexts()
         self.settings: dict[str, Any] | None = None
         self.pings = 0
+        self.sweeps: list[int] = []
+        """Ended execs whose remains it was asked to end."""
         self.process: FakeProcess | None = None
         self.is_alive = True
         self.is_connected = False
@@ -332,8 +334,8 @@ class FakeGuest(asyncio.Protocol):
             case Kind.WORKER:
                 self.file_workers.append(frame.channel)
                 self._guests.work(self, socket.socket(fileno=self._descriptors.popleft()))
-            case Kind.RELEASE:
-                self.ended.pop(frame.channel, None)
+            case Kind.RELEASE | Kind.SWEEP:
+                self._handle_ended(frame)
             case Kind.RESUME:
                 resumed = self.running.get(frame.channel) or self.ended[frame.channel]
                 self._resume(resumed, *frames.decode_resume(frame.payload))
@@ -341,6 +343,14 @@ class FakeGuest(asyncio.Protocol):
                 self.ended[frame.channel].forget(*frames.decode_ack(frame.payload)[:2])
             case _ if frame.channel in self.running:
                 self._handle_running(self.running[frame.channel], frame)
+
+    def _handle_ended(self, frame: frames.Frame) -> None:
+        if frame.kind == Kind.RELEASE:
+            self.ended.pop(frame.channel, None)
+            return
+        self.sweeps.append(frame.channel)
+        if self._guests.answers_sweeps:
+            self.say(frames.encode_swept(frame.channel, was_known=True))
 
     def _handle_running(self, command: Command, frame: frames.Frame) -> None:
         match frame.kind:
@@ -545,7 +555,7 @@ class FakeGuests:
         """What a guest does once it has its settings."""
         self.work: Callable[[FakeGuest, socket.socket], None] = FakeGuest.work_on_files
         """What a guest does with the socket to a worker."""
-        self.answers_pings = True
+        self.answers_pings = self.answers_sweeps = True
         self.version = frames.PROTOCOL_VERSION
         """Version of the frames that guests send; what they greet with is theirs to say."""
         self.connects_late = False

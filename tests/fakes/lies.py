@@ -91,6 +91,7 @@ LIES: dict[str, Lie] = {
             Kind.START,
             Kind.ACK,
             Kind.KILL,
+            Kind.SWEEP,
             Kind.PING,
             Kind.PLACED,
             Kind.RESUME,
@@ -127,6 +128,9 @@ LIES: dict[str, Lie] = {
     ),
     "kill reported after exit": Lie(
         lambda channel: _exited(channel) + frames.encode_sweeping(channel, 1), _NOT_RUNNING
+    ),
+    "sweep that nobody asked for": Lie(
+        lambda channel: frames.encode_swept(channel, was_known=True), "not asked to sweep"
     ),
     "kill reported in words": Lie(_raw(Kind.SWEEPING, b"dying"), _WRONG_SIZE),
     "pong unasked": Lie(_raw(Kind.PONG, b"12345678"), "ping that was not sent"),

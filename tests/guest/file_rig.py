@@ -49,6 +49,8 @@ class Finished:
 
     def on_sweeping(self) -> None: ...
 
+    def on_swept(self, *, was_known: bool) -> None: ...
+
     def on_exited(self, exited: Exited) -> None:
         self.end.set_result(exited)
 

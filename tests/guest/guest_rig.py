@@ -94,6 +94,7 @@ class Channel:
         self.pids: list[int] = []
         self.taken = 0
         self.sweep_reports = 0
+        self.swept: bool | None = None
         self.window = frames.WINDOW
 
     @property
@@ -194,21 +195,26 @@ class Connection:
             stream, offset = frames.decode_skipped(payload)
             assert offset > len(channel.output[stream])
             channel.output[stream] = channel.output[stream].ljust(offset, b"?")
-        elif kind == Kind.EXITED:
-            channel.exited = frames.decode_exited(payload)
-            lengths = {stream: len(data) for stream, data in channel.output.items()}
-            assert channel.exited.counts == lengths
-        elif kind == Kind.REMARKS:
-            assert channel.exited is None
-            channel.remarks = frames.decode_remarks(payload)
         elif kind == Kind.CONTEXT:
             channel.context = frames.decode_context_run(payload)
         elif kind == Kind.STARTED:
             channel.pids.append(frames.decode_started(payload))
         elif kind == Kind.INPUT_TAKEN:
             channel.taken = frames.decode_input_taken(payload)
-        elif kind == Kind.SWEEPING:
+        else:
+            self._handle_end(kind, channel, payload)
+
+    def _handle_end(self, kind: int, channel: Channel, payload: bytes) -> None:
+        if kind == Kind.EXITED:
+            channel.exited = frames.decode_exited(payload)
+            lengths = {stream: len(data) for stream, data in channel.output.items()}
+            assert channel.exited.counts == lengths
+        elif kind == Kind.REMARKS:
             assert channel.exited is None
+            channel.remarks = frames.decode_remarks(payload)
+        elif kind == Kind.SWEPT:
+            channel.swept = frames.decode_swept(payload)
+        elif kind == Kind.SWEEPING:
             channel.sweep_reports += 1
             assert frames.decode_sweeping(payload) == channel.sweep_reports
         else:
@@ -419,6 +425,14 @@ class Rig:
 
     def kill(self, number: int, *, report_seconds: float) -> None:
         self.link.send(frames.encode_kill(number, report_seconds))
+
+    def sweep(self, number: int) -> bool | None:
+        """As after a command that ran out of memory."""
+        channel = self.channels.setdefault(number, Channel())
+        self.link.resumed.add(number)
+        self.link.send(frames.encode_sweep(number, 0.05))
+        self.link.until(lambda: channel.swept is not None)
+        return channel.swept
 
     def ping(self) -> None:
         """Until the guest has handled what was sent before."""

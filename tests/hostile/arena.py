@@ -97,19 +97,23 @@ class Arena:
     async def _judge_once(self, case: Case) -> Verdict:
         before, begin = self.quiet_ms, len(self.neighbour.took_ms)
         failed = len(self.neighbour.failures)
-        problems, outcomes = await self._attack(case)
-        during = self.neighbour.took_ms[begin:]
-        next_ms, more = await self._look_at_the_session(case)
-        loss = await self._loss()
-        if next_ms is None or loss:
-            await self._start_over()
+        problems: list[str] | None = None
+        try:
+            wrong, outcomes = await self._attack(case)
+            during = self.neighbour.took_ms[begin:]
+            next_ms, more = await self._look_at_the_session(case)
+            loss = await self._loss()
+            problems = [*wrong, *loss, *more]
+        finally:
+            if problems != []:
+                await self._start_over()
         self.quiet_ms = await self.neighbour.quiet_ms()
         medians = self._medians(max(before, self.quiet_ms), during)
         harm = self._harm(medians, self.neighbour.failures[failed:])
         return Verdict(
             id=case.id,
             title=case.title,
-            problems=[*problems, *loss, *more, *harm],
+            problems=[*problems, *harm],
             is_guest_alive=not loss,
             is_neighbour_harmed=bool(harm),
             outcome=", ".join(sorted({name_of(one.exit) for one in outcomes})),

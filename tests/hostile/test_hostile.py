@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.hostile.arena import Arena, open_arena
-from tests.hostile.cases import CASES, Case
+from tests.hostile.cases import CASES, EXITED, Case
 from tests.hostile.host_view import resident_bytes
 from tests.hostile.neighbour import is_harmed
 from tests.hostile.scoreboard import Scoreboard
@@ -41,6 +41,16 @@ async def test_attack_is_held(
     scoreboard.verdicts.append(verdict)
 
     assert verdict.problems == []
+
+
+async def test_attack_that_ends_badly_does_not_spoil_the_next(arena: Arena) -> None:
+    """What it leaves behind is held against it alone."""
+    left = "setsid sleep 1000 >/dev/null 2>&1 &"
+    bad = await arena.judge(Case(id="X1", title="leaves a process", command=left, reasons=EXITED))
+    good = await arena.judge(Case(id="X2", title="does nothing", command="true", reasons=EXITED))
+
+    assert ["left behind" in problem for problem in bad.problems] == [True]
+    assert good.problems == []
 
 
 async def test_neighbour_is_not_harmed_by_short_attacks(arena: Arena) -> None:

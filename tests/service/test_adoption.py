@@ -16,9 +16,11 @@ from sandboxd.daemon.composition import Daemon, running
 from sandboxd.errors import EngineFailed
 from sandboxd.execs import exec as execs
 from sandboxd.execs import host_kill
+from sandboxd.execs.exec import Exec
 from sandboxd.execs.session_execs import SessionExecs
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Kind
+from sandboxd.isolation.meter import Usage
 from sandboxd.link import GuestLink
 from sandboxd.sessions import returning
 from sandboxd_proto.v1 import code_service_pb2 as code_pb
@@ -236,6 +238,29 @@ async def test_end_that_a_dead_daemon_had_begun_is_brought_about(
         ended = await api.wait(session_id, "e1")
 
     assert (ended.exit.reason, command.kills) == (ENDED_BY_THE_DAEMON[why], 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_sweep_that_a_daemon_had_begun_is_brought_about(
+    way: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next daemon sweeps what ran out of memory under the last one, which did not live to see
+    it swept, and reports it as that."""
+    starved = Usage(1, 0.5, 2, oom_kills=1, refused_forks=0)
+    world.guests.answers_sweeps = False
+    async with world.daemon(way) as (_, api):
+        monkeypatch.setattr(Exec, "_used", lambda _: starved)
+        session_id = await api.open_id()
+        await api.start(session_id, "exit 1", "e1")
+        command = await world.guests.wait_for("exit 1")
+        await eventually(lambda: command.guest.sweeps == [command.channel])
+    world.guests.answers_sweeps = True
+    async with world.next_daemon() as (_, api):
+        ended = await api.wait(session_id, "e1")
+
+    assert command.guest.sweeps == [command.channel] * 2
+    assert (ended.exit.reason, ended.exit.code) == (exec_pb2.EXIT_REASON_OUT_OF_MEMORY, 1)
+    assert "What it had started was ended" in ended.exit.hint
 
 
 async def test_persisted_command_is_remembered_from_disk(world: World) -> None:

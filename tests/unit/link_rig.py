@@ -79,6 +79,9 @@ class Heard:
     def on_sweeping(self) -> None:
         self.sweep_reports += 1
 
+    def on_swept(self, *, was_known: bool) -> None:
+        self.ends.append(was_known)
+
     def on_remarks(self, remarks: Remark) -> None:
         self.remarks = remarks
 

@@ -175,13 +175,18 @@ class Host:
         monkeypatch.setattr(processes.time, "monotonic", lambda: self._clock)
         monkeypatch.setattr(processes.time, "thread_time", lambda: self._processor_clock)
 
-    def end_command(self) -> bool:
+    def end_command(self, *, waits: bool = False) -> bool:
         return processes.end_command(
             leader=LEADER,
             beginning=Beginning(NOW, frozenset()),
             spared_leaders={OTHER},
             reap=lambda: None,
+            waits=waits,
         )
+
+    def pass_time(self, seconds: float) -> None:
+        self.looks += 1
+        self._clock += seconds
 
     def _living(self) -> list[Process]:
         self.looks += 1
@@ -225,3 +230,53 @@ def test_fork_bomb_is_ended_with_everything(
 
     assert host.end_command() is True
     assert (host.looks, host.sweeps) == (looks, 1)
+
+
+CONTEXT = 400
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        pytest.param([Process(401, CONTEXT, CONTEXT, 55)], {401}, id="a child of the run"),
+        pytest.param([Process(401, CONTEXT, 401, 55)], {401}, id="one with a session of its own"),
+        pytest.param([Process(401, CONTEXT, CONTEXT, 30)], set(), id="a child of an earlier run"),
+        pytest.param(
+            [Process(401, CONTEXT, 401, 30), Process(402, 401, 401, 55)],
+            set(),
+            id="what that has started since",
+        ),
+        pytest.param(
+            [other, Process(201, OTHER, OTHER, 55)], set(), id="a command that runs beside it"
+        ),
+    ],
+)
+@pytest.mark.parametrize("born", [20, 60], ids=["before the run", "for the run"])
+def test_context_that_outlives_its_run_keeps_what_is_older(
+    born: int, there: list[Process], expected: set[int]
+) -> None:
+    """The context and what earlier runs have started are spared, what this run has started is
+    not."""
+    context = Process(CONTEXT, 300, CONTEXT, born)
+    found = victims(
+        [context, *there],
+        leader=CONTEXT,
+        beginning=Beginning(NOW, frozenset()),
+        spared_leaders={CONTEXT, OTHER, WAITING},
+    )
+
+    assert set(found) == expected
+
+
+def test_sweep_waits_until_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only until everything is killed, and not for ever."""
+    host = Host(monkeypatch)
+    dying = Process(LEADER + 1, LEADER, LEADER, NOW)
+    monkeypatch.setattr(processes, "living", lambda: [other, dying][: 1 + (host.looks < 5)])
+    monkeypatch.setattr(processes.time, "sleep", host.pass_time)
+
+    assert host.end_command(waits=True) is False
+    assert host.looks == 5
+    host.looks = -10_000
+    assert host.end_command(waits=True) is False
+    assert host.looks < 0

@@ -105,7 +105,9 @@ class _ExitReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     EXIT_REASON_SWEPT: _ExitReason.ValueType  # 7
     """Another command of the session could be ended only by killing every process in the sandbox."""
     EXIT_REASON_OUT_OF_MEMORY: _ExitReason.ValueType  # 8
-    """The command failed, and the kernel had killed a process because the memory limit was reached."""
+    """The command failed, and the kernel had killed a process because the memory limit was reached; all its other processes were
+    killed as well.
+    """
     EXIT_REASON_PROCESS_LIMIT: _ExitReason.ValueType  # 9
     """The command failed, and the kernel had refused to create a process because the process limit was reached."""
     EXIT_REASON_DISK_FULL: _ExitReason.ValueType  # 10
@@ -133,7 +135,9 @@ EXIT_REASON_SANDBOX_LOST: ExitReason.ValueType  # 6
 EXIT_REASON_SWEPT: ExitReason.ValueType  # 7
 """Another command of the session could be ended only by killing every process in the sandbox."""
 EXIT_REASON_OUT_OF_MEMORY: ExitReason.ValueType  # 8
-"""The command failed, and the kernel had killed a process because the memory limit was reached."""
+"""The command failed, and the kernel had killed a process because the memory limit was reached; all its other processes were
+killed as well.
+"""
 EXIT_REASON_PROCESS_LIMIT: ExitReason.ValueType  # 9
 """The command failed, and the kernel had refused to create a process because the process limit was reached."""
 EXIT_REASON_DISK_FULL: ExitReason.ValueType  # 10

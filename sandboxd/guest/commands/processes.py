@@ -106,13 +106,17 @@ def victims(
     descends from or shares a session with those. In the leader's own session nothing is spared for
     its age: a context runs one piece of code after another there. A daemon that another running
     command started meanwhile cannot be told apart and goes too.
+
+    A leader that is spared itself is a context that outlives its run: what earlier runs started is
+    spared like anything that is older, and what this one started is not spared for its parent.
     """
+    lives = leader in spared_leaders
     by_pid = {process.pid: process for process in processes}
     spared = {
         process.pid
         for process in by_pid.values()
-        if process.pid in spared_leaders - {leader}
-        or (beginning.is_after(process) and leader not in (process.pid, process.session))
+        if process.pid in spared_leaders
+        or (beginning.is_after(process) and (lives or leader not in (process.pid, process.session)))
     }
     sessions = {by_pid[pid].session for pid in spared} | spared_leaders
     sessions -= {leader, 0}
@@ -122,7 +126,7 @@ def victims(
         children = {
             process.pid
             for process in by_pid.values()
-            if process.parent in spared and process.pid not in spared and process.pid != leader
+            if process.parent in spared - {leader} and process.pid not in spared | {leader}
         }
         spared |= children
         grew = bool(children)
@@ -201,27 +205,45 @@ def end_followers(leaders: set[int], reap: Callable[[], None]) -> None:
 
 
 def end_command(
-    *, leader: int, beginning: Beginning, spared_leaders: set[int], reap: Callable[[], None]
+    *,
+    leader: int,
+    beginning: Beginning,
+    spared_leaders: set[int],
+    reap: Callable[[], None],
+    waits: bool = False,
 ) -> bool:
     """Kill a command with all its processes; True if everything else had to be killed as well.
 
-    Killing one by one can lose against a program that forks without pause; the sweep cannot.
+    Killing one by one can lose against a program that forks without pause; the sweep cannot. Return
+    at once, or `waits` a moment until the processes have given their memory back.
     """
+
+    def found() -> list[int]:
+        return victims(living(), leader=leader, beginning=beginning, spared_leaders=spared_leaders)
+
     killed: set[int] = set()
     give_up_at = time.monotonic() + KILL_SECONDS
     worked_enough_at = time.thread_time() + KILL_PROCESSOR_SECONDS
     for _ in range(KILL_ROUNDS):
         if time.monotonic() > give_up_at or time.thread_time() > worked_enough_at:
             break
-        doomed = victims(
-            living(), leader=leader, beginning=beginning, spared_leaders=spared_leaders
-        )
-        fresh = set(doomed) - killed
-        if not fresh:
-            return False  # what is still listed is dying
+        fresh = set(found()) - killed
+        if not fresh:  # what is still listed is dying
+            if waits:
+                _wait_until_none(found, reap)
+            return False
         for pid in fresh:
             kill(pid)
         killed |= fresh
         reap()
     kill_everything()
+    if waits:
+        _wait_until_none(living, reap)
     return True
+
+
+def _wait_until_none(found: Callable[[], Sequence[object]], reap: Callable[[], None]) -> None:
+    give_up_at = time.monotonic() + KILL_SECONDS
+    while found() and time.monotonic() < give_up_at:
+        time.sleep(LOOK_SECONDS)
+        reap()

@@ -97,6 +97,7 @@ FROM_GUEST_SEEDS = [
         frames.encode_sweeping(1, 1),
         frames.encode_exited(1, KILLED),
         frames.encode_exited(2, END._replace(cause=Cause.SWEPT)),
+        frames.encode_swept(1, was_known=True),
         frames.encode(Kind.PONG, 0, (1).to_bytes(8, "big")),
         frames.encode(Kind.PLACE),
         scene=ENDED,
@@ -180,7 +181,7 @@ FROM_GUEST = FuzzTarget(
     open=listening,
     seeds=FROM_GUEST_SEEDS,
     max_bytes=8 << 10,
-    words=[HEADER.pack(size, kind, 1) for kind in range(33) for size in (0, 1, 4, 8, 30)],
+    words=[HEADER.pack(size, kind, 1) for kind in range(36) for size in (0, 1, 4, 8, 30)],
     repair=lambda data, random: reframed(data, random, head=2, longest=64),
 )
 
@@ -189,6 +190,7 @@ FROM_GUEST = FuzzTarget(
 DECODERS = {
     Kind.ACK: frames.decode_ack,
     Kind.KILL: frames.decode_kill,
+    Kind.SWEEP: frames.decode_kill,
     Kind.RESUME: frames.decode_resume,
     Kind.INPUT: frames.decode_input,
     Kind.SIGNAL: frames.decode_signal,

@@ -704,7 +704,8 @@ export declare enum ExitReason {
      */
     SWEPT = 7,
     /**
-     * The command failed, and the kernel had killed a process because the memory limit was reached.
+     * The command failed, and the kernel had killed a process because the memory limit was reached; all its other processes were
+     * killed as well.
      *
      * @generated from enum value: EXIT_REASON_OUT_OF_MEMORY = 8;
      */

@@ -197,7 +197,8 @@ export var ExitReason;
      */
     ExitReason[ExitReason["SWEPT"] = 7] = "SWEPT";
     /**
-     * The command failed, and the kernel had killed a process because the memory limit was reached.
+     * The command failed, and the kernel had killed a process because the memory limit was reached; all its other processes were
+     * killed as well.
      *
      * @generated from enum value: EXIT_REASON_OUT_OF_MEMORY = 8;
      */

@@ -225,7 +225,7 @@ def code_settings(config: Config) -> CodeSettings:
 def snapshot_settings(config: Config) -> SnapshotSettings:
     return SnapshotSettings(
         directory=config.state_dir,
-        reserve_bytes=config.disk_reserve_mb << 20,
+        reserve_bytes=snapshot_reserve_bytes(config),
         limits=LineLimits(
             count=config.snapshot_turns,
             lasting=config.snapshot_turns,
@@ -236,7 +236,14 @@ def snapshot_settings(config: Config) -> SnapshotSettings:
         park_seconds=config.park_after_minutes * 60,
         parks_instead_of_expiry=config.park_instead_of_expiry,
         parked_seconds=config.parked_days * 86400,
+        max_user_parked=config.max_user_parked_sessions,
     )
+
+
+def snapshot_reserve_bytes(config: Config) -> int:
+    """Free space of the host that snapshots leave alone: they stop while there is still room for
+    new workspaces. Elsewhere, they take none of it."""
+    return (config.disk_reserve_mb << 20) * (1 if config.snapshot_store else 2)
 
 
 def protection_settings(

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from sandboxd.access.turns import Turns
 from sandboxd.errors import (
     DiskSpaceLow,
     InvalidArchive,
@@ -24,8 +25,10 @@ from sandboxd.errors import (
     SandboxdError,
     SnapshotLimitReached,
     SnapshotStoreFailed,
+    TooManyRequests,
 )
-from sandboxd.snapshots import keys
+from sandboxd.side_process import SideProcess, SideProcessFailed
+from sandboxd.snapshots import diff_worker, keys
 from sandboxd.snapshots.archives import exported
 from sandboxd.snapshots.comparing import Comparing
 from sandboxd.snapshots.contract import (
@@ -53,6 +56,7 @@ from sandboxd.snapshots.packs import ChunkReader, PackWriter, Readahead
 from sandboxd.snapshots.restoring import Restoring
 from sandboxd.snapshots.store import New, SnapshotStore, StoreSettings
 from sandboxd.snapshots.taker import Outcome, Taker
+from sandboxd.snapshots.text_diff import TextDiff
 from sandboxd.snapshots.verification import verify
 from sandboxd.workspaces.thread_work import run_in_thread
 
@@ -63,6 +67,8 @@ _MAX_PATH_BYTES = 64 << 20
 """Of all paths in a listing: directories can be deep."""
 _MUCH_BYTES = 16 << 20
 """Of deleted snapshots of a user: it is worth the effort to give them back soon."""
+_DIFFS_QUEUED, _DIFFS_OF_USER = 256, 16
+_MAX_ANSWER_BYTES = 16 << 20
 _TAR_OVERHEAD = 4096
 """Most bytes of an archive for each member, beside its content."""
 _NO_NOTES = Notes()
@@ -93,6 +99,12 @@ class DiskSnapshots:
         self._taker = Taker(self._store)
         self._collector = Collector(self._store)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="snapshots")
+        self._differ = SideProcess(
+            diff_worker.__name__, seconds=settings.call_seconds, max_answer=_MAX_ANSWER_BYTES
+        )
+        self._diffs = Turns(
+            places=1, queued=_DIFFS_QUEUED, queued_per_user=_DIFFS_OF_USER, refusal=_too_many_diffs
+        )
         self._counting = threading.Lock()
         self._figures = Figures()
         self._deleted_bytes: Counter[str] = Counter()
@@ -165,12 +177,37 @@ class DiskSnapshots:
     ) -> Diff:
         """See Snapshots."""
 
-        def work() -> Diff:
-            with self._store.using(line):
-                trees = self._store.tree(line, before), self._store.tree(line, after)
-                return Comparing(self._store.chunks(line), limits).compare(*trees)
+        def compare() -> Diff:
+            trees = self._store.tree(line, before), self._store.tree(line, after)
+            return comparing.compare(*trees)
 
-        return await self._run(work)
+        comparing = Comparing(self._store.chunks(line), limits)
+        try:
+            async with (
+                asyncio.timeout(self._settings.call_seconds),
+                self._diffs.turn(line.user_id),
+            ):
+                with self._store.using(line):
+                    return await self._with_texts(await self._run(compare), comparing)
+        except TimeoutError as error:
+            raise SnapshotStoreFailed("the comparison took too long") from error
+
+    async def _with_texts(self, diff: Diff, comparing: Comparing) -> Diff:
+        changes = list(diff.changes)
+        for place, difference in comparing.texts.items():
+            request = await self._run(partial(comparing.request, changes[place], difference))
+            text = await self._diff_of(request, comparing) if request is not None else None
+            changes[place] = comparing.with_text(changes[place], text)
+        return replace(diff, changes=changes)
+
+    async def _diff_of(self, request: bytes, comparing: Comparing) -> TextDiff | None:
+        try:
+            return diff_worker.decode_answer(await self._differ.ask(request))
+        except SideProcessFailed as failed:
+            if not failed.is_too_much:
+                raise SnapshotStoreFailed("the texts could not be compared") from None
+            comparing.use_up()
+            return None
 
     async def restore(
         self, line: Line, number: int, directory: int, *, uid: int, gid: int
@@ -294,6 +331,7 @@ class DiskSnapshots:
 
     async def close(self) -> None:
         """Wait for what is in progress."""
+        await self._differ.aclose()
         await run_in_thread(self._threads.shutdown, seconds=self._settings.call_seconds)
 
     def _import(
@@ -372,6 +410,13 @@ def _complete(tree: Tree, notes: Notes, *, started: float, looked_ns: int) -> Ne
         notes=notes,
         looked_ns=looked_ns,
         started=started,
+    )
+
+
+def _too_many_diffs(who: str) -> TooManyRequests:
+    return TooManyRequests(
+        f"{who} already has too many comparisons of snapshots that wait; try again in a moment.",
+        retry_after_seconds=1.0,
     )
 
 

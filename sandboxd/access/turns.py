@@ -7,6 +7,8 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from sandboxd.access.shares import Share
+
 
 class Turns:
     """Who waits is served in turn by user, so much work of one user delays another by one."""
@@ -30,6 +32,11 @@ class Turns:
         self._used: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By user, the user who is next first; no user has an empty queue."""
+
+    @classmethod
+    def of(cls, share: Share, *, refusal: Callable[[str], Exception]) -> Turns:
+        """One at a time, with this queue."""
+        return cls(places=1, queued=share.total, queued_per_user=share.per_user, refusal=refusal)
 
     @property
     def waiting(self) -> int:

@@ -615,7 +615,8 @@ class Config(BaseModel):
     reflection: bool = _own(True, "REFLECTION")
     """Whether clients can query the description of the API (gRPC reflection)."""
     max_user_sessions: int = _own(0, "MAX_USER_SESSIONS", ge=0)
-    """Maximum number of sessions of one user; 0 means that only the pool limits them."""
+    """Maximum number of sessions of one user; 0 means half of MAX_POOL_SIZE if there is a
+    token file, else that only the pool limits them."""
     max_user_running_execs: int = _own(0, "MAX_USER_RUNNING_EXECS", ge=0)
     """Maximum number of running commands of one user; 0 means that only the limits in [exec]
     apply."""

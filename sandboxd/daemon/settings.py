@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandboxd.access import UserLimits
+from sandboxd.access.shares import SESSIONS
 from sandboxd.audit import AuditSettings
 from sandboxd.audit.files import strangers_directory
 from sandboxd.code.settings import CodeSettings, Limits
@@ -270,9 +271,16 @@ def protection_settings(
     )
 
 
+def _user_sessions(config: Config) -> int:
+    """Where there are tokens, there are users who share the pool."""
+    if config.max_user_sessions or config.tokens_file is None:
+        return config.max_user_sessions
+    return SESSIONS.of(config.max_pool_size).per_user
+
+
 def user_limits(config: Config) -> UserLimits:
     return UserLimits(
-        sessions=config.max_user_sessions,
+        sessions=_user_sessions(config),
         running_execs=config.max_user_running_execs,
         running_execs_in_all=config.max_running_execs_in_all,
         spool_bytes=config.max_user_spool_bytes,

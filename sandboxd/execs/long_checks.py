@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sandboxd.access.shares import POLICY_CHECKS
 from sandboxd.access.turns import Turns
 from sandboxd.errors import ExecLimitReached
 from sandboxd.policy import Decision, Finding, Policy, Rule, worker
 from sandboxd.side_process import SideProcess, SideProcessFailed
 
-MAX_WAITING_OF_USER = 32
-MAX_WAITING = 512
 MAX_SECONDS = 30.0
 """Time of one check on a busy host; the worker itself limits the processor time."""
 RETRY_SECONDS = 1.0
@@ -36,9 +35,7 @@ class LongChecks:
     def __init__(self, policy: Policy) -> None:
         greeting = worker.encode_policy(policy)
         self._worker = SideProcess(worker.__name__, seconds=MAX_SECONDS, greeting=greeting)
-        self._turns = Turns(
-            places=1, queued=MAX_WAITING, queued_per_user=MAX_WAITING_OF_USER, refusal=_too_many
-        )
+        self._turns = Turns.of(POLICY_CHECKS, refusal=_too_many)
 
     async def check(self, command: str | Sequence[str], user_id: str) -> Decision:
         """ExecLimitReached if the user has too many commands waiting, or no process can start."""

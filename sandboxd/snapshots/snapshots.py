@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from sandboxd.access.shares import COMPARISONS
 from sandboxd.access.turns import Turns
 from sandboxd.errors import (
     DiskSpaceLow,
@@ -67,7 +68,6 @@ _MAX_PATH_BYTES = 64 << 20
 """Of all paths in a listing: directories can be deep."""
 _MUCH_BYTES = 16 << 20
 """Of deleted snapshots of a user: it is worth the effort to give them back soon."""
-_DIFFS_QUEUED, _DIFFS_OF_USER = 256, 16
 _MAX_ANSWER_BYTES = 16 << 20
 _TAR_OVERHEAD = 4096
 """Most bytes of an archive for each member, beside its content."""
@@ -102,9 +102,7 @@ class DiskSnapshots:
         self._differ = SideProcess(
             diff_worker.__name__, seconds=settings.call_seconds, max_answer=_MAX_ANSWER_BYTES
         )
-        self._diffs = Turns(
-            places=1, queued=_DIFFS_QUEUED, queued_per_user=_DIFFS_OF_USER, refusal=_too_many_diffs
-        )
+        self._diffs = Turns.of(COMPARISONS, refusal=_too_many_diffs)
         self._counting = threading.Lock()
         self._figures = Figures()
         self._deleted_bytes: Counter[str] = Counter()

@@ -13,8 +13,8 @@ import pytest
 from tree_sitter import Node
 
 from sandboxd import side_process
+from sandboxd.access.shares import POLICY_CHECKS
 from sandboxd.errors import ExecLimitReached
-from sandboxd.execs import long_checks
 from sandboxd.execs.long_checks import LongChecks
 from sandboxd.policy import STRICT, CommandChecker, Decision, Rule, check, checker, from_toml
 from sandboxd.policy.decision import ALLOWED
@@ -111,7 +111,7 @@ async def test_waiting_commands_of_a_user_are_limited(
 ) -> None:
     """Beyond the limit a user is refused at once, and no other user is."""
     calls = await recorded.started(checks, "ada", 1)
-    for number in range(long_checks.MAX_WAITING_OF_USER):
+    for number in range(POLICY_CHECKS.per_user):
         calls.append(asyncio.create_task(checks.check(f"more{number}", "ada")))
     await asyncio.sleep(0)
 

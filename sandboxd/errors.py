@@ -863,34 +863,40 @@ class SessionLimitReached(Exhausted):
 
 
 class SnapshotLimitReached(Exhausted):
-    """The session has as many snapshots as it may have."""
+    """A session or a user has as many snapshots, or bytes of them, as are allowed."""
 
     reason = "SNAPSHOT_LIMIT_REACHED"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, problem: str, what_to_do: str, *, limit: int, setting: str) -> None:
         super().__init__(
-            f"The session has {limit} snapshots that only callers may delete, and cannot have "
-            "more; delete some.",
+            f"{problem}, the most that is allowed; {what_to_do}. An operator can raise {setting}.",
             limit=str(limit),
+            setting=setting,
         )
 
 
 class DiskSpaceLow(Exhausted):
-    """Another workspace would leave less free space on the host than is kept in reserve.
+    """Something new would leave less free space on the host than is kept in reserve.
 
     Without figures: a file could not be written because a disk of the host is full.
     """
 
     reason = "DISK_SPACE_LOW"
 
-    def __init__(self, free_bytes: int | None = None, reserve_bytes: int = 0) -> None:
-        what_to_do = "close sessions that are done, or try again later."
+    def __init__(
+        self,
+        free_bytes: int | None = None,
+        reserve_bytes: int = 0,
+        *,
+        thing: str = "workspace",
+        what_to_do: str = "close sessions that are done, or try again later.",
+    ) -> None:
         if free_bytes is None:
             super().__init__(f"A disk of the host is full; {what_to_do}", retry_after_seconds=10.0)
             return
         super().__init__(
             f"The host has {free_bytes >> 20} MiB of disk space left, too little for another "
-            f"workspace with {reserve_bytes >> 20} MiB in reserve; {what_to_do}",
+            f"{thing} with {reserve_bytes >> 20} MiB in reserve; {what_to_do}",
             retry_after_seconds=10.0,
             freeBytes=str(free_bytes),
             reserveBytes=str(reserve_bytes),

@@ -805,7 +805,8 @@ class PortLimitReachedError(ExhaustedError):
 
 
 class SnapshotLimitReachedError(ExhaustedError):
-    """The session has as many snapshots as it may have; delete some."""
+    """The session or its user has as many snapshots, bytes of them or parked sessions as are
+    allowed; the message says which limit it is. Delete some."""
 
     reason = "SNAPSHOT_LIMIT_REACHED"
 

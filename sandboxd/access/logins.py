@@ -19,6 +19,7 @@ from typing import NamedTuple
 import structlog
 
 from sandboxd.access.caller import HOST, Caller
+from sandboxd.access.shares import LOGIN_CODES, LOGINS, Held, Holder, evicted, holder_of
 from sandboxd.access.token_file import Access
 
 log = structlog.get_logger()
@@ -27,8 +28,6 @@ KEY_BYTES = 32
 IDLE_SECONDS = 12 * 3600.0
 """A login that is not used for this long ends."""
 CODE_SECONDS = 60.0
-MAX_LOGINS = 1000
-MAX_CODES = 100
 SAVE_SECONDS = 300.0
 """How much later than the file a login may end: its last use is saved that seldom."""
 MAX_FILE_BYTES = 1 << 20
@@ -50,6 +49,12 @@ class _Login(NamedTuple):
     used_at: float
 
 
+class _Code(NamedTuple):
+    identity: Identity
+    holder: Holder
+    ends_at: float
+
+
 class Logins:
     """The logins of one daemon. Times are by the wall clock, because they outlive the daemon."""
 
@@ -58,8 +63,8 @@ class Logins:
         self._access = access
         self._logins: dict[str, _Login] = {}
         """By the hash of their keys."""
-        self._codes: dict[str, tuple[Identity, float]] = {}
-        """Hashes of one-time codes, with what they give and when they end."""
+        self._codes: dict[str, _Code] = {}
+        """Hashes of one-time codes."""
         self._saved_at = 0.0
 
     def load(self) -> None:
@@ -85,20 +90,22 @@ class Logins:
     def new_code(self, caller: Caller) -> str:
         """A code that logs in as this caller, once and soon."""
         now = time.time()
-        self._codes = {code: kept for code, kept in self._codes.items() if kept[1] > now}
-        while len(self._codes) >= MAX_CODES:
-            del self._codes[next(iter(self._codes))]
+        self._codes = {key: code for key, code in self._codes.items() if code.ends_at > now}
+        holder = holder_of(caller)
+        held = [Held(key, code.holder) for key, code in self._codes.items()]
+        for key in evicted(LOGIN_CODES, held, holder):
+            del self._codes[key]
         code = secrets.token_urlsafe(KEY_BYTES)
-        self._codes[_hash(code)] = (self._identity_of(caller), now + CODE_SECONDS)
+        self._codes[_hash(code)] = _Code(self._identity_of(caller), holder, now + CODE_SECONDS)
         return code
 
     def redeem(self, code: str) -> str | None:
         """A key for the caller of this code, which is of no use afterwards; None if it is not
         valid."""
-        identity, ends_at = self._codes.pop(_hash(code), (HOST_IDENTITY, 0.0))
-        if ends_at <= time.time():
+        found = self._codes.pop(_hash(code), None)
+        if found is None or found.ends_at <= time.time():
             return None
-        return self._new_key(identity)
+        return self._new_key(found.identity)
 
     def find(self, key: str) -> Caller | None:
         """The caller of a login, whose use this is; None if it has ended."""
@@ -123,8 +130,10 @@ class Logins:
         self._logins = {
             key: login for key, login in self._logins.items() if login.used_at + IDLE_SECONDS >= now
         }
-        while len(self._logins) >= MAX_LOGINS:
-            del self._logins[min(self._logins, key=lambda key: self._logins[key].used_at)]
+        by_use = sorted(self._logins.items(), key=lambda item: item[1].used_at)
+        held = [Held(key, self._holder_of(login.identity)) for key, login in by_use]
+        for hashed in evicted(LOGINS, held, self._holder_of(identity)):
+            del self._logins[hashed]
         key = secrets.token_urlsafe(KEY_BYTES)
         self._logins[_hash(key)] = _Login(identity, now)
         self._save()
@@ -138,6 +147,10 @@ class Logins:
         if caller is HOST or self._access is None:
             return HOST_IDENTITY
         return Identity(*self._access.key_of(caller))
+
+    def _holder_of(self, identity: Identity) -> Holder:
+        caller = self._caller_of(identity)
+        return identity if caller is None else holder_of(caller)
 
     def _caller_of(self, identity: Identity) -> Caller | None:
         if identity.kind == HOST_IDENTITY.kind:

@@ -380,8 +380,15 @@ class Config(BaseModel):
     docs/snapshots.md."""
     snapshot_turns: int = _own(200, "SNAPSHOT_TURNS", ge=1, le=10_000)
     """Automatic snapshots that are kept of one session; and as many that callers asked for."""
-    snapshot_session_mb: int = _own(256, "SNAPSHOT_SESSION_MB", ge=1)
-    """Space that the snapshots of one session may take, beyond which automatic ones are deleted."""
+    snapshot_session_mb: int = _own(1024, "SNAPSHOT_SESSION_MB", ge=1)
+    """Space that the snapshots of one session may take, beyond which automatic ones are deleted
+    and requested ones refused."""
+    max_user_snapshot_mb: int = _own(5120, "MAX_USER_SNAPSHOT_MB", ge=1)
+    """Space that the snapshots of all sessions of one user may take in the store, those of parked
+    sessions and what is about to be deleted included."""
+    max_user_parked_sessions: int = _own(100, "MAX_USER_PARKED_SESSIONS", ge=0)
+    """Maximum number of parked sessions of one user, on each worker of a cluster; 0 means that only
+    the space of their snapshots is limited."""
     snapshot_days: float = _own(7.0, "SNAPSHOT_DAYS", gt=0)
     """Days for which automatic snapshots are kept."""
     park_after_minutes: float = _own(0.0, "PARK_AFTER_MINUTES", ge=0)
@@ -608,7 +615,8 @@ class Config(BaseModel):
     reflection: bool = _own(True, "REFLECTION")
     """Whether clients can query the description of the API (gRPC reflection)."""
     max_user_sessions: int = _own(0, "MAX_USER_SESSIONS", ge=0)
-    """Maximum number of sessions of one user; 0 means that only the pool limits them."""
+    """Maximum number of sessions of one user; 0 means half of MAX_POOL_SIZE if there is a
+    token file, else that only the pool limits them."""
     max_user_running_execs: int = _own(0, "MAX_USER_RUNNING_EXECS", ge=0)
     """Maximum number of running commands of one user; 0 means that only the limits in [exec]
     apply."""

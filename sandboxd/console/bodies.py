@@ -19,14 +19,15 @@ from urllib.parse import quote
 from aiohttp import web
 
 from sandboxd.access import Caller
+from sandboxd.access.shares import DOCUMENT_BYTES, TICKETS, Held, Share, evicted, holder_of
 from sandboxd.service import bodies
 from sandboxd.service.in_process import CallRefused, Conversation, InProcessCalls
 
 TICKET_SECONDS = 60.0
-MAX_TICKETS = 256
 MAX_HEADER = 64 << 10
 MAX_DOCUMENT = 5 << 20
-MAX_DOCUMENTS_BYTES = 64 << 20
+DOCUMENT_OVERHEAD = 64 << 10
+"""Counted for each document beside its bytes, so that their number is bounded, too."""
 FIRST = "X-Sandboxd-Message"
 """Header with the first message of a call, base64."""
 CHUNK = 256 << 10
@@ -51,11 +52,12 @@ class _Ticket(NamedTuple):
 
 class _Document(NamedTuple):
     ends_at: float
+    caller: Caller
     html: bytes
     with_scripts: bool
 
 
-Held = TypeVar("Held", _Ticket, _Document)
+AnyTicket = TypeVar("AnyTicket", _Ticket, _Document)
 
 
 class Bodies:
@@ -102,7 +104,7 @@ class Bodies:
         message = await _body(request, MAX_HEADER)
         name = request.query.get("name", "")[:256] or "download"
         ticket = _Ticket(time.monotonic() + TICKET_SECONDS, caller, path, message, name)
-        return web.json_response({"ticket": _keep(self._tickets, ticket, MAX_TICKETS)})
+        return web.json_response({"ticket": _keep(self._tickets, ticket, TICKETS)})
 
     async def download(self, request: web.Request) -> web.StreamResponse:
         ticket = _take(self._tickets, request.match_info["ticket"])
@@ -131,14 +133,11 @@ class Bodies:
 
     async def make_document(self, request: web.Request) -> web.Response:
         """A ticket for a frame that shows this HTML."""
-        self._find_caller(request)
+        caller = self._find_caller(request)
         html = await _body(request, MAX_DOCUMENT)
-        kept = sum(len(document.html) for document in self._documents.values())
-        if kept + len(html) > MAX_DOCUMENTS_BYTES:
-            self._documents.clear()
         with_scripts = request.query.get("scripts") == "1"
-        document = _Document(time.monotonic() + TICKET_SECONDS, html, with_scripts)
-        return web.json_response({"ticket": _keep(self._documents, document, MAX_TICKETS)})
+        document = _Document(time.monotonic() + TICKET_SECONDS, caller, html, with_scripts)
+        return web.json_response({"ticket": _keep(self._documents, document, DOCUMENT_BYTES)})
 
     async def document(self, request: web.Request) -> web.Response:
         # As a page by itself, it could navigate away and take what it shows with it.
@@ -219,18 +218,23 @@ def _attachment(name: str) -> Mapping[str, str]:
     }
 
 
-def _keep(kept: dict[str, Held], value: Held, most: int) -> str:
+def _size(ticket: _Ticket | _Document) -> int:
+    return len(ticket.html) + DOCUMENT_OVERHEAD if isinstance(ticket, _Document) else 1
+
+
+def _keep(kept: dict[str, AnyTicket], value: AnyTicket, share: Share) -> str:
     now = time.monotonic()
     for ticket in [ticket for ticket, held in kept.items() if held.ends_at <= now]:
         del kept[ticket]
-    while len(kept) >= most:
-        del kept[next(iter(kept))]
+    held = [Held(key, holder_of(one.caller), _size(one)) for key, one in kept.items()]
+    for key in evicted(share, held, holder_of(value.caller), _size(value)):
+        del kept[key]
     ticket = secrets.token_urlsafe(24)
     kept[ticket] = value
     return ticket
 
 
-def _take(kept: dict[str, Held], ticket: str) -> Held:
+def _take(kept: dict[str, AnyTicket], ticket: str) -> AnyTicket:
     held = kept.pop(ticket, None)
     if held is None or held.ends_at <= time.monotonic():
         raise web.HTTPGone(text="This link was used, or is too old; ask the console again.")

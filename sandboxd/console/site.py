@@ -12,6 +12,7 @@ import json
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from mimetypes import guess_type
 from typing import NamedTuple
@@ -20,6 +21,7 @@ import structlog
 from aiohttp import web
 
 from sandboxd.access import Caller, Logins
+from sandboxd.access.shares import CONSOLE_PAGES, Places, holder_of
 from sandboxd.console.bodies import Bodies
 from sandboxd.console.socket import PageSocket
 from sandboxd.service.in_process import InProcessCalls
@@ -28,17 +30,16 @@ log = structlog.get_logger()
 
 MAX_LOGIN_BYTES = 4096
 LOGIN_TRIES = 5
-"""Logins in a second from one address."""
+"""Failed logins in a second from one address that are recorded; then it is told to wait."""
 MAX_TRIES = 50
 """The same, from all addresses."""
 MAX_CONNECTIONS = 1024
 SILENT_SECONDS = 30.0
 """How long a connection may wait between requests, or with one that is not complete."""
 HANDSHAKE_SECONDS = 10.0
-MAX_SOCKETS = 256
 MAX_STRANGERS = 16
 """Sockets of one address that have not said yet which login they have."""
-MAX_SOCKETS_OF_LOGIN = 16
+MAX_ALL_STRANGERS = 64
 CLOSE_SECONDS = 1.0
 INDEX = "index.html"
 POLICY = (
@@ -85,6 +86,7 @@ class Console:
         self._logins = logins
         self._on_refused = on_refused
         self._sockets: set[PageSocket] = set()
+        self._pages = Places(CONSOLE_PAGES)
         self._tries: list[tuple[float, str]] = []
         self._names = LOOPBACK_NAMES | {bracketed(settings.host), *settings.names}
         self._assets = _load_assets()
@@ -221,7 +223,6 @@ class Console:
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """A key for a token, or for a one-time code."""
-        self._count_try(str(request.remote))
         try:
             given = json.loads(await request.text())
             token, code = str(given.get("token", "")), str(given.get("code", ""))
@@ -229,6 +230,8 @@ class Console:
             raise web.HTTPBadRequest(text="Send a token or a code as JSON.") from None
         key = self._logins.redeem(code) if code else self._logins.log_in(token)
         if key is None:
+            # Only failures: a flood of them must not lock out a right token, which nobody guesses.
+            self._count_failure(str(request.remote))
             self._on_refused(str(request.remote))
             raise web.HTTPUnauthorized(
                 text="This link was used, or is too old; print another one with `sandboxd console`."
@@ -242,7 +245,7 @@ class Console:
         self._logins.log_out(request.headers["Authorization"].partition(" ")[2])
         return web.json_response({})
 
-    def _count_try(self, peer: str) -> None:
+    def _count_failure(self, peer: str) -> None:
         now = time.monotonic()
         self._tries = [(tried, who) for tried, who in self._tries if now - tried < 1.0]
         of_peer = sum(who == peer for _, who in self._tries)
@@ -254,21 +257,18 @@ class Console:
 
     async def _open_socket(self, request: web.Request) -> web.StreamResponse:
         peer = f"console:{request.remote}"
-        strangers = sum(page.peer == peer and not page.key for page in self._sockets)
-        if len(self._sockets) >= MAX_SOCKETS or strangers >= MAX_STRANGERS:
+        strangers = [page.peer for page in self._sockets if not page.key]
+        if len(strangers) >= MAX_ALL_STRANGERS or strangers.count(peer) >= MAX_STRANGERS:
             raise web.HTTPTooManyRequests(text="Too many pages are open; close some.")
-        page = PageSocket(self._calls, self._caller_of_page, peer)
+        page = PageSocket(self._calls, self._logins.find, peer, self._admit)
         self._sockets.add(page)
         try:
             return await page.serve(request)
         finally:
             self._sockets.discard(page)
 
-    def _caller_of_page(self, key: str) -> Caller | None:
-        """None also if the login has too many pages."""
-        if sum(page.key == key for page in self._sockets) > MAX_SOCKETS_OF_LOGIN:
-            return None
-        return self._logins.find(key)
+    def _admit(self, caller: Caller) -> AbstractContextManager[None]:
+        return self._pages.place(holder_of(caller))
 
 
 class _Refused(asyncio.Protocol):

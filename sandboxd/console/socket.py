@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from struct import Struct
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from sandboxd.access import Caller
+from sandboxd.access.shares import NoPlace
 from sandboxd.service.in_process import CallRefused, Conversation, InProcessCalls, NoSuchMethod
 
 log = structlog.get_logger()
@@ -57,14 +59,21 @@ class PageSocket:
     """Serves one page."""
 
     def __init__(
-        self, calls: InProcessCalls, find_caller: Callable[[str], Caller | None], peer: str
+        self,
+        calls: InProcessCalls,
+        find_caller: Callable[[str], Caller | None],
+        peer: str,
+        admit: Callable[[Caller], AbstractContextManager[None]],
     ) -> None:
+        """`admit` gives the page of a caller its place, or raises NoPlace."""
         self._calls = calls
         self._find_caller = find_caller
         self.peer = peer
         self._socket = web.WebSocketResponse(
             heartbeat=HEARTBEAT_SECONDS, max_msg_size=MAX_FRAME_IN, compress=False
         )
+        self._admit = admit
+        self._place = ExitStack()
         self.key = ""
         """Of its login, once it has said which."""
         self._running: dict[int, _Call] = {}
@@ -80,6 +89,7 @@ class PageSocket:
         except BadFrame as error:
             await self._socket.close(code=PROTOCOL_ERROR, message=str(error).encode())
         finally:
+            self._place.close()
             await self._end_all()
         return self._socket
 
@@ -97,9 +107,12 @@ class PageSocket:
             kind, _ = _head(first.data)
             if kind == HELLO:
                 self.key = first.data[HEAD.size :].decode(errors="replace")
-                if self._find_caller(self.key) is not None:
-                    await self._socket.send_bytes(HEAD.pack(HELLO, 0))
-                    return True
+                caller = self._find_caller(self.key)
+                with suppress(NoPlace):
+                    if caller is not None:
+                        self._place.enter_context(self._admit(caller))
+                        await self._socket.send_bytes(HEAD.pack(HELLO, 0))
+                        return True
         await self._socket.close(code=UNAUTHENTICATED, message=b"log in again")
         return False
 

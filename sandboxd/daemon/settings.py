@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandboxd.access import UserLimits
+from sandboxd.access.shares import SESSIONS
 from sandboxd.audit import AuditSettings
 from sandboxd.audit.files import strangers_directory
 from sandboxd.code.settings import CodeSettings, Limits
@@ -225,7 +226,7 @@ def code_settings(config: Config) -> CodeSettings:
 def snapshot_settings(config: Config) -> SnapshotSettings:
     return SnapshotSettings(
         directory=config.state_dir,
-        reserve_bytes=config.disk_reserve_mb << 20,
+        reserve_bytes=snapshot_reserve_bytes(config),
         limits=LineLimits(
             count=config.snapshot_turns,
             lasting=config.snapshot_turns,
@@ -236,7 +237,14 @@ def snapshot_settings(config: Config) -> SnapshotSettings:
         park_seconds=config.park_after_minutes * 60,
         parks_instead_of_expiry=config.park_instead_of_expiry,
         parked_seconds=config.parked_days * 86400,
+        max_user_parked=config.max_user_parked_sessions,
     )
+
+
+def snapshot_reserve_bytes(config: Config) -> int:
+    """Free space of the host that snapshots leave alone: they stop while there is still room for
+    new workspaces. Elsewhere, they take none of it."""
+    return (config.disk_reserve_mb << 20) * (1 if config.snapshot_store else 2)
 
 
 def protection_settings(
@@ -263,9 +271,16 @@ def protection_settings(
     )
 
 
+def _user_sessions(config: Config) -> int:
+    """Where there are tokens, there are users who share the pool."""
+    if config.max_user_sessions or config.tokens_file is None:
+        return config.max_user_sessions
+    return SESSIONS.of(config.max_pool_size).per_user
+
+
 def user_limits(config: Config) -> UserLimits:
     return UserLimits(
-        sessions=config.max_user_sessions,
+        sessions=_user_sessions(config),
         running_execs=config.max_user_running_execs,
         running_execs_in_all=config.max_running_execs_in_all,
         spool_bytes=config.max_user_spool_bytes,

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator
 
 import structlog
 
+from sandboxd.access.turns import Turns
 from sandboxd.data.frames import Kind, Request
 from sandboxd.data.source import WorkerSettings
-from sandboxd.data.turns import Turns
 from sandboxd.data.worker_process import WorkerLost, WorkerProcess
-from sandboxd.errors import DataSourceUnavailable, QueryTimedOut
+from sandboxd.errors import DataSourceUnavailable, QueriesBusy, QueryTimedOut
 from sandboxd.tasks import Tasks, run_to_end
 
 log = structlog.get_logger()
@@ -27,8 +27,17 @@ CONNECT_SECONDS = 10.0
 CANCEL_SECONDS = 2.0
 SLOW_READER_SECONDS = 60.0
 """How long a caller may take to read an answer that is ready."""
+RETRY_SECONDS = 1.0
+"""Delay after which a query may have ended."""
 FIRST_BACKOFF, MAX_BACKOFF = 0.2, 30.0
 _LAST = frozenset({Kind.END, Kind.ERROR})
+
+
+def _too_many(who: str) -> QueriesBusy:
+    return QueriesBusy(
+        f"{who} has too many queries that wait for this data source; try again in a moment.",
+        retry_after_seconds=RETRY_SECONDS,
+    )
 
 
 class Workers:
@@ -39,7 +48,10 @@ class Workers:
         self._settings = settings
         self._name = settings.source.name
         self.turns = Turns(
-            places=limits.connections, per_user=limits.user_connections, queued=limits.queued
+            places=limits.connections,
+            per_user=limits.user_connections,
+            queued=limits.queued,
+            refusal=_too_many,
         )
         self._idle: deque[tuple[float, WorkerProcess]] = deque()
         """The one that was used longest ago first: it has had time to clean up."""

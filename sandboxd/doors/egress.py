@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from sandboxd.access.shares import Full, NoPlace, Places
 from sandboxd.doors import http_head
 from sandboxd.doors.addresses import LOOKUPS_OF_ONE, AddressRules, Resolver, Unresolved
 from sandboxd.doors.client_hello import ALERT_DENIED, Need, NotTls, parse_client_hello
@@ -48,25 +49,6 @@ class EgressLimits:
     idle_seconds: float = 300.0
 
 
-class EgressCapacity:
-    """Connections of all sessions together."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._used = 0
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Denied if there is none."""
-        if self._used >= self._most:
-            raise Denied(Kind.LIMIT, "too many connections of all sessions are open; try again")
-        self._used += 1
-        try:
-            yield
-        finally:
-            self._used -= 1
-
-
 @dataclass(eq=False)
 class _Use:
     """One connection to a host."""
@@ -90,15 +72,17 @@ class Egress:
         resolver: Resolver,
         upstreams: Upstreams,
         user_id: str,
-        capacity: EgressCapacity,
+        places: Places,
     ) -> None:
+        """`places`: of the connections of all sessions together."""
         self.rules = rules
         self.ledger = ledger
         self._limits = limits
         self._addresses = addresses
         self._resolver = resolver
         self._upstreams = upstreams.of_session(user_id)
-        self._capacity = capacity
+        self._user_id = user_id
+        self._places = places
         self._lookups = asyncio.Semaphore(LOOKUPS_OF_ONE)
         self._uses: set[_Use] = set()
 
@@ -116,8 +100,12 @@ class Egress:
         head: RequestHead | None = None
         try:
             head = await _read_head(reader)
-            with self._capacity.place():
+            with self._places.place(self._user_id):
                 await self._pass_on(head, client)
+        except NoPlace as error:
+            whose = "this user" if error.why is Full.SHARE else "all sessions"
+            problem = f"too many connections of {whose} are open; close some, or try again"
+            await self._deny(client, head, Denied(Kind.LIMIT, problem))
         except BadMessage as error:
             await self._deny(client, head, Denied(Kind.PROTOCOL, str(error)))
         except Denied as denied:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
+from sandboxd.access.shares import PREVIEW_CONNECTIONS, NoPlace, Places
 from sandboxd.doors import http_head
 from sandboxd.doors.http_forward import BadAnswer, forward
 from sandboxd.doors.http_head import BadMessage, Fields, RequestHead
@@ -31,9 +32,10 @@ from sandboxd.doors.relay import CHUNK, Connection, finish, join, reset
 log = structlog.get_logger()
 
 LOOPBACK = "127.0.0.1"
-MAX_CONNECTIONS = 256
+MAX_SILENT = 64
+"""Connections that have not said yet which preview they want; another one ends the oldest."""
 MAX_OF_A_SESSION = 32
-HEAD_SECONDS = 20.0
+HEAD_SECONDS = 5.0
 IDLE_SECONDS = 300.0
 _LOCAL_SUFFIX = ".localhost"
 _SANDBOX = (
@@ -67,6 +69,7 @@ class TooManyPreviews(Exception):
 
 @dataclass(frozen=True)
 class Preview:
+    user_id: str
     session_id: str
     incarnation: int
     port: int
@@ -120,6 +123,9 @@ class Previews:
         self._starting = asyncio.Lock()
         self._by_hash: dict[bytes, Preview] = {}
         self._connections: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[Any], None] = {}
+        """Connections that have not been admitted to a preview, oldest first."""
+        self._places = Places(PREVIEW_CONNECTIONS)
         self._served: dict[asyncio.Task[Any], Preview] = {}
         """Connections that have been admitted to a preview."""
         self.port = 0
@@ -127,15 +133,15 @@ class Previews:
     # --- previews ---
 
     async def create(
-        self, session_id: str, incarnation: int, port: int, *, seconds: float
+        self, session_id: str, incarnation: int, port: int, *, seconds: float, user_id: str
     ) -> CreatedPreview:
-        """ListenerFailed, TooManyPreviews."""
+        """`user_id`: of the session. ListenerFailed, TooManyPreviews."""
         await self._listen()
         self._forget_useless()
         if sum(one.session_id == session_id for one in self._by_hash.values()) >= MAX_OF_A_SESSION:
             raise TooManyPreviews
         token = base64.b32encode(secrets.token_bytes(32)).decode().rstrip("=").lower()
-        preview = Preview(session_id, incarnation, port, time.time() + seconds)
+        preview = Preview(user_id, session_id, incarnation, port, time.time() + seconds)
         self._by_hash[_hash(token)] = preview
         url = f"http://{token}{_LOCAL_SUFFIX}:{self.port}/"
         return CreatedPreview(token, url, f"http://{LOOPBACK}:{self.port}/{token}/", preview)
@@ -197,14 +203,23 @@ class Previews:
             await asyncio.wait(self._connections)
 
     def _on_connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
+        if len(self._silent) >= MAX_SILENT:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.cancel()
         serving = asyncio.get_running_loop().create_task(
             self._serve(Connection(reader, writer)), name="preview", context=Context()
         )
         self._connections.add(serving)
-        serving.add_done_callback(self._connections.discard)
+        self._silent[serving] = None
+
+        def on_done(done: asyncio.Task[None]) -> None:
+            self._connections.discard(done)
+            self._silent.pop(done, None)
+            if done.cancelled():  # perhaps before it began
+                reset(writer)
+
+        serving.add_done_callback(on_done)
 
     # --- requests ---
 
@@ -243,11 +258,15 @@ class Previews:
     async def _serving(self, preview: Preview) -> AsyncIterator[None]:
         serving = asyncio.current_task()
         assert serving is not None
-        self._served[serving] = preview
+        self._silent.pop(serving, None)
         try:
-            yield
+            with self._places.place(preview.user_id):
+                self._served[serving] = preview
+                yield
+        except NoPlace as error:
+            raise _Refused(503, f"{error}; close some, or try again") from None
         finally:
-            del self._served[serving]
+            self._served.pop(serving, None)
 
     def _admitted(self, head: RequestHead) -> _Asked:
         """The preview that a request names, if its page may ask for it."""

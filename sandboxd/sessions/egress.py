@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sandboxd.access import current_caller
+from sandboxd.access.shares import EGRESS_CONNECTIONS, Places
 from sandboxd.doors.addresses import AddressRules, Resolver
 from sandboxd.doors.door import Door, Loopback
-from sandboxd.doors.egress import Egress, EgressCapacity, EgressLimits
+from sandboxd.doors.egress import Egress, EgressLimits
 from sandboxd.doors.egress_ledger import EgressLedger
 from sandboxd.doors.egress_rules import EgressRule, InvalidRule, parse_rules
 from sandboxd.doors.upstreams import Upstreams
@@ -23,8 +24,6 @@ from sandboxd.sessions.journal import Journal
 NAME = "egress"
 PROXY_PORT = 3128
 PROXY_URL = f"http://127.0.0.1:{PROXY_PORT}"
-MAX_IN_ALL = 1024
-"""Connections of all sessions together."""
 _LOCAL = "localhost,127.0.0.1,::1"
 VARIABLES: Mapping[str, str] = {
     **dict.fromkeys(("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"), PROXY_URL),
@@ -76,7 +75,7 @@ class SessionEgress:
         self._addresses = addresses or AddressRules()
         self._resolver = resolver or Resolver()
         self._upstreams = upstreams or Upstreams()
-        self._capacity = EgressCapacity(MAX_IN_ALL)
+        self._places = Places(EGRESS_CONNECTIONS)
         self._live: dict[str, Egress] = {}
         """Open doors by session id."""
 
@@ -145,7 +144,7 @@ class SessionEgress:
             resolver=self._resolver,
             upstreams=self._upstreams,
             user_id=record.user_id,
-            capacity=self._capacity,
+            places=self._places,
         )
 
         def on_opened() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from sandboxd.errors import (
-    DiskSpaceLow,
     SandboxdError,
     SandboxLost,
     SnapshotLimitReached,
@@ -31,6 +30,7 @@ from sandboxd.snapshots.contract import (
     Snapshots,
     WorkspaceDisk,
 )
+from sandboxd.snapshots.objects import snapshots_need_space
 from sandboxd.workspaces.disks import Disk
 
 
@@ -81,6 +81,8 @@ class SnapshotSettings:
     parks_instead_of_expiry: bool = False
     parked_seconds: float = 7 * 86400.0
     """How long a parked session is kept."""
+    max_user_parked: int = 0
+    """Parked sessions of one user; 0 means no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,18 +237,43 @@ class SessionLines:
         """DiskSpaceLow if snapshots would use up what is reserved on the host's disk."""
         free = shutil.disk_usage(self.settings.directory).free
         if free < self.settings.reserve_bytes:
-            raise DiskSpaceLow(free, self.settings.reserve_bytes)
+            raise snapshots_need_space(free, self.settings.reserve_bytes)
 
     async def _check_room(self, line: Line, occasion: Occasion) -> None:
         """Callers may not fill the store with snapshots that only callers delete."""
         if occasion.is_automatic:
             return
-        limit = self.settings.limits.lasting
+        limits = self.settings.limits
         found = await self.store.find(line)
         if occasion.request_id and made_by(found, occasion.request_id) is not None:
             return
-        if sum(not is_automatic(one) for one in found) >= limit:
-            raise SnapshotLimitReached(limit)
+        lasting = [one for one in found if not is_automatic(one)]
+        if len(lasting) >= limits.lasting:
+            raise SnapshotLimitReached(
+                f"The session has {limits.lasting} snapshots that only callers may delete",
+                "delete some",
+                limit=limits.lasting,
+                setting="SANDBOXD_SNAPSHOT_TURNS",
+            )
+        if sum(one.stored_bytes for one in lasting) >= limits.stored_bytes:
+            raise SnapshotLimitReached(
+                "The snapshots of this session that only callers may delete take "
+                f"{limits.stored_bytes >> 20} MiB",
+                "delete some",
+                limit=limits.stored_bytes,
+                setting="SANDBOXD_SNAPSHOT_SESSION_MB",
+            )
+
+    def check_parked(self, count: int) -> None:
+        """SnapshotLimitReached if a user who has so many parked sessions may have no other."""
+        limit = self.settings.max_user_parked
+        if limit and count >= limit:
+            raise SnapshotLimitReached(
+                f"This user has {limit} parked sessions",
+                "close some, or open them and let them expire",
+                limit=limit,
+                setting="SANDBOXD_MAX_USER_PARKED_SESSIONS",
+            )
 
     @contextmanager
     def _workspace(self, disk: Disk, sandbox: Sandbox | None) -> Iterator[WorkspaceDisk]:

@@ -95,6 +95,9 @@ class Parking:
         return is_current and is_free and session.is_active and session.is_at_rest
 
     async def _taken(self, session: Session) -> Snapshot:
+        user_id = session.record.user_id
+        present = (one.record for one in self._sessions.present if one.record.user_id == user_id)
+        self._lines.check_parked(sum(one.state == SessionState.PARKED for one in present))
         taken = await self._lines.take(session.record, session.sandbox, _OCCASION)
         assert taken is not None
         return taken

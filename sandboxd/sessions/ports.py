@@ -114,7 +114,11 @@ class SessionPorts:
         session.touch()
         try:
             created = await self.previews.create(
-                session_id, session.record.incarnation, port, seconds=seconds
+                session_id,
+                session.record.incarnation,
+                port,
+                seconds=seconds,
+                user_id=session.record.user_id,
             )
         except ListenerFailed as error:
             raise PreviewsUnavailable(str(error)) from None

@@ -23,7 +23,8 @@ class LineLimits:
     age_seconds: float = 7 * DAY
     """Of automatic snapshots."""
     stored_bytes: int = 256 << 20
-    """Of all snapshots; beyond it, automatic ones are deleted, oldest first."""
+    """Of all snapshots; beyond it, automatic ones are deleted, oldest first. As many bytes of those
+    that only callers delete: then no other is taken for one."""
     lasting: int = 200
     """Snapshots that only callers delete."""
 

@@ -8,7 +8,7 @@ to one user, and content is stored once among all snapshots of that user.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -234,7 +234,7 @@ class Garbage:
     kept: int
     """Objects that are needed."""
     waiting: int
-    """Objects that nothing needs, but that are too young to be deleted."""
+    """Objects that nothing needs and snapshots that were deleted, too short a time ago."""
     deleted: int
     deleted_bytes: int
 
@@ -352,8 +352,16 @@ class Snapshots(Protocol):
         """Read everything that a line needs, or everything there is, and check it."""
         ...
 
-    async def collect_garbage(self) -> Garbage:
-        """Delete what no snapshot needs and has not needed for a while."""
+    async def collect_garbage(self, owners: Collection[str] | None = None) -> Garbage:
+        """Delete what no snapshot needs and has not needed for a while: of all users, or of these.
+
+        The first look notes what is not needed, so it takes a few.
+        """
+        ...
+
+    async def much_deleted(self, seconds: float) -> Collection[str]:
+        """Owners that have deleted so much that its space should be free soon; waits for the first
+        one, for so many seconds at most."""
         ...
 
     def figures(self) -> Figures: ...

@@ -6,6 +6,9 @@ snapshot refers to that was not deleted when this one was begun, and it is store
 it, none that was deleted less than `grace_seconds` ago refers to it either, and it was there
 without being needed `grace_seconds` ago. As that is longer than `take_seconds`, a snapshot that is
 being taken can refer to none of it.
+
+A process that has the store alone need not wait for that long: what was seen unneeded before any
+use of the user's content began that is under way now is not part of one.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from sandboxd.errors import SnapshotDamaged
 from sandboxd.snapshots import keys
 from sandboxd.snapshots.contract import Garbage
 from sandboxd.snapshots.node import Tree
+from sandboxd.snapshots.objects import ObjectInfo
 from sandboxd.snapshots.store import SnapshotStore
 
 
@@ -35,32 +39,51 @@ class Collector:
         self._deleted_since: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def collect(self) -> Garbage:
-        """If a snapshot cannot be read, nothing of its user is deleted."""
+    def collect(self, owners: Collection[str] | None = None) -> Garbage:
+        """Of all users, or of these. Nothing is deleted of a user with a snapshot that cannot be
+        read."""
         with self._lock:
             now = time.monotonic()
-            sizes = {info.key: info.size for info in list(self._store.objects.list(keys.ALL))}
+            used_since = self._store.used_since()  # before the listing
+            sizes = {info.key: info.size for info in self._listed(owners)}
             by_owner: dict[str, list[str]] = {}
             for key in sizes:
                 by_owner.setdefault(keys.owner_in(key), []).append(key)
             garbage = Garbage(kept=0, waiting=0, deleted=0, deleted_bytes=0)
             for owner, owned in by_owner.items():
-                garbage = self._collect(owner, owned, sizes, now, garbage)
-            self._forget_all_but(sizes)
+                before = self._horizon(now, used_since.get(owner, now))
+                garbage = self._collect(owner, owned, sizes, before, garbage)
+            self._forget_all_but(sizes, owners)
             return garbage
 
+    def _listed(self, owners: Collection[str] | None) -> list[ObjectInfo]:
+        prefixes = [keys.ALL] if owners is None else map(keys.owner_prefix, owners)
+        return [info for prefix in prefixes for info in self._store.objects.list(prefix)]
+
+    def _horizon(self, now: float, used_since: float) -> float:
+        """What was seen unneeded before this time may be deleted by a look that began `now`."""
+        settings = self._store.settings
+        long_ago = now - settings.grace_seconds
+        return long_ago if settings.is_shared else max(long_ago, min(now, used_since))
+
     def _collect(
-        self, owner: str, owned: list[str], sizes: Mapping[str, int], now: float, garbage: Garbage
+        self,
+        owner: str,
+        owned: list[str],
+        sizes: Mapping[str, int],
+        before: float,
+        garbage: Garbage,
     ) -> Garbage:
         try:
-            needed = self._needed(owner, owned, now)
+            needed, held_back = self._needed(owner, owned, before)
         except SnapshotDamaged:
             return replace(garbage, kept=garbage.kept + len(owned))
+        garbage = replace(garbage, waiting=garbage.waiting + held_back)
         for key in owned:
             if key in needed:
                 self._unneeded_since.pop(key, None)
                 garbage = replace(garbage, kept=garbage.kept + 1)
-            elif not self._is_old(self._unneeded_since, key, now):
+            elif not self._is_old(self._unneeded_since, key, before):
                 garbage = replace(garbage, waiting=garbage.waiting + 1)
             else:
                 self._store.objects.delete(key)
@@ -68,29 +91,32 @@ class Collector:
                 garbage = replace(garbage, deleted=garbage.deleted + 1, deleted_bytes=deleted_bytes)
         return garbage
 
-    def _is_old(self, since: dict[str, float], key: str, now: float) -> bool:
-        """Whether something was like this `grace_seconds` before a look that began at `now`."""
-        first_seen = since.setdefault(key, time.monotonic())
-        return now - first_seen > self._store.settings.grace_seconds
+    def _is_old(self, since: dict[str, float], key: str, before: float) -> bool:
+        """Whether something was seen like this before that time."""
+        return since.setdefault(key, time.monotonic()) < before
 
-    def _needed(self, owner: str, owned: list[str], now: float) -> set[str]:
-        """Keys of all that the snapshots of a user need."""
+    def _needed(self, owner: str, owned: list[str], before: float) -> tuple[set[str], int]:
+        """Keys of all that the snapshots of a user need, and how many of these were deleted
+        lately."""
         needed: set[str] = set()
+        held_back = 0
         for prefix, listing in keys.listings(owned).items():
             # The highest number stays taken, also if it was deleted.
             needed.add(keys.snapshot_key(prefix, listing.last))
             needed.add(keys.deleted_key(prefix, listing.last))
-            held = {*listing.live, *self._lately_deleted(prefix, listing, now)}
+            lately = set(self._lately_deleted(prefix, listing, before))
+            held_back += len(lately)
+            held = {*listing.live, *lately}
             for number, tree in self._trees(prefix, held):
                 needed.add(keys.snapshot_key(prefix, number))
                 needed.add(keys.deleted_key(prefix, number))
                 if number in held:
                     needed |= {keys.pack_key(owner, pack) for pack in packs_of(tree)}
-        return needed
+        return needed, held_back
 
-    def _lately_deleted(self, prefix: str, listing: keys.Listing, now: float) -> Iterator[int]:
+    def _lately_deleted(self, prefix: str, listing: keys.Listing, before: float) -> Iterator[int]:
         for number in listing.deleted & listing.stored:
-            if not self._is_old(self._deleted_since, keys.deleted_key(prefix, number), now):
+            if not self._is_old(self._deleted_since, keys.deleted_key(prefix, number), before):
                 yield number
 
     def _trees(self, prefix: str, held: set[int]) -> Iterator[tuple[int, Tree]]:
@@ -122,10 +148,11 @@ class Collector:
                 waiting.append(record.base)
         return bases
 
-    def _forget_all_but(self, sizes: Mapping[str, int]) -> None:
+    def _forget_all_but(self, sizes: Mapping[str, int], owners: Collection[str] | None) -> None:
         for since in (self._unneeded_since, self._deleted_since):
             for key in since.keys() - sizes.keys():
-                del since[key]
+                if owners is None or keys.owner_in(key) in owners:
+                    del since[key]
 
 
 def packs_of(tree: Tree) -> set[str]:

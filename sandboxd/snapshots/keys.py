@@ -28,6 +28,10 @@ def owner_in(key: str) -> str:
     return key.split("/")[1]
 
 
+def owner_prefix(owner: str) -> str:
+    return f"{ALL}{owner}/"
+
+
 def line_prefix(line: Line) -> str:
     if not LINE_NAME.fullmatch(line.name):
         raise SnapshotNotFound(repr(line.name[:100]))

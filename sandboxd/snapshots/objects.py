@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from sandboxd.errors import SnapshotStoreFailed
+from sandboxd.errors import DiskSpaceLow, SnapshotStoreFailed
 
 
 class ObjectMissing(Exception):
@@ -39,7 +38,7 @@ class Calls:
 class Objects(Protocol):
     """Keeps objects, which never change. Each call blocks, for a limited time.
 
-    SnapshotStoreFailed if it does not answer or refuses.
+    SnapshotStoreFailed if it does not answer or refuses, DiskSpaceLow if it may not grow.
     """
 
     @property
@@ -152,9 +151,21 @@ class DirectoryObjects:
             unfinished.unlink(missing_ok=True)
 
     def _check_space(self, size: int) -> None:
+        """Marks of deletion, which are empty, are always stored: they free space."""
         found = os.statvfs(self._unfinished)
-        if found.f_bavail * found.f_frsize - size < self._reserve_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        free = found.f_bavail * found.f_frsize
+        if size and free - size < self._reserve_bytes:
+            raise snapshots_need_space(free, self._reserve_bytes)
+
+
+def snapshots_need_space(free_bytes: int, reserve_bytes: int) -> DiskSpaceLow:
+    return DiskSpaceLow(
+        free_bytes,
+        reserve_bytes,
+        thing="snapshot",
+        what_to_do="delete snapshots or close sessions that are done, and try again in a minute; "
+        "an operator can free space, or lower SANDBOXD_DISK_RESERVE_MB.",
+    )
 
 
 def _scan(directory: str) -> list[os.DirEntry[str]]:

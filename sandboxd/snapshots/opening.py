@@ -41,6 +41,8 @@ class Place:
     service: ServicePlace | None = None
     reserve_bytes: int = 0
     """Free space of the directory's filesystem that is never used."""
+    user_bytes: int = 0
+    """Most bytes that a user may have in the store; 0 means no limit."""
     grace_seconds: float = 3600.0
 
 
@@ -52,6 +54,8 @@ def open_snapshots(place: Place) -> DiskSnapshots:
         secret=secret,
         take_seconds=place.grace_seconds / 2,
         grace_seconds=place.grace_seconds,
+        is_shared=place.service is not None,
+        user_bytes=place.user_bytes,
     )
     settings = SnapshotSettings(store=store, unfinished=place.directory / "archives")
     return DiskSnapshots(_objects(place), settings)

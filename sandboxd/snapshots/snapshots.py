@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from sandboxd.access.shares import COMPARISONS
+from sandboxd.access.turns import Turns
 from sandboxd.errors import (
+    DiskSpaceLow,
     InvalidArchive,
     InvalidRequest,
     NotAFile,
     SandboxdError,
+    SnapshotLimitReached,
     SnapshotStoreFailed,
+    TooManyRequests,
 )
-from sandboxd.snapshots import keys
+from sandboxd.side_process import SideProcess, SideProcessFailed
+from sandboxd.snapshots import diff_worker, keys
 from sandboxd.snapshots.archives import exported
 from sandboxd.snapshots.comparing import Comparing
 from sandboxd.snapshots.contract import (
@@ -48,6 +57,7 @@ from sandboxd.snapshots.packs import ChunkReader, PackWriter, Readahead
 from sandboxd.snapshots.restoring import Restoring
 from sandboxd.snapshots.store import New, SnapshotStore, StoreSettings
 from sandboxd.snapshots.taker import Outcome, Taker
+from sandboxd.snapshots.text_diff import TextDiff
 from sandboxd.snapshots.verification import verify
 from sandboxd.workspaces.thread_work import run_in_thread
 
@@ -56,6 +66,9 @@ T = TypeVar("T")
 _ZEROS = bytes(1 << 20)
 _MAX_PATH_BYTES = 64 << 20
 """Of all paths in a listing: directories can be deep."""
+_MUCH_BYTES = 16 << 20
+"""Of deleted snapshots of a user: it is worth the effort to give them back soon."""
+_MAX_ANSWER_BYTES = 16 << 20
 _TAR_OVERHEAD = 4096
 """Most bytes of an archive for each member, beside its content."""
 _NO_NOTES = Notes()
@@ -86,8 +99,15 @@ class DiskSnapshots:
         self._taker = Taker(self._store)
         self._collector = Collector(self._store)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="snapshots")
+        self._differ = SideProcess(
+            diff_worker.__name__, seconds=settings.call_seconds, max_answer=_MAX_ANSWER_BYTES
+        )
+        self._diffs = Turns.of(COMPARISONS, refusal=_too_many_diffs)
         self._counting = threading.Lock()
         self._figures = Figures()
+        self._deleted_bytes: Counter[str] = Counter()
+        """Of snapshots that were deleted since the last garbage collection, by owner."""
+        self._has_much = asyncio.Event()
 
     async def take(
         self,
@@ -116,7 +136,8 @@ class DiskSnapshots:
                 if own is not None:
                     os.close(own)
 
-        outcome: Outcome = await self._run(work, undo=partial(self._undo_taken, line))
+        with self._leaving_parts(line):
+            outcome: Outcome = await self._run(work, undo=partial(self._undo_taken, line))
         self._count_taken(outcome)
         return outcome.snapshot
 
@@ -142,22 +163,49 @@ class DiskSnapshots:
         max_bytes: int | None = None,
     ) -> AsyncIterator[bytes]:
         """See Snapshots."""
-        node = await self._run(lambda: _file(self._store.tree(line, number), path))
-        end = node.size if max_bytes is None else min(node.size, offset + max_bytes)
-        parts = _content(node, self._store.chunks(line), offset, end)
-        async for part in self._stream(parts):
-            yield part
+        with self._store.using(line):
+            node = await self._run(lambda: _file(self._store.tree(line, number), path))
+            end = node.size if max_bytes is None else min(node.size, offset + max_bytes)
+            parts = _content(node, self._store.chunks(line), offset, end)
+            async for part in self._stream(parts):
+                yield part
 
     async def diff(
         self, line: Line, before: int, after: int, limits: DiffLimits = _USUAL_LIMITS
     ) -> Diff:
         """See Snapshots."""
 
-        def work() -> Diff:
+        def compare() -> Diff:
             trees = self._store.tree(line, before), self._store.tree(line, after)
-            return Comparing(self._store.chunks(line), limits).compare(*trees)
+            return comparing.compare(*trees)
 
-        return await self._run(work)
+        comparing = Comparing(self._store.chunks(line), limits)
+        try:
+            async with (
+                asyncio.timeout(self._settings.call_seconds),
+                self._diffs.turn(line.user_id),
+            ):
+                with self._store.using(line):
+                    return await self._with_texts(await self._run(compare), comparing)
+        except TimeoutError as error:
+            raise SnapshotStoreFailed("the comparison took too long") from error
+
+    async def _with_texts(self, diff: Diff, comparing: Comparing) -> Diff:
+        changes = list(diff.changes)
+        for place, difference in comparing.texts.items():
+            request = await self._run(partial(comparing.request, changes[place], difference))
+            text = await self._diff_of(request, comparing) if request is not None else None
+            changes[place] = comparing.with_text(changes[place], text)
+        return replace(diff, changes=changes)
+
+    async def _diff_of(self, request: bytes, comparing: Comparing) -> TextDiff | None:
+        try:
+            return diff_worker.decode_answer(await self._differ.ask(request))
+        except SideProcessFailed as failed:
+            if not failed.is_too_much:
+                raise SnapshotStoreFailed("the texts could not be compared") from None
+            comparing.use_up()
+            return None
 
     async def restore(
         self, line: Line, number: int, directory: int, *, uid: int, gid: int
@@ -167,8 +215,9 @@ class DiskSnapshots:
 
         def work() -> Restored:
             try:
-                tree = self._store.tree(line, number)
-                return Restoring(tree, self._store.chunks(line), uid=uid, gid=gid).into(own)
+                with self._store.using(line):
+                    tree = self._store.tree(line, number)
+                    return Restoring(tree, self._store.chunks(line), uid=uid, gid=gid).into(own)
             finally:
                 os.close(own)
 
@@ -195,19 +244,20 @@ class DiskSnapshots:
 
     async def delete(self, line: Line, number: int) -> None:
         """See Snapshots."""
-        await self._run(partial(self._store.delete, line, number))
+        self._on_deleted(line, await self._run(partial(self._store.delete, line, number)))
 
     async def delete_line(self, line: Line) -> None:
         """See Snapshots."""
-        await self._run(partial(self._store.delete_line, line))
+        self._on_deleted(line, await self._run(partial(self._store.delete_line, line)))
         self._taker.forget(line)
 
     async def export(self, line: Line, number: int) -> AsyncIterator[bytes]:
         """See Snapshots."""
-        tree = await self._run(partial(self._store.tree, line, number))
-        parts = exported(tree, Readahead(self._store.chunks(line), tree))
-        async for part in self._stream(parts):
-            yield part
+        with self._store.using(line):
+            tree = await self._run(partial(self._store.tree, line, number))
+            parts = exported(tree, Readahead(self._store.chunks(line), tree))
+            async for part in self._stream(parts):
+                yield part
 
     async def import_archive(
         self,
@@ -231,10 +281,11 @@ class DiskSnapshots:
             file.seek(0)
             limits = {"max_bytes": max_bytes, "max_entries": max_entries}
             own = os.fdopen(os.dup(file.fileno()), "rb")
-            return await self._run(
-                partial(self._import, line, own, notes, **limits),
-                undo=lambda snapshot: self._store.delete(line, snapshot.number),
-            )
+            with self._leaving_parts(line):
+                return await self._run(
+                    partial(self._import, line, own, notes, **limits),
+                    undo=lambda snapshot: self._store.delete(line, snapshot.number),
+                )
 
     async def verify(self, line: Line | None = None) -> Verification:
         """See Snapshots."""
@@ -242,11 +293,31 @@ class DiskSnapshots:
             partial(verify, self._store, line), seconds=self._settings.long_seconds
         )
 
-    async def collect_garbage(self) -> Garbage:
+    async def collect_garbage(self, owners: Collection[str] | None = None) -> Garbage:
         """See Snapshots."""
-        garbage = await self._run(self._collector.collect, seconds=self._settings.long_seconds)
+        work = partial(self._collector.collect, owners)
+        before = dict(self._deleted_bytes)
+        garbage = await self._run(work, seconds=self._settings.long_seconds)
         self._count(garbage_bytes=garbage.deleted_bytes)
+        if not garbage.waiting:
+            for owner in before.keys() if owners is None else owners:
+                self._forget_deleted(owner, before.get(owner, 0))
         return garbage
+
+    def _forget_deleted(self, owner: str, size: int) -> None:
+        """What was deleted after the collection began is left to the next one."""
+        self._deleted_bytes[owner] -= size
+        if self._deleted_bytes[owner] <= 0:
+            del self._deleted_bytes[owner]
+
+    async def much_deleted(self, seconds: float) -> Collection[str]:
+        """Owners that have deleted so much that its space should be free soon; waits for the first
+        one, for so many seconds at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._has_much.wait()
+        self._has_much.clear()
+        return {owner for owner, size in self._deleted_bytes.items() if size >= _MUCH_BYTES}
 
     def figures(self) -> Figures:
         """See Snapshots."""
@@ -258,6 +329,7 @@ class DiskSnapshots:
 
     async def close(self) -> None:
         """Wait for what is in progress."""
+        await self._differ.aclose()
         await run_in_thread(self._threads.shutdown, seconds=self._settings.call_seconds)
 
     def _import(
@@ -270,6 +342,23 @@ class DiskSnapshots:
             tree = importing.read(archive)
             new = _complete(tree, notes, started=started, looked_ns=0)
             return self._store.add(line, replace(new, stored_bytes=writer.stored_bytes))
+
+    @contextmanager
+    def _leaving_parts(self, line: Line) -> Iterator[None]:
+        """What is refused in the middle has stored parts, of which none is needed."""
+        try:
+            yield
+        except (SnapshotLimitReached, DiskSpaceLow):
+            self._on_deleted(line, _MUCH_BYTES)
+            raise
+
+    def _on_deleted(self, line: Line, size: int) -> None:
+        if self._store.settings.is_shared:
+            return  # nothing of it can be deleted soon
+        owner = keys.owner_of(line.user_id)
+        self._deleted_bytes[owner] += size
+        if self._deleted_bytes[owner] >= _MUCH_BYTES:
+            self._has_much.set()
 
     def _undo_taken(self, line: Line, outcome: Outcome) -> None:
         if outcome.snapshot is not None:
@@ -319,6 +408,13 @@ def _complete(tree: Tree, notes: Notes, *, started: float, looked_ns: int) -> Ne
         notes=notes,
         looked_ns=looked_ns,
         started=started,
+    )
+
+
+def _too_many_diffs(who: str) -> TooManyRequests:
+    return TooManyRequests(
+        f"{who} already has too many comparisons of snapshots that wait; try again in a moment.",
+        retry_after_seconds=1.0,
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from sandboxd.errors import SnapshotDamaged, SnapshotNotFound, SnapshotStoreFailed
@@ -20,6 +20,7 @@ from sandboxd.snapshots.encoding import Record, decode, encode
 from sandboxd.snapshots.node import Delta, Tree
 from sandboxd.snapshots.objects import ObjectExists, ObjectMissing, Objects
 from sandboxd.snapshots.packs import ChunkReader
+from sandboxd.snapshots.shares import SharedObjects
 
 COMPLETE_EVERY = 64
 """At most this many snapshots have to be read for one."""
@@ -39,6 +40,11 @@ class StoreSettings:
     """Longest time from the start of a snapshot until it is stored."""
     grace_seconds: float = 3600.0
     """How long something has to be unneeded before it is deleted; more than `take_seconds`."""
+    is_shared: bool = True
+    """Whether other processes use the store. One that has it alone knows what is in use, and
+    deletes what is unneeded as soon as nothing of its user is."""
+    user_bytes: int = 0
+    """Most bytes that a user may have in the store; 0 means no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +72,14 @@ class SnapshotStore:
     """All snapshots. Calls block, and may come from several threads."""
 
     def __init__(self, objects: Objects, settings: StoreSettings) -> None:
-        self.objects = objects
+        self.objects: Objects = objects
+        if settings.user_bytes:
+            self.objects = SharedObjects(
+                objects, user_bytes=settings.user_bytes, is_shared=settings.is_shared
+            )
         self.settings = settings
+        self._uses: dict[object, tuple[str, float]] = {}
+        """Owners whose content is being used, and since when."""
         self._lock = threading.Lock()
         self._adding = [threading.Lock() for _ in range(_LOCKS)]
         self._records: OrderedDict[str, Record] = OrderedDict()
@@ -143,9 +155,28 @@ class SnapshotStore:
         return tree
 
     @contextmanager
+    def using(self, line: Line) -> Iterator[None]:
+        """Content of this user is read, or new snapshots refer to it: no garbage collection of this
+        process deletes what was needed when this began."""
+        use = object()
+        with self._lock:
+            self._uses[use] = keys.owner_of(line.user_id), time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._uses[use]
+
+    def used_since(self) -> Mapping[str, float]:
+        """Owners whose content is in use, and since when."""
+        with self._lock:
+            newest_first = sorted(self._uses.values(), key=lambda use: -use[1])
+        return dict(newest_first)
+
+    @contextmanager
     def adding(self, line: Line) -> Iterator[None]:
         """Only one thread of this process at a time adds to a line."""
-        with self._adding[hash(line) % len(self._adding)]:
+        with self.using(line), self._adding[hash(line) % len(self._adding)]:
             yield
 
     def add(self, line: Line, new: New) -> Snapshot:
@@ -170,15 +201,18 @@ class SnapshotStore:
             return record.snapshot
         raise SnapshotStoreFailed("too many snapshots are added to one line")
 
-    def delete(self, line: Line, number: int) -> bool:
-        """Delete a snapshot; False if there is none."""
+    def delete(self, line: Line, number: int) -> int:
+        """Delete a snapshot, if there is one; returns the bytes that it had added."""
         if not 0 < number <= keys.MAX_NUMBER or not self.is_live(line, number):
-            return False
-        self.objects.put(keys.deleted_key(keys.line_prefix(line), number), b"")
-        return True
+            return 0
+        prefix, stored_bytes = keys.line_prefix(line), 0
+        with suppress(SnapshotDamaged):
+            stored_bytes = self.record_at(keys.snapshot_key(prefix, number)).snapshot.stored_bytes
+        self.objects.put(keys.deleted_key(prefix, number), b"")
+        return stored_bytes
 
     def delete_line(self, line: Line) -> int:
-        """Delete all snapshots of a line; returns how many there were."""
+        """Delete all snapshots of a line; returns the bytes that they had added."""
         numbers = self._listing(keys.line_prefix(line)).live
         return sum(self.delete(line, number) for number in numbers)
 

@@ -8,15 +8,18 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 MAX_WORK = 20_000_000
-"""Steps of a comparison at the worst: about two seconds."""
+"""Steps of a call's comparisons at the worst: about two seconds."""
 _POPULAR_FROM, _POPULAR_SHARE = 200, 100
 """SequenceMatcher does not look for lines that are more than a hundredth of so many lines."""
 _NO_END = "\\ No newline at end of file\n"
 
 
 class TextDiff(NamedTuple):
-    text: str
-    is_cut: bool
+    text: str = ""
+    is_cut: bool = False
+    is_binary: bool = False
+    work: int = 0
+    """Steps that it may have taken."""
 
 
 def is_text(data: bytes) -> bool:
@@ -31,24 +34,33 @@ def is_text(data: bytes) -> bool:
 
 
 def text_diff(
-    before: bytes, after: bytes, *, names: tuple[str, str], context: int, max_bytes: int
+    before: bytes,
+    after: bytes,
+    *,
+    names: tuple[str, str],
+    context: int,
+    max_bytes: int,
+    max_work: int = MAX_WORK,
 ) -> TextDiff:
     """The diff of two texts; without text if that would take too long."""
+    if not is_text(before) or not is_text(after):
+        return TextDiff(is_binary=True)
     old, new = _lines(before), _lines(after)
     start = max(0, _equal(old, new) - context)
     end = _equal(old[start:][::-1], new[start:][::-1])
     end = max(0, end - context)
     old, new = old[start : len(old) - end], new[start : len(new) - end]
-    if _work(old, new) > MAX_WORK:
-        return TextDiff("", True)
+    work = _work(old, new)
+    if work > max_work:
+        return TextDiff(is_cut=True)
     parts: list[str] = []
     size = 0
     for line in _unified(old, new, names, context, start):
         size += len(line.encode())
         if size > max_bytes:
-            return TextDiff("".join(parts), True)
+            return TextDiff("".join(parts), is_cut=True, work=work)
         parts.append(line)
-    return TextDiff("".join(parts), False)
+    return TextDiff("".join(parts), work=work)
 
 
 def _lines(data: bytes) -> list[str]:

@@ -88,8 +88,16 @@ def snapshots_on(
     *,
     take_seconds: float = 60.0,
     grace_seconds: float = 120.0,
+    is_shared: bool = True,
+    user_bytes: int = 0,
 ) -> DiskSnapshots:
-    store = StoreSettings(secret=SECRET, take_seconds=take_seconds, grace_seconds=grace_seconds)
+    store = StoreSettings(
+        secret=SECRET,
+        take_seconds=take_seconds,
+        grace_seconds=grace_seconds,
+        is_shared=is_shared,
+        user_bytes=user_bytes,
+    )
     return DiskSnapshots(objects, SnapshotSettings(store=store, unfinished=unfinished))
 
 

@@ -7,10 +7,12 @@ import os
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from sandboxd.errors import SnapshotNotFound, SnapshotStoreFailed
+from sandboxd.snapshots import keys
 from sandboxd.snapshots.contract import Garbage, Line
 from sandboxd.snapshots.objects import DirectoryObjects
 from sandboxd.snapshots.snapshots import DiskSnapshots
@@ -25,10 +27,20 @@ AT_ONCE = {"take_seconds": 0.05, "grace_seconds": 0.1}
 
 
 def opened(
-    directory: Path, *, take_seconds: float = 60.0, grace_seconds: float = 120.0
+    directory: Path,
+    *,
+    take_seconds: float = 60.0,
+    grace_seconds: float = 120.0,
+    is_shared: bool = True,
 ) -> DiskSnapshots:
     objects = DirectoryObjects(directory / "store")
-    return snapshots_on(objects, directory, take_seconds=take_seconds, grace_seconds=grace_seconds)
+    return snapshots_on(
+        objects,
+        directory,
+        take_seconds=take_seconds,
+        grace_seconds=grace_seconds,
+        is_shared=is_shared,
+    )
 
 
 async def collect_until(snapshots: DiskSnapshots, *, kept: int) -> Garbage:
@@ -81,22 +93,29 @@ async def test_deleted_snapshots_give_their_space_back(
     await snapshots.close()
 
 
-async def test_nothing_is_lost_while_snapshots_are_taken(disks: Disks, tmp_path: Path) -> None:
-    """Two daemons take, copy and delete snapshots of one user while both collect garbage all the
-    time: whatever is there at the end is whole."""
-    daemons = [opened(tmp_path, take_seconds=0.8, grace_seconds=1.0) for _ in range(2)]
+SHARED = {"take_seconds": 0.8, "grace_seconds": 1.0}
+ALONE = {"grace_seconds": 86400.0, "is_shared": False}
+
+
+@pytest.mark.parametrize(("count", "settings"), [(2, SHARED), (1, ALONE)])
+async def test_nothing_is_lost_while_snapshots_are_taken(
+    disks: Disks, tmp_path: Path, count: int, settings: dict[str, Any]
+) -> None:
+    """Daemons take, copy and delete snapshots of one user while all collect garbage all the time:
+    whatever is there at the end is whole."""
+    daemons = [opened(tmp_path, **settings) for _ in range(count)]
     end_at = time.monotonic() + RUN_SECONDS
 
     async def take_and_delete(number: int) -> int:
-        random, count = Random(number), 0
-        daemon, line = daemons[number % 2], Line(user_id="ada", name=f"ses_{number}")
+        random, taken = Random(number), 0
+        daemon, line = daemons[number % len(daemons)], Line(user_id="ada", name=f"ses_{number}")
         with disks.workspace() as workspace:
             while time.monotonic() < end_at:
                 # The same content in several lines, again and again.
                 data = bytes([random.randrange(12)]) * 40_000
                 (workspace.path / f"f{random.randrange(5)}").write_bytes(data)
                 try:
-                    count += await daemon.take(line, workspace.disk, is_durable=False) is not None
+                    taken += await daemon.take(line, workspace.disk, is_durable=False) is not None
                 except SnapshotStoreFailed:  # it took too long, on a machine that is too busy
                     continue
                 found = await daemon.find(line)
@@ -106,7 +125,7 @@ async def test_nothing_is_lost_while_snapshots_are_taken(disks: Disks, tmp_path:
                 if random.random() < 0.2 and found:
                     await daemon.copy(line, found[-1].number, Line(user_id="ada", name="forks"))
         workspace.image.unlink()
-        return count
+        return taken
 
     async def collect(daemon: DiskSnapshots) -> int:
         deleted = 0
@@ -127,6 +146,53 @@ async def test_nothing_is_lost_while_snapshots_are_taken(disks: Disks, tmp_path:
     for daemon in (*daemons, later):
         await daemon.close()
     print(f"snapshots: {sum(counts[:3])} taken while {sum(counts[3:])} objects were deleted")
+
+
+async def test_space_of_a_deleted_line_is_free_at_once_in_a_store_of_one_process(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """Nothing of it can be in use, so there is no need to wait for the usual time."""
+    snapshots = opened(tmp_path, grace_seconds=86400.0, is_shared=False)
+    for _ in range(3):
+        (workspace.path / "file").write_bytes(os.urandom(8 << 20))
+        await snapshots.take(LINE, workspace.disk)
+    await snapshots.delete_line(LINE)
+    owners = await snapshots.much_deleted(60)
+    assert owners == {keys.owner_of(LINE.user_id)}
+
+    deleted = sum([(await snapshots.collect_garbage(owners)).deleted_bytes for _ in range(3)])
+    assert deleted > 24 << 20
+    assert not list((tmp_path / "store").glob("objects/users/*/packs/*/*"))
+    assert await snapshots.much_deleted(0) == set()
+    await snapshots.close()
+
+
+async def test_content_that_is_being_read_is_not_deleted(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """An export of a snapshot that is deleted meanwhile is whole, and keeps nothing of others from
+    being deleted."""
+    snapshots = opened(tmp_path, grace_seconds=86400.0, is_shared=False)
+    for size in (40, 20):
+        (workspace.path / "file").write_bytes(os.urandom(size << 20))
+        await snapshots.take(LINE, workspace.disk)
+    other = Line(user_id="bob", name="ses_2")
+    await snapshots.take(other, workspace.disk)
+    export = snapshots.export(LINE, 1)
+    parts = [await anext(export)]
+    await snapshots.delete_line(LINE)
+    await snapshots.delete_line(other)
+    for _ in range(5):
+        await snapshots.collect_garbage()
+
+    packs = {path.parts[-4] for path in (tmp_path / "store").glob("objects/users/*/packs/*/*")}
+    assert packs == {keys.owner_of(LINE.user_id)}
+    parts += [part async for part in export]
+    assert sum(map(len, parts)) > 40 << 20
+    for _ in range(3):
+        await snapshots.collect_garbage()
+    assert not list((tmp_path / "store").glob("objects/users/*/packs/*/*"))
+    await snapshots.close()
 
 
 async def test_damage_stops_the_collection_of_its_user_only(

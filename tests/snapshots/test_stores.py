@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.errors import SnapshotStoreFailed
+from sandboxd.errors import DiskSpaceLow, SnapshotStoreFailed
 from sandboxd.snapshots.object_service import ObjectService, ObjectServiceSettings
 from sandboxd.snapshots.objects import DirectoryObjects, ObjectExists, ObjectMissing, Objects
 from tests.snapshots.object_server import BUCKET, free_port, object_server, objects_at
@@ -118,12 +118,14 @@ def test_directory_leaves_nothing_unfinished(tmp_path: Path) -> None:
 
 
 def test_directory_keeps_the_reserve(tmp_path: Path) -> None:
-    """A store that would use the last space of the host refuses."""
+    """A store that would use the last space of the host refuses, and says why and what to do; what
+    frees space is stored nevertheless."""
     objects = DirectoryObjects(tmp_path, reserve_bytes=1 << 60)
 
-    with pytest.raises(SnapshotStoreFailed):
+    with pytest.raises(DiskSpaceLow, match=r"another snapshot.*in reserve; delete snapshots"):
         objects.put("users/a/x", b"x")
     assert list(objects.list("users/")) == []
+    objects.put("users/a/lines/l/1.deleted", b"")
 
 
 def test_directory_has_no_other_keys(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from sandboxd.access.shares import Places, Share
 from sandboxd.doors import relay
 from sandboxd.doors.addresses import AddressRules, PrivateNetwork, Resolver
 from sandboxd.doors.client_hello import ALERT_DENIED, Need, NotTls, parse_client_hello
-from sandboxd.doors.egress import Egress, EgressCapacity, EgressLimits
+from sandboxd.doors.egress import Egress, EgressLimits
 from sandboxd.doors.egress_ledger import WINDOW_SECONDS, EgressLedger, Kind
 from sandboxd.doors.egress_rules import parse_rules
 from sandboxd.doors.listening_ports import ListeningPort, merged, parse_tcp_table
@@ -108,7 +109,7 @@ async def rig(
         resolver=resolver or Resolver({"a.test": "127.0.0.1"}),
         upstreams=Upstreams(),
         user_id="ada",
-        capacity=EgressCapacity(2),
+        places=Places(Share(name="connections", total=4, per_user=2)),
     )
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -250,7 +251,7 @@ async def test_bytes_and_connections_are_limited() -> None:
             writer.write(f"CONNECT {place} HTTP/1.1\r\n\r\n".encode())
         for reader, _ in idle:
             assert b"200" in await reader.readline()
-        assert b"429 sandboxd: too many connections" in await made.ask(made.get())
+        assert b"429 sandboxd: too many connections of this user" in await made.ask(made.get())
         for _, writer in idle:
             writer.close()
 

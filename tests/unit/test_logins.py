@@ -9,6 +9,7 @@ import pytest
 from sandboxd.access import Logins
 from sandboxd.access import logins as module
 from sandboxd.access.caller import HOST
+from sandboxd.access.shares import LOGIN_CODES, LOGINS
 
 
 class Clock:
@@ -60,11 +61,11 @@ def test_login_ends_when_nobody_uses_it(logins: Logins, clock: Clock, tmp_path: 
 
 def test_logins_and_codes_are_bounded(logins: Logins, clock: Clock) -> None:
     """What was not used for longest goes first."""
-    codes = [logins.new_code(HOST) for _ in range(module.MAX_CODES + 1)]
+    codes = [logins.new_code(HOST) for _ in range(LOGIN_CODES.total + 1)]
     assert logins.redeem(codes[0]) is None
     first = logins.redeem(codes[1])
     assert first is not None
-    for _ in range(module.MAX_LOGINS):
+    for _ in range(LOGINS.total):
         clock.now += 0.01
         last = logins.redeem(logins.new_code(HOST))
     assert logins.find(first) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -11,11 +12,13 @@ from pathlib import Path
 import pytest
 from tree_sitter import Node
 
+from sandboxd import side_process
+from sandboxd.access.shares import POLICY_CHECKS
 from sandboxd.errors import ExecLimitReached
-from sandboxd.execs import long_checks
-from sandboxd.execs.long_checks import LongChecks, _Worker
+from sandboxd.execs.long_checks import LongChecks
 from sandboxd.policy import STRICT, CommandChecker, Decision, Rule, check, checker, from_toml
 from sandboxd.policy.decision import ALLOWED
+from sandboxd.side_process import SideProcess
 from tests.unit.policy_cases import REFUSED
 
 LONG = "echo $(" + "ls; " * 120 + ")"
@@ -35,13 +38,13 @@ class Recorded:
         self.begun: list[str] = []
         self.may_end = asyncio.Semaphore(0)
 
-    async def check(self, command: str) -> Decision:
-        self.begun.append(command)
+    async def ask(self, request: bytes) -> bytes:
+        self.begun.append(json.loads(request))
         await self.may_end.acquire()
-        return ALLOWED
+        return b"[]\n"
 
-    async def stop(self) -> int:
-        return 0
+    async def aclose(self) -> None:
+        pass
 
     async def started(
         self, checks: LongChecks, user_id: str, count: int
@@ -108,7 +111,7 @@ async def test_waiting_commands_of_a_user_are_limited(
 ) -> None:
     """Beyond the limit a user is refused at once, and no other user is."""
     calls = await recorded.started(checks, "ada", 1)
-    for number in range(long_checks.MAX_WAITING_OF_USER):
+    for number in range(POLICY_CHECKS.per_user):
         calls.append(asyncio.create_task(checks.check(f"more{number}", "ada")))
     await asyncio.sleep(0)
 
@@ -124,7 +127,7 @@ async def test_waiting_commands_of_all_users_are_limited(
     checks: LongChecks, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So is their number in all."""
-    monkeypatch.setattr(long_checks, "MAX_WAITING", 3)
+    monkeypatch.setattr(checks._turns, "_queued", 3)
     calls = await recorded.started(checks, "ada", 1)
     calls += [asyncio.create_task(checks.check("x", f"user{number}")) for number in range(3)]
     await asyncio.sleep(0)
@@ -145,13 +148,29 @@ async def test_command_of_a_caller_who_left_is_not_checked(
     assert recorded.begun == ["ada0", "ada2"]
 
 
+async def test_cancelled_check_ends(checks: LongChecks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing goes on for a caller that has left, and the next one has its turn."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setattr(checks._worker, "_module", "tests.unit.endless_worker")
+    call = asyncio.create_task(checks.check("endless", "ada"))
+    while (process := checks._worker._process) is None:
+        await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait([call], timeout=30)
+
+    assert call.cancelled()
+    assert process.child.returncode is not None
+    monkeypatch.undo()
+    assert (await checks.check(LONG, "eve")).allowed
+
+
 @pytest.mark.alone
 async def test_check_without_an_end_is_a_refusal(
     checks: LongChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel ends it by its processor time, and the next check has a new process."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.setattr(long_checks.worker, "__name__", "tests.unit.endless_worker")
+    monkeypatch.setattr(checks._worker, "_module", "tests.unit.endless_worker")
 
     decision = await checks.check("endless", "ada")
 
@@ -166,14 +185,14 @@ async def test_status_of_an_ended_process_is_known(
 ) -> None:
     """A check that the kernel ended is refused, also if it ended before it was asked."""
 
-    async def ask(worker: _Worker, command: str | Sequence[str]) -> bytes:
+    async def ask(worker: SideProcess, request: bytes) -> bytes:
         process = await worker._start()
         os.kill(process.child.pid, signal.SIGXCPU)
         await asyncio.to_thread(os.waitid, os.P_PID, process.child.pid, os.WEXITED | os.WNOWAIT)
-        return await ask_now(worker, command)
+        return await ask_now(worker, request)
 
-    ask_now = _Worker._ask
-    monkeypatch.setattr(_Worker, "_ask", ask)
+    ask_now = SideProcess._ask
+    monkeypatch.setattr(SideProcess, "_ask", ask)
 
     decision = await checks.check("endless", "ada")
 
@@ -197,21 +216,23 @@ async def test_process_that_cannot_start_is_no_decision(
     checks: LongChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing runs unchecked because the host has no process left."""
-    monkeypatch.setattr(long_checks.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(side_process.sys, "executable", "/nowhere/python")
 
     with pytest.raises(ExecLimitReached, match="try again"):
         await checks.check(LONG, "ada")
 
 
 async def test_close_leaves_no_process(checks: LongChecks) -> None:
-    """Also while it checks."""
-    call = asyncio.create_task(checks.check(LONG, "ada"))
+    """Also while it checks, and while others wait: none of them starts another."""
+    calls = [asyncio.create_task(checks.check(LONG, "ada")) for _ in range(3)]
     while (process := checks._worker._process) is None:
         await asyncio.sleep(0)
     await checks.aclose()
 
     assert process.child.returncode is not None
-    assert call.cancelled() or call.cancel()
+    ended = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(error) for error in ended] == [ExecLimitReached] * 3
+    assert checks._worker._process is None
 
 
 def test_checker_says_what_takes_long() -> None:

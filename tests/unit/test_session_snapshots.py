@@ -339,6 +339,23 @@ async def test_number_of_requested_snapshots_is_limited(rig: Rig) -> None:
     assert (await rig.snapshots.create(session.id, request_id="r1")).number == 2
 
 
+async def test_bytes_of_requested_snapshots_are_limited(
+    rig: Rig, settings: SnapshotSettings
+) -> None:
+    """They count towards the space of their session, and the refusal says which limit it is."""
+    rig.sessions.lines.settings = replace(settings, limits=LineLimits(stored_bytes=25))
+    session = await rig.open()
+    for number in range(3):  # of 10 bytes each
+        await rig.snapshots.create(session.id, request_id=f"r{number}")
+
+    with pytest.raises(SnapshotLimitReached, match="SANDBOXD_SNAPSHOT_SESSION_MB") as refusal:
+        await rig.snapshots.create(session.id)
+    assert "delete some" in refusal.value.message
+    assert (await rig.snapshots.create(session.id, request_id="r1")).number == 2
+    await rig.snapshots.delete(session.id, 1)
+    await rig.snapshots.create(session.id)
+
+
 async def test_snapshot_refused_in_a_session_without_a_disk(
     rig: Rig,
 ) -> None:
@@ -679,6 +696,23 @@ async def test_parked_session_expires_in_the_end(rig: Rig, settings: SnapshotSet
 
     await eventually(lambda: session.record.state is SessionState.EXPIRED)
     assert session.record.parked_number == 0
+
+
+async def test_parked_sessions_of_a_user_are_limited(rig: Rig, settings: SnapshotSettings) -> None:
+    """One too many goes on as it is; other users park theirs."""
+    rig.sessions.lines.settings = replace(settings, max_user_parked=2)
+    for thread in ("1", "2"):
+        session, _ = await rig.sessions.open("eve", thread, OpenRequest())
+        await rig.snapshots.park(session.id)
+    third, _ = await rig.sessions.open("eve", "3", OpenRequest())
+    other, _ = await rig.sessions.open("ada", "1", OpenRequest())
+
+    with pytest.raises(SnapshotLimitReached, match="SANDBOXD_MAX_USER_PARKED_SESSIONS"):
+        await rig.snapshots.park(third.id)
+    assert third.is_active
+    assert (await rig.snapshots.park(other.id)).record.state is SessionState.PARKED
+    rig.sessions.close(session.id)
+    assert (await rig.snapshots.park(third.id)).record.state is SessionState.PARKED
 
 
 async def test_store_that_is_away_parks_nothing_and_loses_nothing(rig: Rig) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from sandboxd.access.shares import EGRESS_CONNECTIONS, Places
 from sandboxd.doors.addresses import AddressRules, Resolver
-from sandboxd.doors.egress import Egress, EgressCapacity, EgressLimits
+from sandboxd.doors.egress import Egress, EgressLimits
 from sandboxd.doors.egress_ledger import EgressLedger, Kind
 from sandboxd.doors.egress_rules import parse_rules
 from sandboxd.doors.relay import reset
@@ -126,7 +127,7 @@ async def served(
         resolver=resolver,
         upstreams=upstreams,
         user_id="ada",
-        capacity=EgressCapacity(256),
+        places=Places(EGRESS_CONNECTIONS),
     )
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

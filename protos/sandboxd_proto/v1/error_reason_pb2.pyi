@@ -150,7 +150,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     WORKSPACE_BUSY: _ErrorReason.ValueType  # 48
     """Commands changed files all the time while the snapshot was taken. UNAVAILABLE, with google.rpc.RetryInfo."""
     SNAPSHOT_LIMIT_REACHED: _ErrorReason.ValueType  # 49
-    """The session has as many snapshots as it may have, and none may be deleted by itself. RESOURCE_EXHAUSTED; the limit is in the metadata."""
+    """The session or its user has as many snapshots, bytes of them or parked sessions as are allowed. RESOURCE_EXHAUSTED; the limit and its
+    setting are in the metadata.
+    """
     SNAPSHOT_STORE_FAILED: _ErrorReason.ValueType  # 53
     """The store of snapshots does not answer or failed. UNAVAILABLE, with google.rpc.RetryInfo."""
     SNAPSHOT_IN_USE: _ErrorReason.ValueType  # 54
@@ -372,7 +374,9 @@ SNAPSHOTS_OFF: ErrorReason.ValueType  # 45
 WORKSPACE_BUSY: ErrorReason.ValueType  # 48
 """Commands changed files all the time while the snapshot was taken. UNAVAILABLE, with google.rpc.RetryInfo."""
 SNAPSHOT_LIMIT_REACHED: ErrorReason.ValueType  # 49
-"""The session has as many snapshots as it may have, and none may be deleted by itself. RESOURCE_EXHAUSTED; the limit is in the metadata."""
+"""The session or its user has as many snapshots, bytes of them or parked sessions as are allowed. RESOURCE_EXHAUSTED; the limit and its
+setting are in the metadata.
+"""
 SNAPSHOT_STORE_FAILED: ErrorReason.ValueType  # 53
 """The store of snapshots does not answer or failed. UNAVAILABLE, with google.rpc.RetryInfo."""
 SNAPSHOT_IN_USE: ErrorReason.ValueType  # 54

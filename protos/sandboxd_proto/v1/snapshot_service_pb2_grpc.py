@@ -177,8 +177,8 @@ class SnapshotServiceServicer(object):
     def ParkSession(self, request, context):
         """Parks a session now: its commands end with reason SESSION_CLOSED, its sandbox is given up, and its files are kept as a snapshot.
         OpenSession returns it as UNPARKED. A session that is parked already is not an error.
-        Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW,
-        SESSION_RECREATED.
+        Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_LIMIT_REACHED,
+        SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW, SESSION_RECREATED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

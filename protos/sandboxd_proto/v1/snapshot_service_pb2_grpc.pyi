@@ -92,8 +92,8 @@ class SnapshotServiceStub:
     ]
     """Parks a session now: its commands end with reason SESSION_CLOSED, its sandbox is given up, and its files are kept as a snapshot.
     OpenSession returns it as UNPARKED. A session that is parked already is not an error.
-    Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW,
-    SESSION_RECREATED.
+    Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_LIMIT_REACHED,
+    SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW, SESSION_RECREATED.
     """
 
     DeleteSnapshot: grpc.UnaryUnaryMultiCallable[
@@ -201,8 +201,8 @@ class SnapshotServiceAsyncStub:
     ]
     """Parks a session now: its commands end with reason SESSION_CLOSED, its sandbox is given up, and its files are kept as a snapshot.
     OpenSession returns it as UNPARKED. A session that is parked already is not an error.
-    Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW,
-    SESSION_RECREATED.
+    Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_LIMIT_REACHED,
+    SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW, SESSION_RECREATED.
     """
 
     DeleteSnapshot: grpc.aio.UnaryUnaryMultiCallable[
@@ -326,8 +326,8 @@ class SnapshotServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[sandboxd_proto.v1.snapshot_service_pb2.ParkSessionResponse, collections.abc.Awaitable[sandboxd_proto.v1.snapshot_service_pb2.ParkSessionResponse]]:
         """Parks a session now: its commands end with reason SESSION_CLOSED, its sandbox is given up, and its files are kept as a snapshot.
         OpenSession returns it as UNPARKED. A session that is parked already is not an error.
-        Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW,
-        SESSION_RECREATED.
+        Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_LIMIT_REACHED,
+        SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW, SESSION_RECREATED.
         """
 
     @abc.abstractmethod

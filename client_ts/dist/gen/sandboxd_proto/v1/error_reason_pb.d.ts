@@ -361,7 +361,8 @@ export declare enum ErrorReason {
      */
     WORKSPACE_BUSY = 48,
     /**
-     * The session has as many snapshots as it may have, and none may be deleted by itself. RESOURCE_EXHAUSTED; the limit is in the metadata.
+     * The session or its user has as many snapshots, bytes of them or parked sessions as are allowed. RESOURCE_EXHAUSTED; the limit and its
+     * setting are in the metadata.
      *
      * @generated from enum value: SNAPSHOT_LIMIT_REACHED = 49;
      */

@@ -1062,8 +1062,8 @@ export declare const SnapshotService: GenService<{
     /**
      * Parks a session now: its commands end with reason SESSION_CLOSED, its sandbox is given up, and its files are kept as a snapshot.
      * OpenSession returns it as UNPARKED. A session that is parked already is not an error.
-     * Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW,
-     * SESSION_RECREATED.
+     * Reasons: SESSION_NOT_FOUND, SESSION_EXPIRED, SESSION_CLOSED, SANDBOX_LOST, SNAPSHOTS_OFF, SNAPSHOT_LIMIT_REACHED,
+     * SNAPSHOT_STORE_FAILED, DISK_SPACE_LOW, SESSION_RECREATED.
      *
      * @generated from rpc sandboxd.v1.SnapshotService.ParkSession
      */

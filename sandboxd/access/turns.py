@@ -1,25 +1,42 @@
-"""Places at a source: bounded in all and for each user, and given to waiting users in turn."""
+"""Places for work that waits: bounded in all and for each user, and given to users in turn."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-from sandboxd.errors import QueriesBusy
-
-RETRY_SECONDS = 1.0
+from sandboxd.access.shares import Share
 
 
 class Turns:
-    """Who waits is served in turn by user, so many queries of one user delay another by one."""
+    """Who waits is served in turn by user, so much work of one user delays another by one."""
 
-    def __init__(self, *, places: int, per_user: int, queued: int) -> None:
+    def __init__(
+        self,
+        *,
+        places: int,
+        queued: int,
+        refusal: Callable[[str], Exception],
+        per_user: int | None = None,
+        queued_per_user: int | None = None,
+    ) -> None:
+        """Of the queue, a user has half unless it says otherwise. `refusal` makes what is raised if
+        too many wait; its argument is who has too many: this user, or the daemon."""
         self._free = places
-        self._per_user = per_user
+        self._per_user = per_user or places
         self._queued = queued
+        self._queued_per_user = queued_per_user or max(1, queued // 2)
+        self._refusal = refusal
         self._used: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By user, the user who is next first; no user has an empty queue."""
+
+    @classmethod
+    def of(cls, share: Share, *, refusal: Callable[[str], Exception]) -> Turns:
+        """One at a time, with this queue."""
+        return cls(places=1, queued=share.total, queued_per_user=share.per_user, refusal=refusal)
 
     @property
     def waiting(self) -> int:
@@ -29,6 +46,15 @@ class Turns:
     def used(self) -> int:
         return self._used.total()
 
+    @asynccontextmanager
+    async def turn(self, user_id: str) -> AsyncIterator[None]:
+        """A place for as long as the block lasts."""
+        await self.take(user_id)
+        try:
+            yield
+        finally:
+            self.leave(user_id)
+
     def take_now(self, user_id: str) -> bool:
         """Take a place that is free; False if there is none."""
         if self._free and not self._waiting and self._used[user_id] < self._per_user:
@@ -37,14 +63,13 @@ class Turns:
         return False
 
     async def take(self, user_id: str) -> None:
-        """Wait for a place; QueriesBusy if too many wait. The caller's deadline bounds the wait."""
+        """Wait for a place; refused if too many wait. The caller's deadline bounds the wait."""
         if self.take_now(user_id):
             return
-        if self.waiting >= self._queued or len(self._waiting.get(user_id, ())) >= self._share():
-            raise QueriesBusy(
-                "Too many queries wait for this data source; try again in a moment.",
-                retry_after_seconds=RETRY_SECONDS,
-            )
+        if len(self._waiting.get(user_id, ())) >= self._queued_per_user:
+            raise self._refusal("This user")
+        if self.waiting >= self._queued:
+            raise self._refusal("The daemon")
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(user_id, deque()).append(waiter)
         self._serve()
@@ -63,10 +88,6 @@ class Turns:
         if not self._used[user_id]:
             del self._used[user_id]
         self._serve()
-
-    def _share(self) -> int:
-        """How many queries of one user may wait: half of the queue stays for others."""
-        return max(1, self._queued // 2)
 
     def _occupy(self, user_id: str) -> None:
         self._free -= 1

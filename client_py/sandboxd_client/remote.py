@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 from grpc import aio
 
 from sandboxd_client.call_metadata import Metadata
@@ -21,6 +20,7 @@ from sandboxd_client.errors import (
     SandboxError,
 )
 from sandboxd_client.methods import Method, Request, Response
+from sandboxd_client.sent_requests import ended, send_all
 from sandboxd_client.settings import Settings
 from sandboxd_client.status import TRAILER, error_of
 
@@ -165,7 +165,7 @@ class RemoteTransport:
         call = self._callable(method, "stream_stream")(
             timeout=timeout, metadata=self._token + metadata
         )
-        writing = _write_all(call, requests)
+        writing = send_all(call, requests)
         try:
             async with aclosing(self._responses(call)) as responses:
                 async for response in responses:
@@ -178,11 +178,14 @@ class RemoteTransport:
     async def _responses(self, call: Any) -> AsyncGenerator[Any, None]:
         """The responses of a call; it is cancelled when this ends."""
         try:
-            while (response := await call.read()) is not aio.EOF:
-                self._was_reached = True
-                yield response
+            # Not read(): after a write that failed it returns nothing of what has arrived.
+            async with aclosing(aiter(call)) as responses:
+                async for response in responses:
+                    self._was_reached = True
+                    yield response
         except aio.AioRpcError as error:
-            raise self._translated(error) from None
+            if (reason := await ended(call, error)) is not None:
+                raise self._translated(reason) from None
         except asyncio.CancelledError:
             self._check_not_closed_meanwhile()
             raise
@@ -202,7 +205,7 @@ class RemoteTransport:
         call = self._callable(method, "stream_unary")(
             timeout=timeout, metadata=self._token + metadata
         )
-        writing = _write_all(call, requests)
+        writing = send_all(call, requests)
         # Without the rest of its requests the daemon would not end it.
         writing.add_done_callback(lambda _: call.cancel() if _failure(writing) else None)
         try:
@@ -296,32 +299,3 @@ async def _end_of(call: Any) -> None:
 
     call.add_done_callback(end)
     await ended
-
-
-def _write_all(call: Any, requests: AsyncIterator[Message]) -> asyncio.Task[None]:
-    """Sends the requests until the call ends. Fails as they do."""
-    is_writing = False
-
-    async def write() -> None:
-        nonlocal is_writing
-        try:
-            async for request in requests:
-                if call.done():
-                    return
-                is_writing = True
-                await call.write(request)
-                is_writing = False
-            is_writing = True
-            await call.done_writing()
-        except (aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # an ended call accepts no more requests; its status says why it ended
-
-    def stop(_: object) -> None:
-        # Stop before a write fails: a failed write replaces the status of a call that has ended
-        # with an internal error. But what is being read for the next one is read to its end.
-        if is_writing:
-            writing.cancel()
-
-    writing = asyncio.create_task(write(), name="requests of a call")
-    call.add_done_callback(stop)
-    return writing

@@ -203,6 +203,26 @@ async def test_output_is_shown_while_the_command_runs(tab: Tab) -> None:
     assert await tab.output() == "first\noops\nlast\n"
 
 
+async def test_end_is_shown_with_the_output(tab: Tab) -> None:
+    """All of it is in the page as soon as the end is."""
+    await tab.open_session("end", tab="run")
+    await tab.page.evaluate(
+        """() => {
+          window.atEnd = [];
+          const run = document.querySelector(".run");
+          const look = () => {
+            const output = run.querySelector(".output").textContent;
+            if (run.dataset.ended === "true") window.atEnd.push(output);
+          };
+          new MutationObserver(look).observe(run, { attributeFilter: ["data-ended"] });
+        }"""
+    )
+    for number in range(5):
+        await tab.run(f"echo {number}")
+
+    assert await tab.page.evaluate("() => window.atEnd") == [f"{n}\n" for n in range(5)]
+
+
 @pytest.mark.parametrize(
     ("command", "seconds", "told"),
     [
@@ -614,7 +634,7 @@ async def test_editor_keeps_bytes_that_were_not_edited(tab: Tab) -> None:
     await page.wait_for_selector(".notices >> text=Saved")
     await tab.run("od -An -tx1 dos.txt | tr -d ' '")
     written = b"\xef\xbb\xbfone\r\ntwo\r\nthree".hex()
-    await until(tab.output, lambda shown: shown.replace("\n", "") == written, "the bytes")
+    assert (await tab.output()).replace("\n", "") == written
     await page.click("[data-path$='latin.txt'] .name")
     await page.wait_for_selector(".opened >> text=not UTF-8 text")
 

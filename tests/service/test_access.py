@@ -19,6 +19,7 @@ from grpc import aio
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
 from sandboxd.daemon.composition import Daemon
+from sandboxd.service.transport import guard
 from sandboxd.service.transport.reflection import SERVICE_V1
 from sandboxd.service.transport.rules import LOOK, MANAGE, OVERSEE, RULES, USE
 from sandboxd.service.transport.server import SERVICES
@@ -28,6 +29,7 @@ from sandboxd_proto.v1 import (
     session_service_pb2,
     session_service_pb2_grpc,
 )
+from tests.fakes.waiting import eventually
 from tests.service.client import Refusal
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
@@ -308,6 +310,30 @@ async def test_reflection_is_for_known_callers(channel: aio.Channel) -> None:
         )
         await stream.done_writing()
         assert (await stream.code() is grpc.StatusCode.OK) == is_known
+
+
+@pytest.mark.parametrize("name", ["PortService/ForwardPort", "CodeService/DebugCode"])
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_conversation_is_refused_when_its_first_message_is_there(
+    name: str,
+    is_silent: bool,
+    guarded: Daemon,
+    channel: aio.Channel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or after a while: grpc.aio gives a caller that is still writing an internal error instead."""
+    if is_silent:
+        monkeypatch.setattr(guard, "DRAIN_SECONDS", 0.05)
+    running = channel.stream_stream(f"/sandboxd.v1.{name}")(timeout=WAIT_SECONDS)
+    if not is_silent:
+        calls = guarded.journal.statistics.calls
+        await eventually(lambda: calls[name.rpartition("/")[2]] == 1)
+        # Answers of a connection come in order.
+        assert (await call(channel, SERVED[0], request_for(SERVED[0], NOT_THERE, "ada"))).reason
+        assert not running.done()
+        await running.write(b"")
+
+    assert await running.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 # --- what is seen ---

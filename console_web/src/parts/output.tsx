@@ -1,6 +1,6 @@
 // Output of a command: bounded, in order, drawn at the speed of the page.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 const MAX_CHARACTERS = 1 << 20;
 const MAX_PENDING = 256 << 10; // what a frame draws at most, but for the last message
@@ -52,21 +52,26 @@ export class OutputView {
     this.isDue = true;
     const turn = () => {
       this.isDue = false;
-      const element = this.element;
-      const parts = this.parts.splice(0);
-      this.pending = 0;
-      if (element) {
-        const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
-        for (const part of merged(parts)) this.append(element, part);
-        this.cut(element);
-        element.dataset.total = String(this.total);
-        if (isAtEnd) element.scrollTop = element.scrollHeight;
-      }
-      for (const resolve of this.waiting.splice(0)) resolve();
+      this.drawNow();
     };
     // Hidden pages draw nothing, and would hold the command up.
     if (document.hidden) setTimeout(turn, 50);
     else requestAnimationFrame(turn);
+  }
+
+  // So that what is said about the end of a command does not come before its output.
+  drawNow(): void {
+    const element = this.element;
+    const parts = this.parts.splice(0);
+    this.pending = 0;
+    if (element) {
+      const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
+      for (const part of merged(parts)) this.append(element, part);
+      this.cut(element);
+      element.dataset.total = String(this.total);
+      if (isAtEnd) element.scrollTop = element.scrollHeight;
+    }
+    for (const resolve of this.waiting.splice(0)) resolve();
   }
 
   // Blocks end at the end of a line, if it is not too long.
@@ -107,7 +112,7 @@ export class OutputView {
 
   View = ({ label }: { label: string }) => {
     const box = useRef<HTMLPreElement>(null);
-    useEffect(() => {
+    useLayoutEffect(() => {
       this.element = box.current;
       return () => {
         this.element = null;

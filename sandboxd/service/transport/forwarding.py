@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +26,7 @@ from sandboxd.service.transport.chunk_messages import CHUNK_FIELD, with_chunk
 from sandboxd.service.transport.peer_watch import PeerWatch
 from sandboxd.service.transport.routing import HOP_METADATA, REDIRECT_METADATA, Peer
 from sandboxd.service.wire import Context
+from sandboxd_client.sent_requests import ended, send_all
 
 log = structlog.get_logger()
 
@@ -177,7 +178,7 @@ class Forwarder:
         call = self._method(peer, "stream_unary", method)(
             **self._given(peer, method, context, caller)
         )
-        writing = asyncio.ensure_future(_write_all(call, requests))
+        writing = send_all(call, _serialised(requests))
         try:
             with self._waits(peer, call):
                 answer: bytes = await call
@@ -201,7 +202,7 @@ class Forwarder:
         call = self._method(peer, "stream_stream", method)(
             **self._given(peer, method, context, caller)
         )
-        writing = asyncio.ensure_future(_write_all(call, requests))
+        writing = send_all(call, _serialised(requests))
         try:
             async for answer in self._answers(call, context, peer):
                 yield answer
@@ -239,14 +240,17 @@ class Forwarder:
 
     async def _answers(self, call: Any, context: Context, peer: Peer) -> AsyncIterator[bytes]:
         try:
-            while True:
-                with self._waits(peer, call):
-                    answer = await call.read()
-                if answer is aio.EOF:
-                    return
-                yield answer
+            # Not read(): after a write that failed it returns nothing of what has arrived.
+            async with aclosing(aiter(call)) as answers:
+                while True:
+                    with self._waits(peer, call):
+                        answer = await anext(answers, None)
+                    if answer is None:
+                        return
+                    yield answer
         except aio.AioRpcError as error:
-            await self._pass_on(error, context, peer)
+            if (reason := await ended(call, error)) is not None:
+                await self._pass_on(reason, context, peer)
         except PeerLost:
             await self._abort_lost(context, peer)
         finally:
@@ -309,10 +313,9 @@ def time_left(context: Context) -> float | None:
     return seconds if seconds is not None and seconds < 1e8 else None
 
 
-async def _write_all(call: Any, requests: AsyncIterator[Any]) -> None:
+async def _serialised(requests: AsyncIterator[Any]) -> AsyncIterator[bytes]:
     async for request in requests:
-        await call.write(_bytes(request))
-    await call.done_writing()
+        yield _bytes(request)
 
 
 async def _end(call: Any, writing: asyncio.Future[None]) -> None:

@@ -58,9 +58,9 @@ MAX_AUDITED_ID = 256
 _AUDITED_LENGTHS = dict.fromkeys(_AUDITED_FIELDS, MAX_AUDITED_ID)
 _AUDITED_LENGTHS |= {"command": MAX_COMMAND, "path": MAX_COMMAND}
 DRAIN_SECONDS = 2.0
-"""How long a refused upload is read before it is answered."""
+"""How long a refused stream is read before it is answered."""
 MAX_DRAINS = 4
-"""Refused uploads of callers without a place that are read at once; each may hold a message."""
+"""Refused streams of callers without a place that are read at once; each may hold a message."""
 
 
 class CallGuard:
@@ -94,7 +94,7 @@ class CallGuard:
         self._traces = traces
         self._cluster = cluster
         self._drains = 0
-        """Uploads without a place that are being read to be answered."""
+        """Streams without a place that are being read to be answered."""
 
     def handler(self, service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
         """The handler for the calls of a service."""
@@ -188,12 +188,17 @@ class CallGuard:
 
         async def serve(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
             call = self._begin(context, method)
+            is_in = False
             try:
                 caller = self._enter(call, context)
                 self._entrance.check(caller, method, allowed)
+                is_in = True
                 async for response in behaviour(requests, context):
                     yield response
             except Exception as error:
+                if not is_in:
+                    upload = _Upload(requests, idle_seconds=self._idle_seconds)
+                    await self._drain(upload, call, to_end=False)
                 await self._fail(error, context, call)
             finally:
                 self._end(call)
@@ -242,14 +247,14 @@ class CallGuard:
         if self._traces is not None:
             self._traces.end_call(call)
 
-    async def _drain(self, upload: _Upload, call: Call) -> None:
+    async def _drain(self, upload: _Upload, call: Call, *, to_end: bool = True) -> None:
         """Read a refused upload, unless too many without a place are being read."""
         if call.caller is not None:
-            await upload.drain()
+            await upload.drain(to_end=to_end)
         elif self._drains < MAX_DRAINS:
             self._drains += 1
             try:
-                await upload.drain()
+                await upload.drain(to_end=to_end)
             finally:
                 self._drains -= 1
 
@@ -300,17 +305,20 @@ class _Upload:
                 self.header = getattr(request, "header", None)
             yield request
 
-    async def drain(self) -> None:
+    async def drain(self, *, to_end: bool = True) -> None:
         """Let the caller finish sending, for a while: one that is answered earlier gets an internal
         error from grpc.aio instead of the answer.
 
-        If the call was refused before its first message, this reads the header.
+        If the call was refused before its first message, this reads the header. `to_end`: not only
+        the first message; in a conversation the caller may wait for an answer to that.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 async for request in self._requests:
                     if self.header is None:
                         self.header = getattr(request, "header", None)
+                    if not to_end:
+                        return
 
 
 async def _read(context: Context) -> Any:

@@ -38,6 +38,7 @@ from tests.fakes.settings import NEVER
 from tests.service.client import Api
 
 pytest_plugins = ("tests.figures", "tests.second_run", "tests.side_by_side")
+collect_ignore = ["vendors"]  # unless it is named: `./scripts/test --vendors` runs it
 
 # A shared machine is slow at times, which is no failure.
 hypothesis.settings.register_profile("sandboxd", deadline=None)

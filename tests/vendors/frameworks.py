@@ -1,4 +1,5 @@
-"""Programs that use a package of .cache/frameworks, which is not installed in .venv."""
+"""Packages of others that tests drive, and programs that use those of .cache/frameworks, which are
+not installed in .venv."""
 
 from __future__ import annotations
 
@@ -8,11 +9,40 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ROOT / ".cache" / "frameworks"
+PACKAGES = {
+    "ag2": ("ag2",),
+    "autogen": ("autogen-agentchat", "autogen-core"),
+    "deepagents": ("deepagents",),
+    "deepagents-0.6": ("deepagents",),
+    "e2b": ("e2b", "e2b-code-interpreter"),
+    "google-adk": ("google-adk",),
+    "inspect-ai": ("inspect-ai",),
+    "langchain": ("langchain",),
+    "mcp": ("mcp",),
+    "mini-swe-agent": ("mini-swe-agent",),
+    "openai-agents": ("openai-agents",),
+    "pydantic-ai": ("pydantic-ai-slim",),
+    "smolagents": ("smolagents",),
+    "strands": ("strands-agents",),
+    "swe-rex": ("swe-rex",),
+}
+"""Packages whose versions a run of the tests reports, by the name of the framework."""
+
+
+def versions(framework: str) -> dict[str, str]:
+    """The installed versions of its packages: those of .cache/frameworks, or of .venv."""
+    directory = FRAMEWORKS / framework
+    path = [str(directory)] if directory.exists() else sys.path
+    found = {
+        name: next(iter(distributions(name=name, path=path)), None) for name in PACKAGES[framework]
+    }
+    return {name: one.version if one else "not installed" for name, one in found.items()}
 
 
 @asynccontextmanager
@@ -21,7 +51,7 @@ async def program(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Python with the framework on its path; it has ended when the block ends."""
     installed = FRAMEWORKS / framework
-    assert (installed / ".installed").exists(), "run tests/integrations/install_frameworks first"
+    assert (installed / ".installed").exists(), "run tests/vendors/install_frameworks first"
     paths = [installed, ROOT, ROOT / "client_py", ROOT / "protos"]
     process = await asyncio.create_subprocess_exec(
         sys.executable,

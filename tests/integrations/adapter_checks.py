@@ -29,7 +29,7 @@ async def ag2():
         greeted = await sandbox.exec(["sh", "-c", "echo $GREETING $MORE"], env={"MORE": "you"})
         assert greeted.output == "hi you"
         assert (await sandbox.exec(["no-such-program"])).exit_code == 127
-        assert (await sandbox.exec(["sleep", "600"], timeout=0.5)).exit_code == 124
+        assert (await sandbox.exec(["sleep", "20"], timeout=0.5)).exit_code == 124
         await sandbox.remove_file(PurePosixPath("a.txt"))
         assert (await sandbox.exec(["ls", "a.txt"])).exit_code == 2
         assert (str(sandbox.workdir), sandbox.host_workdir) == ("/workspace", None)
@@ -71,7 +71,7 @@ async def google_adk():
     done = await environment.execute(FAILING)
     assert (done.stdout, done.stderr, done.exit_code) == ("kept\n", "no\n", 3)
     assert not done.timed_out
-    assert (await environment.execute("sleep 600", timeout=0.5)).timed_out
+    assert (await environment.execute("sleep 20", timeout=0.5)).timed_out
     await raised(FileNotFoundError, environment.read_file(Path("none")))
     await environment.close()
     assert not environment.is_initialized
@@ -96,7 +96,7 @@ async def inspect_ai():
     greeted = await sandbox.exec(command, input="oh, ", env={"MORE": "you"})
     assert (greeted.success, greeted.stdout) == (True, "oh, hi you\n")
     assert (await sandbox.exec(["no-such-program"])).returncode == 127
-    await raised(TimeoutError, sandbox.exec(["sleep", "600"], timeout=1))
+    await raised(TimeoutError, sandbox.exec(["sleep", "20"], timeout=1))
     await raised(FileNotFoundError, sandbox.read_file("none"))
     await raised(IsADirectoryError, sandbox.read_file("d"))
     await raised(PermissionError, sandbox.write_file("/etc/a.txt", "no"))
@@ -121,7 +121,7 @@ def _mini_swe_agent():
         done = environment.execute({"command": "echo $GREETING > a.txt; " + FAILING})
         assert (done["output"], done["returncode"]) == ("hi\nno\n", 3)
         assert environment.execute({"command": "pwd"}, cwd="/tmp")["output"] == "/tmp\n"
-        assert "1 s" in environment.execute({"command": "sleep 600"})["exception_info"]
+        assert "1 s" in environment.execute({"command": "sleep 20"})["exception_info"]
         refused = environment.execute({"command": "true"}, cwd="/none")
         assert (refused["returncode"], bool(refused["exception_info"])) == (-1, True)
         assert environment.get_template_vars(more=1)["more"] == 1
@@ -148,6 +148,7 @@ async def openai_agents():
     assert await session.read_bounded(Path("d/a.txt"), max_bytes=2) == b"ke"
     done = await session.exec(f"cd d; {FAILING}")
     assert (done.stdout, done.stderr, done.exit_code) == (b"kept\n", b"no\n", 3)
+    assert (await session.exec("echo $GREETING")).stdout == b"hi\n"
     assert [(entry.path, entry.kind.value) for entry in await session.ls("d")] == [
         ("/workspace/d/a.txt", "file")
     ]
@@ -161,7 +162,7 @@ async def openai_agents():
     assert b"hi" in said
     await session.pty_terminate_all()
     await raised(errors.PtySessionNotFoundError, session.pty_write_stdin(session_id=1, chars=""))
-    await raised(errors.ExecTimeoutError, session.exec("sleep 600", timeout=0.5))
+    await raised(errors.ExecTimeoutError, session.exec("sleep 20", timeout=0.5))
     await raised(errors.WorkspaceReadNotFoundError, session.read(Path("none")))
     await raised(errors.InvalidManifestPathError, session.read(Path("../etc/passwd")))
     await raised(errors.ConfigurationError, session.exec("id", user="root"))
@@ -172,9 +173,9 @@ async def openai_agents():
     resumed = await client.resume(session.state)
     await resumed.start()
     assert (await resumed.read(Path("d/a.txt"))).read() == b"kept\n"
-    await resumed.aclose()
+    await client.delete(resumed)
     assert not await session.running()
-    await client.delete(session)
+    await session.aclose()
 
 
 async def pydantic_ai():
@@ -189,7 +190,7 @@ async def pydantic_ai():
     done = await workspace.run(f"cd d; {FAILING}", shell=True)
     assert (done.stdout, done.stderr, done.exit_code) == ("kept\n", "no\n", 3)
     assert (await workspace.run(["echo", "$HOME"])).stdout == "$HOME\n"
-    await raised(WorkspaceTimeoutError, workspace.run(["sleep", "600"], timeout=0.5))
+    await raised(WorkspaceTimeoutError, workspace.run(["sleep", "20"], timeout=0.5))
     (entry,) = await workspace.list_dir("d")
     assert (entry.path, entry.is_dir, entry.size) == ("/workspace/d/a.txt", False, 5)
     assert (await workspace.stat("d")).is_dir
@@ -284,7 +285,7 @@ async def swe_rex():
     assert (done.output, done.exit_code) == ("kept\n", 2)
     failing = BashAction(command="(exit 1)")
     await raised(NonZeroExitCodeError, runtime.run_in_session(failing))
-    slow = BashAction(command="sleep 600", timeout=0.5)
+    slow = BashAction(command="sleep 20", timeout=0.5)
     await raised(CommandTimeoutError, runtime.run_in_session(slow))
     await runtime.close_session(CloseBashSessionRequest())
     await raised(SessionDoesNotExistError, runtime.run_in_session(failing))

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.docker.daemon_process import running_daemon
-from tests.vendors.frameworks import PACKAGES, versions
+from tests.vendors.frameworks import PACKAGES, PROGRAM_SECONDS, ROOM, versions
 
 OF_DEFAULT_TESTS = {
     "tests/docker/test_deepagents.py": "deepagents",
@@ -45,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if framework := _framework(item):
             item.user_properties.append(("framework", framework))
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(PROGRAM_SECONDS + 60))
 
 
 def _framework(item: pytest.Item) -> str | None:
@@ -68,7 +70,9 @@ class _Page:
             if report.failed:
                 self._failed.add(report.nodeid)
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            return  # it did not come to its end
         tests = Counter(self._frameworks.values())
         failed = Counter(self._frameworks[name] for name in self._failed)
         today = datetime.datetime.now(datetime.UTC).date()
@@ -82,5 +86,5 @@ class _Page:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def url() -> AsyncIterator[str]:
-    async with running_daemon(MAX_CONTAINERS="40", MAX_WORKSPACE_SIZE_MB="256") as daemon:
+    async with running_daemon(**ROOM) as daemon:
         yield f"unix:{daemon.socket}"

@@ -33,6 +33,10 @@ PACKAGES = {
     "swe-rex": ("swe-rex",),
 }
 """Packages whose versions a run of the tests reports, by the name of the framework."""
+PROGRAM_SECONDS = 600.0
+"""For a program with twenty conversations, on a busy machine."""
+ROOM = {"MAX_CONTAINERS": "40", "MAX_WORKSPACE_SIZE_MB": "256", "OPEN_WAIT_SECONDS": "300"}
+"""Settings of a daemon for them."""
 
 
 def versions(framework: str) -> dict[str, str]:
@@ -72,7 +76,7 @@ async def program(
 async def output_of(framework: str, module: str, *arguments: str, **environment: str) -> Any:
     """Run a module of the tests with the framework, and return the JSON that it prints last."""
     async with program(framework, "-m", module, *arguments, **environment) as process:
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
     assert process.returncode == 0, f"{process.returncode}: {printed.decode()}"
     return json.loads(printed.decode().splitlines()[-1])

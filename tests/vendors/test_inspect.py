@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from sandboxd_client import AsyncSandbox
 from tests.docker.daemon_process import DaemonProcess, running_daemon
-from tests.vendors.frameworks import output_of, program
+from tests.vendors.frameworks import PROGRAM_SECONDS, ROOM, output_of, program
 
 FRAMEWORK = "inspect-ai"
 EVALUATION = "tests.vendors.programs.inspect_eval"
@@ -22,7 +22,7 @@ EVALUATION = "tests.vendors.programs.inspect_eval"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def daemon() -> AsyncIterator[DaemonProcess]:
-    async with running_daemon(MAX_CONTAINERS="40", MAX_WORKSPACE_SIZE_MB="256") as daemon:
+    async with running_daemon(**ROOM) as daemon:
         yield daemon
 
 
@@ -66,7 +66,7 @@ async def test_the_example(url: str, tmp_path: Path) -> None:
     arguments = ("-m", "inspect_ai", "eval", "examples/agents/inspect_task.py")
     options = ("--model", "mockllm/model", "--log-format", "json", "--log-dir", str(tmp_path))
     async with program(FRAMEWORK, *arguments, *options, SANDBOXD_URL=url) as process:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
 
     assert process.returncode == 0, printed.decode()
@@ -88,12 +88,12 @@ async def test_an_interrupted_evaluation_leaves_nothing(url: str, tmp_path: Path
     """Ctrl-C ends the sandboxes of the samples that were running."""
     arguments = ("-m", EVALUATION, "endless", str(tmp_path))
     async with program(FRAMEWORK, *arguments, SANDBOXD_URL=url) as process:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             while await active(url) < 3:
                 assert process.returncode is None
                 await asyncio.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             await process.wait()
 
     assert await active(url) == 0
@@ -112,7 +112,7 @@ async def test_the_checks_of_inspect(url: str) -> None:
         checks,
         SANDBOXD_URL=url,
     ) as process:
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
 
     assert process.returncode == 0, printed.decode()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.vendors.frameworks import ROOT, output_of, program
+from tests.vendors.frameworks import PROGRAM_SECONDS, ROOT, output_of, program
 
 FRAMEWORKS = [
     "ag2",
@@ -37,7 +37,7 @@ async def test_the_example(url: str, framework: str) -> None:
     """The program of the examples runs with nothing but the address of a daemon."""
     (example,) = EXAMPLES.glob(f"{framework.replace('-', '_')}_*.py")
     async with program(framework, str(example), SANDBOXD_URL=url) as process:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
 
     assert process.returncode == 0, printed.decode()
@@ -60,7 +60,7 @@ async def test_the_checks_of_the_framework(url: str, framework: str) -> None:
         checks,
         SANDBOXD_URL=url,
     ) as process:
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
 
     assert process.returncode == 0, printed.decode()

@@ -23,16 +23,18 @@ OF_DEFAULT_TESTS = {
 PAGE = """\
 # Packages of others
 
-The versions that the tests of our [integrations](integrations.md) ran with, as of the last run of
-`./scripts/test --vendors`, which writes this page.
+The versions that the tests of our [integrations](integrations.md) ran with.
+`./scripts/test --vendors` writes this page; with names of frameworks it runs their tests, and writes
+their rows.
 
-| package | version | tests passed | failed | date |
+| framework | packages | tests passed | failed | date |
 |---|---|---|---|---|
 """
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--vendors-page", metavar="FILE", help="write what was tested, as a page")
+    parser.addoption("--framework", action="append", help="run the tests of this one", default=[])
+    parser.addoption("--vendors-page", metavar="FILE", help="write what was tested into a page")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,12 +43,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Page(Path(page)), "vendors-page")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if framework := _framework(item):
-            item.user_properties.append(("framework", framework))
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--framework")
+    left_out = []
+    for item in list(items):
+        framework = _framework(item)
+        item.user_properties.append(("framework", framework))
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.timeout(PROGRAM_SECONDS + 60))
+        if wanted and framework not in wanted:
+            items.remove(item)
+            left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
 
 
 def _framework(item: pytest.Item) -> str | None:
@@ -73,15 +82,17 @@ class _Page:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return  # it did not come to its end
+        old = self._path.read_text().splitlines() if self._path.exists() else []
+        rows = {line.split()[1]: line for line in old if line.startswith("| ")}
         tests = Counter(self._frameworks.values())
         failed = Counter(self._frameworks[name] for name in self._failed)
         today = datetime.datetime.now(datetime.UTC).date()
-        rows = [
-            f"| {', '.join(versions(framework))} | {', '.join(versions(framework).values())} "
-            f"| {tests[framework] - failed[framework]} | {failed[framework]} | {today} |\n"
-            for framework in PACKAGES
-        ]
-        self._path.write_text(PAGE + "".join(rows))
+        for name, ran in tests.items():
+            packages = ", ".join(" ".join(package) for package in versions(name).items())
+            counts = f"{ran - failed[name]} | {failed[name]}"
+            rows[name] = f"| {name} | {packages} | {counts} | {today} |"
+        table = "".join(f"{rows[name]}\n" for name in PACKAGES if name in rows)
+        self._path.write_text(PAGE + table)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

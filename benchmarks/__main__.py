@@ -207,14 +207,14 @@ async def _measure_features(engine: Engine, scale: Scale, report: Report) -> Non
         report.say("a cluster")
         report.add(await cluster(engine, rounds=scale.latency_rounds))
     else:
-        report.say("no row for a cluster: there is no redis-server (tests/cluster/install_redis)")
+        report.say("no row for a cluster: there is no redis-server (tests/install_packages)")
     if has_postgres():
         report.say("data sources")
         group, ratios = await data(scale.query_rounds)
         report.add(group)
         report.ratios.update(ratios)
     else:
-        report.say("no row for data sources: no PostgreSQL (tests/integrations/install_postgres)")
+        report.say("no row for data sources: no PostgreSQL (tests/install_packages)")
 
 
 async def _measure_code(bench: Bench, scale: Scale, report: Report) -> None:

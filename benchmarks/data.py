@@ -1,7 +1,7 @@
 """`python -m benchmarks.data`: `db_query` inside of a sandbox against the same driver on the host.
 
 All run in turns, in one run: what disturbs the machine disturbs all of them. Needs PostgreSQL
-(tests/integrations/install_postgres).
+(tests/install_packages).
 """
 
 from __future__ import annotations

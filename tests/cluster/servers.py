@@ -111,7 +111,7 @@ def redis_directory_of_its_own() -> Iterator[Path]:
 
 @contextmanager
 def running_redis(*options: str) -> Iterator[RedisServer]:
-    assert shutil.which("redis-server"), "no Redis; run tests/cluster/install_redis"
+    assert shutil.which("redis-server"), "no Redis; run tests/install_packages"
     with redis_directory_of_its_own() as directory:
         server = RedisServer(directory, *options)
         try:

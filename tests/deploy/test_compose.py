@@ -22,7 +22,7 @@ WORKERS = ("worker1", "worker2")
 
 def read(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     program = shutil.which("docker-compose")
-    assert program, "run tests/deploy/install_tools first"
+    assert program, "run tests/install_packages first"
     environment = {"PATH": os.environ["PATH"], **variables}
     command = [program, "-f", file, "config"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)

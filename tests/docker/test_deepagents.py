@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +20,7 @@ from langchain_core.messages import ToolMessage
 from sandboxd_client.integrations.deepagents import SandboxdBackend, with_artifacts
 from tests.docker.daemon_process import DaemonProcess, running_daemon
 from tests.fakes.chat_model import ScriptedModel, calls, says
-from tests.integrations.frameworks import output_of
 
-ROOT = Path(__file__).parents[2]
 QUESTION = {"messages": [{"role": "user", "content": "Please."}]}
 
 
@@ -270,20 +267,3 @@ def test_files_are_as_the_framework_reads_them(
     expected = plain(getattr(theirs, method)(*arguments))
 
     assert plain(getattr(ours, method)(*arguments)) == expected
-
-
-async def test_an_agent_of_the_previous_release(url: str) -> None:
-    """The backend works with the release before the current one, whose protocol has less."""
-    release, *answers = await output_of(
-        "deepagents-0.6", "tests.integrations.programs.deep_agent", url
-    )
-
-    assert release.startswith("0.6.")
-    _, _, read, grep, glob, ls, preview, count = answers
-    assert "three" in read
-    assert "three" in grep
-    assert "/workspace/a.txt" in glob
-    assert "/workspace/a.txt" in ls
-    assert "exit code 3" in preview
-    assert "/workspace/.deepagents/large_tool_results/" in preview
-    assert int(count.split()[0]) >= 99_999

@@ -57,5 +57,5 @@ def _programs() -> Path:
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4])
     )
     found = versions[-1] if versions else shutil.which("initdb")
-    assert found, "no PostgreSQL; run tests/integrations/install_postgres"
+    assert found, "no PostgreSQL; run tests/install_packages"
     return Path(found).parent

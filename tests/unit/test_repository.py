@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
 import re
 import subprocess
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandboxd.config import Config
+from tests.integrations import stand_ins
+from tests.vendors.frameworks import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 IN_THE_ROOT = {
@@ -122,3 +126,30 @@ def test_console_is_installed_without_a_build() -> None:
     pages = [path.read_text() for path in (console / "assets").glob("*.*") if path.suffix != ".txt"]
     found = {name for page in pages for name in named.findall(page)}
     assert {"main.js", "main.css"} <= found <= installed
+
+
+def is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_an_adapter_for_a_framework_that_is_not_installed_has_a_stand_in_for_it() -> None:
+    """So the default run checks every adapter."""
+    missing = {
+        adapter.stem
+        for adapter in (ROOT / "client_py/sandboxd_client/integrations").glob("*.py")
+        for node in ast.walk(ast.parse(adapter.read_text()))
+        if isinstance(node, ast.ImportFrom) and not is_installed(str(node.module))
+    }
+
+    assert missing == {*stand_ins.FRAMEWORKS, *sum(stand_ins.PARTS.values(), ())}
+
+
+def test_every_framework_that_tests_install_is_on_the_page() -> None:
+    installing = (ROOT / "tests/vendors/install_frameworks").read_text()
+    page = (ROOT / "docs/vendors.md").read_text()
+
+    assert set(re.findall(r"^framework (\S+)", installing, re.MULTILINE)) <= PACKAGES.keys()
+    assert all(package in page for packages in PACKAGES.values() for package in packages)

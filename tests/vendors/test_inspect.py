@@ -14,14 +14,15 @@ import pytest_asyncio
 
 from sandboxd_client import AsyncSandbox
 from tests.docker.daemon_process import DaemonProcess, running_daemon
-from tests.integrations.frameworks import output_of, program
+from tests.vendors.frameworks import PROGRAM_SECONDS, ROOM, output_of, program
 
-EVALUATION = "tests.integrations.programs.inspect_eval"
+FRAMEWORK = "inspect-ai"
+EVALUATION = "tests.vendors.programs.inspect_eval"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def daemon() -> AsyncIterator[DaemonProcess]:
-    async with running_daemon(MAX_CONTAINERS="40", MAX_WORKSPACE_SIZE_MB="256") as daemon:
+    async with running_daemon(**ROOM) as daemon:
         yield daemon
 
 
@@ -40,7 +41,7 @@ def logs_in(directory: Path) -> list[Any]:
 
 async def test_twenty_samples_at_once_have_their_own_sandboxes(url: str, tmp_path: Path) -> None:
     """Each sample finds its own file and no other; afterwards no session is left."""
-    done = await output_of("inspect-ai", EVALUATION, "twenty", str(tmp_path), SANDBOXD_URL=url)
+    done = await output_of(FRAMEWORK, EVALUATION, "twenty", str(tmp_path), SANDBOXD_URL=url)
 
     assert done["status"] == "success", done
     assert done["scores"] == [True] * 20
@@ -49,7 +50,7 @@ async def test_twenty_samples_at_once_have_their_own_sandboxes(url: str, tmp_pat
 
 async def test_an_agent_uses_the_tools_of_inspect(url: str, tmp_path: Path) -> None:
     """bash and python work, and so do the editor and the shell that inspect installs there."""
-    done = await output_of("inspect-ai", EVALUATION, "agent", str(tmp_path), SANDBOXD_URL=url)
+    done = await output_of(FRAMEWORK, EVALUATION, "agent", str(tmp_path), SANDBOXD_URL=url)
 
     assert done["status"] == "success", done
     first, second, editor, _, shell = done["tools"]
@@ -64,8 +65,8 @@ async def test_the_example(url: str, tmp_path: Path) -> None:
     """The task of the examples runs as inspect's command line runs it."""
     arguments = ("-m", "inspect_ai", "eval", "examples/agents/inspect_task.py")
     options = ("--model", "mockllm/model", "--log-format", "json", "--log-dir", str(tmp_path))
-    async with program("inspect-ai", *arguments, *options, SANDBOXD_URL=url) as process:
-        async with asyncio.timeout(120):
+    async with program(FRAMEWORK, *arguments, *options, SANDBOXD_URL=url) as process:
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
 
     assert process.returncode == 0, printed.decode()
@@ -76,7 +77,7 @@ async def test_the_example(url: str, tmp_path: Path) -> None:
 
 async def test_samples_that_fail_leave_nothing(url: str, tmp_path: Path) -> None:
     """Neither an exception nor a time limit of inspect leaves a session behind."""
-    done = await output_of("inspect-ai", EVALUATION, "failures", str(tmp_path), SANDBOXD_URL=url)
+    done = await output_of(FRAMEWORK, EVALUATION, "failures", str(tmp_path), SANDBOXD_URL=url)
 
     assert done["errors"] == ["RuntimeError('as it should')"]
     assert done["limits"] == ["time"]
@@ -86,13 +87,13 @@ async def test_samples_that_fail_leave_nothing(url: str, tmp_path: Path) -> None
 async def test_an_interrupted_evaluation_leaves_nothing(url: str, tmp_path: Path) -> None:
     """Ctrl-C ends the sandboxes of the samples that were running."""
     arguments = ("-m", EVALUATION, "endless", str(tmp_path))
-    async with program("inspect-ai", *arguments, SANDBOXD_URL=url) as process:
-        async with asyncio.timeout(120):
+    async with program(FRAMEWORK, *arguments, SANDBOXD_URL=url) as process:
+        async with asyncio.timeout(PROGRAM_SECONDS):
             while await active(url) < 3:
                 assert process.returncode is None
                 await asyncio.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             await process.wait()
 
     assert await active(url) == 0
@@ -101,9 +102,9 @@ async def test_an_interrupted_evaluation_leaves_nothing(url: str, tmp_path: Path
 async def test_the_checks_of_inspect(url: str) -> None:
     """The provider passes inspect's own conformance checks, but for what it does not offer."""
     arguments = ("-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", ".", "-o")
-    checks = "tests/integrations/programs/inspect_self_check.py"
+    checks = "tests/vendors/programs/inspect_self_check.py"
     async with program(
-        "inspect-ai",
+        FRAMEWORK,
         *arguments,
         "asyncio_mode=auto",
         "-p",
@@ -111,7 +112,7 @@ async def test_the_checks_of_inspect(url: str) -> None:
         checks,
         SANDBOXD_URL=url,
     ) as process:
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
 
     assert process.returncode == 0, printed.decode()

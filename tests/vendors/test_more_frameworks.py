@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
-from tests.docker.daemon_process import DaemonProcess, running_daemon
-from tests.integrations.frameworks import ROOT, output_of, program
+from tests.vendors.frameworks import PROGRAM_SECONDS, ROOT, output_of, program
 
 FRAMEWORKS = [
     "ag2",
@@ -23,18 +20,7 @@ FRAMEWORKS = [
     "swe-rex",
 ]
 EXAMPLES = ROOT / "examples" / "frameworks"
-CONVERSATIONS = "tests.integrations.programs.many_workspaces"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def daemon() -> AsyncIterator[DaemonProcess]:
-    async with running_daemon(MAX_CONTAINERS="40") as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def url(daemon: DaemonProcess) -> str:
-    return f"unix:{daemon.socket}"
+CONVERSATIONS = "tests.vendors.programs.many_workspaces"
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -51,19 +37,20 @@ async def test_the_example(url: str, framework: str) -> None:
     """The program of the examples runs with nothing but the address of a daemon."""
     (example,) = EXAMPLES.glob(f"{framework.replace('-', '_')}_*.py")
     async with program(framework, str(example), SANDBOXD_URL=url) as process:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
 
     assert process.returncode == 0, printed.decode()
     assert "42" in printed.decode().split()
 
 
-async def test_the_checks_of_pydantic_ai(url: str) -> None:
+@pytest.mark.parametrize("framework", ["pydantic-ai"])
+async def test_the_checks_of_the_framework(url: str, framework: str) -> None:
     """The workspace passes the conformance suite of the framework."""
     arguments = ("-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", ".", "-p")
-    checks = "tests/integrations/programs/pydantic_ai_suite.py"
+    checks = "tests/vendors/programs/pydantic_ai_suite.py"
     async with program(
-        "pydantic-ai",
+        framework,
         *arguments,
         "no:asyncio",
         "-p",
@@ -73,7 +60,7 @@ async def test_the_checks_of_pydantic_ai(url: str) -> None:
         checks,
         SANDBOXD_URL=url,
     ) as process:
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             printed, _ = await process.communicate()
 
     assert process.returncode == 0, printed.decode()

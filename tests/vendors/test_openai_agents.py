@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest_asyncio
+from tests.vendors.frameworks import output_of
 
-from tests.docker.daemon_process import running_daemon
-from tests.integrations.frameworks import output_of
-
-PROGRAM = "tests.integrations.programs.openai_sandboxes"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def url() -> AsyncIterator[str]:
-    async with running_daemon() as daemon:
-        yield f"unix:{daemon.socket}"
+PROGRAM = "tests.vendors.programs.openai_sandboxes"
+FRAMEWORK = "openai-agents"
 
 
 async def outcome(url: str, scenario: str) -> Any:
-    return await output_of("openai-agents", PROGRAM, scenario, SANDBOXD_URL=url)
+    return await output_of(FRAMEWORK, PROGRAM, scenario, SANDBOXD_URL=url)
 
 
 async def test_the_tools_of_an_agent(url: str) -> None:

@@ -26,7 +26,7 @@ from agents.sandbox.snapshot import NoopSnapshotSpec
 
 from sandboxd_client import AsyncSandbox, AsyncSandboxClient
 from sandboxd_client.integrations.openai_agents import SandboxdClient, SandboxdOptions
-from tests.integrations.programs.openai_script import Scripted
+from tests.vendors.programs.openai_script import Scripted
 
 CLIENT = SandboxdClient()
 PICTURE = base64.b64decode(

@@ -226,7 +226,7 @@ async def openai_agents(number):
     from agents.sandbox.snapshot import NoopSnapshotSpec
 
     from sandboxd_client.integrations.openai_agents import SandboxdClient, SandboxdOptions
-    from tests.integrations.programs.openai_script import Scripted
+    from tests.vendors.programs.openai_script import Scripted
 
     patch = f"*** Begin Patch\n*** Add File: mine-{number}.txt\n+{number}\n*** End Patch\n"
     model = Scripted(("apply_patch", patch), ("exec_command", {"cmd": "cat mine-*"}))

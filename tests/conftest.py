@@ -37,7 +37,7 @@ from tests.fakes.guest import FakeGuests
 from tests.fakes.settings import NEVER
 from tests.service.client import Api
 
-pytest_plugins = ("tests.figures", "tests.second_run", "tests.side_by_side")
+pytest_plugins = ("tests.figures", "tests.long_tests", "tests.second_run", "tests.side_by_side")
 
 # A shared machine is slow at times, which is no failure.
 hypothesis.settings.register_profile("sandboxd", deadline=None)

@@ -38,7 +38,13 @@ from tests.fakes.settings import NEVER
 from tests.scale import examples
 from tests.service.client import Api
 
-pytest_plugins = ("tests.figures", "tests.second_run", "tests.side_by_side", "tests.times")
+pytest_plugins = (
+    "tests.figures",
+    "tests.long_tests",
+    "tests.second_run",
+    "tests.side_by_side",
+    "tests.times",
+)
 collect_ignore = ["vendors"]  # unless it is named: `./scripts/test --vendors` runs it
 
 # A shared machine is slow at times, which is no failure.

@@ -7,7 +7,7 @@ import click
 from sandboxd.cli.failure import USAGE, Failure, call
 from sandboxd.cli.mcp import split
 from sandboxd.cli.target import Target, target_options
-from sandboxd_client.integrations.callers import Callers, check_address
+from sandboxd_client.integrations.callers import Callers
 
 DEFAULT_PORT = 5049
 
@@ -17,8 +17,15 @@ DEFAULT_PORT = 5049
     "--http", "address", metavar="HOST:PORT", default=f"127.0.0.1:{DEFAULT_PORT}", show_default=True
 )
 @click.option("--user", metavar="USER", help="All callers are this user, on loopback only.")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Further name of this server; *.NAME is all below.",
+)
 @target_options
-def command(address: str, user: str | None, target: Target) -> None:
+def command(address: str, user: str | None, hosts: tuple[str, ...], target: Target) -> None:
     """Serve sandboxes to the official E2B SDKs, which need no change.
 
     The API key of a program is a token of the daemon; it decides whose sandboxes are used. With
@@ -35,9 +42,12 @@ def command(address: str, user: str | None, target: Target) -> None:
         raise Failure(f"{error}; install it with: pip install 'sandboxd[cli,e2b]'", USAGE) from None
     host, port = split(address, DEFAULT_PORT)
     callers = Callers(target.url, token=target.token, user_id=user)
-
-    async def work() -> None:
-        check_address(host, callers)
-        await gateway.serve(callers, host, port, lambda port: click.echo(f"http://{host}:{port}"))
-
-    call(work())
+    call(
+        gateway.serve(
+            callers,
+            host,
+            port,
+            allowed_hosts=hosts,
+            on_start=lambda port: click.echo(f"http://{host}:{port}"),
+        )
+    )

@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    field_validator,
     model_validator,
 )
 
@@ -671,6 +672,12 @@ class Config(BaseModel):
     """Seconds that running calls get to finish at shutdown."""
     log_level: str = _own("info", "LOG_LEVEL", pattern="^(debug|info|warning|error)$")
     """Lowest level that is logged."""
+
+    @field_validator("state_dir", "run_dir", "guest_runtime")
+    @classmethod
+    def _whole(cls, path: Path | None) -> Path | None:
+        """What is below is mounted into sandboxes, for which the engine needs the whole path."""
+        return path and path.absolute()
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

@@ -11,7 +11,7 @@ import gzip
 import json
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.resources import files
 from mimetypes import guess_type
@@ -25,6 +25,7 @@ from sandboxd.access.shares import CONSOLE_PAGES, Places, holder_of
 from sandboxd.console.bodies import Bodies
 from sandboxd.console.socket import PageSocket
 from sandboxd.service.in_process import InProcessCalls
+from sandboxd_client.site_names import SiteNames, bracketed
 
 log = structlog.get_logger()
 
@@ -55,7 +56,6 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), usb=(), payment=()",
 }
-LOOPBACK_NAMES: Set[str] = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class PortInUse(Exception):
@@ -88,7 +88,7 @@ class Console:
         self._sockets: set[PageSocket] = set()
         self._pages = Places(CONSOLE_PAGES)
         self._tries: list[tuple[float, str]] = []
-        self._names = LOOPBACK_NAMES | {bracketed(settings.host), *settings.names}
+        self._names = SiteNames(settings.host, settings.names)
         self._assets = _load_assets()
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_LOGIN_BYTES)
         application.on_response_prepare.append(_add_headers)
@@ -164,30 +164,18 @@ class Console:
     ) -> web.StreamResponse:
         """Refuse requests for another name, which a foreign page may have sent here, and requests
         that such a page makes."""
-        if not self._is_our_name(request.host):
+        if not self._names.include(request.host, self.port):
             raise web.HTTPMisdirectedRequest(
                 text="The console does not have this name; add it to SANDBOXD_CONSOLE_NAMES."
             )
         origin = request.headers.get("Origin")
         is_socket = request.path == "/socket"
-        if (origin is not None or is_socket) and not self._is_our_origin(origin, request):
+        has_tls = self._settings.tls is not None
+        if (origin is not None or is_socket) and not self._names.is_own_origin(
+            origin or "", request.host, has_tls=has_tls
+        ):
             raise web.HTTPForbidden(text="This request comes from another site.")
         return await handler(request)
-
-    def _is_our_name(self, host: str) -> bool:
-        name, port = _split(host)
-        if port and port != str(self.port):  # through something that forwards to this port
-            return name in self._settings.names
-        return name in self._names
-
-    def _is_our_origin(self, origin: str | None, request: web.Request) -> bool:
-        if self._settings.tls is not None:
-            return origin == f"https://{request.host}"
-        if origin == f"http://{request.host}":
-            return True
-        # Something in front of this listener may have ended TLS.
-        is_named = _split(request.host)[0] in self._settings.names
-        return is_named and origin == f"https://{request.host}"
 
     def _caller_of(self, request: web.Request) -> Caller:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
@@ -299,18 +287,6 @@ def _asset(name: str, data: bytes) -> _Asset:
     packed = gzip.compress(data, mtime=0)
     media_type = guess_type(name)[0] or "application/octet-stream"
     return _Asset(data, packed if len(packed) < len(data) else b"", media_type)
-
-
-def _split(host: str) -> tuple[str, str]:
-    """Name and port of a Host header; the port is empty if there is none."""
-    has_port = ":" in host.rpartition("]")[2]
-    name, _, port = host.rpartition(":") if has_port else (host, "", "")
-    return name.lower(), port
-
-
-def bracketed(host: str) -> str:
-    """A host as it stands in an address."""
-    return f"[{host}]" if ":" in host else host.lower()
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:

@@ -208,9 +208,7 @@ async def running(
             examiner,
         )
         servicers = Servicers(
-            sessions=SessionServicer(
-                sessions, config, data, console := ConsoleLinks(config, keyring)
-            ),
+            sessions=SessionServicer(sessions, config, console := ConsoleLinks(config, keyring)),
             execs=ExecServicer(sessions, config, journal),
             code=CodeServicer(sessions, config),
             files=FileServicer(sessions, config, journal),

@@ -44,6 +44,9 @@ class DataDoors:
         self._sources: WeakValueDictionary[str, _Sources] = WeakValueDictionary()
         """Of sessions with doors, by session id."""
 
+    def check_usable(self, data_sources: Sequence[str], user_id: str) -> None:
+        self._broker.check_usable(data_sources, user_id)
+
     def doors_of(self, record: SessionRecord) -> Sequence[Door]:
         # An open door goes on with the sources that were added to its session.
         sources = self._sources.get(record.session_id) or _Sources()

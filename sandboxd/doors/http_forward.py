@@ -10,12 +10,18 @@ from typing import Any
 from sandboxd.doors import http_head
 from sandboxd.doors.egress_rules import HTTP_PORT
 from sandboxd.doors.http_head import BadMessage, Fields, RequestHead, ResponseHead
-from sandboxd.doors.relay import CHUNK, Connection, Count, idle_limit, pump
+from sandboxd.doors.relay import CHUNK, Connection, Count, idle_limit, join, pump
 
 MAX_INTERIM = 8
 """Answers such as 103 before the real one."""
 MAX_TRAILERS = 64
 _BODILESS = (204, 304)
+_SWITCHED = 101
+_UPGRADE = (("Connection", "Upgrade"), ("Upgrade", "websocket"))
+_HANDSHAKE = frozenset(
+    {"sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol"}
+)
+"""Fields of an answer that accepts a WebSocket, beside those of every upgrade."""
 
 
 class BadAnswer(Exception):
@@ -31,12 +37,15 @@ async def forward(
     on_received: Count,
     idle_seconds: float,
     edit: Callable[[Fields], Fields] = lambda fields: fields,
+    is_websocket: bool = False,
 ) -> None:
     """Pass on exactly one request and one answer; BadMessage, BadAnswer, TimeoutError, and what
     the counters raise.
 
     Both are written anew, with one way to read them. The connection ends afterwards, so nothing
     that follows a request can be taken for another one. `edit` may change fields of the answer.
+    With `is_websocket` the request asks for one, and if the server accepts it, every byte that
+    follows is passed on in both directions.
     """
     async with idle_limit(idle_seconds) as mark:
 
@@ -47,19 +56,38 @@ async def forward(
 
             return on_bytes
 
-        sending = asyncio.ensure_future(_send(head, client, server, marked(on_sent)))
+        last = _UPGRADE if is_websocket else (("Connection", "close"),)
+        sending = asyncio.ensure_future(_send(head, last, client, server, marked(on_sent)))
         try:
-            answer = await _head_of_answer(server, sending)
-            answer = replace(answer, fields=edit(answer.fields))
-            await _receive(head, answer, client, server, marked(on_received))
+            answer = await _head_of_answer(server, sending, is_websocket=is_websocket)
+            if answer.status == _SWITCHED:
+                await _accept(answer, client, marked(on_received))
+            else:
+                answer = replace(answer, fields=edit(answer.fields))
+                await _receive(head, answer, client, server, marked(on_received))
         finally:
             sending.cancel()
             await asyncio.wait([sending])
             if not sending.cancelled():
                 sending.exception()
+    if answer.status == _SWITCHED:
+        await join(
+            client, server, on_sent=on_sent, on_received=on_received, idle_seconds=idle_seconds
+        )
 
 
-async def _send(head: RequestHead, client: Connection, server: Connection, count: Count) -> None:
+async def _accept(answer: ResponseHead, client: Connection, count: Count) -> None:
+    """The handshake, and no other field: a browser would obey those here as well."""
+    fields = [field for field in answer.fields if field[0].lower() in _HANDSHAKE]
+    start = http_head.encode("HTTP/1.1 101 Switching Protocols", [*_UPGRADE, *fields])
+    count(len(start))
+    client.writer.write(start)
+    await client.writer.drain()
+
+
+async def _send(
+    head: RequestHead, last: Fields, client: Connection, server: Connection, count: Count
+) -> None:
     authority = f"[{head.host}]" if ":" in head.host else head.host
     if head.port != HTTP_PORT:
         authority += f":{head.port}"
@@ -67,7 +95,7 @@ async def _send(head: RequestHead, client: Connection, server: Connection, count
     if head.length is not None:
         has_length = head.length or head.method in ("POST", "PUT", "PATCH")
         length = [("Content-Length", str(head.length))] if has_length else []
-    fields = [("Host", authority), *head.fields, *length, ("Connection", "close")]
+    fields = [("Host", authority), *head.fields, *length, *last]
     first = http_head.encode(f"{head.method} {head.path} HTTP/1.1", fields)
     count(len(first))
     server.writer.write(first)
@@ -149,7 +177,9 @@ async def _receive(
     await client.writer.drain()
 
 
-async def _head_of_answer(server: Connection, sending: asyncio.Future[None]) -> ResponseHead:
+async def _head_of_answer(
+    server: Connection, sending: asyncio.Future[None], *, is_websocket: bool
+) -> ResponseHead:
     """The head of the answer, which may come before the whole request is sent."""
     for _ in range(MAX_INTERIM):
         reading = asyncio.ensure_future(server.reader.readuntil(http_head.HEAD_END))
@@ -166,7 +196,7 @@ async def _head_of_answer(server: Connection, sending: asyncio.Future[None]) -> 
         finally:
             reading.cancel()
         answer = _parsed(data)
-        if answer.status >= 200:
+        if answer.status >= 200 or (is_websocket and answer.status == _SWITCHED):
             return answer
     raise BadAnswer("it does not come to its answer")
 

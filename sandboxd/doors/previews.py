@@ -27,7 +27,7 @@ from sandboxd.access.shares import PREVIEW_CONNECTIONS, NoPlace, Places
 from sandboxd.doors import http_head
 from sandboxd.doors.http_forward import BadAnswer, forward
 from sandboxd.doors.http_head import BadMessage, Fields, RequestHead
-from sandboxd.doors.relay import CHUNK, Connection, finish, join, reset
+from sandboxd.doors.relay import CHUNK, Connection, finish, reset
 
 log = structlog.get_logger()
 
@@ -41,6 +41,25 @@ _LOCAL_SUFFIX = ".localhost"
 _SANDBOX = (
     "sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-scripts"
 )
+_PASSED_ON = frozenset(
+    {
+        *("accept-ranges", "age", "allow", "cache-control", "content-disposition"),
+        *("content-encoding", "content-language", "content-length", "content-location"),
+        *("content-range", "content-security-policy", "content-security-policy-report-only"),
+        *("content-type", "cross-origin-embedder-policy", "cross-origin-opener-policy"),
+        *("cross-origin-resource-policy", "date", "deprecation", "etag", "expires"),
+        *("last-modified", "link", "location", "permissions-policy", "pragma", "refresh"),
+        *("retry-after", "server", "server-timing", "sourcemap", "sunset"),
+        *("timing-allow-origin", "traceparent", "transfer-encoding", "vary", "via", "warning"),
+        "www-authenticate",
+    }
+)
+"""Fields of answers that are about this answer or its page. Others can act on more than that, as
+Clear-Site-Data does on all ports of a host, and browsers learn new ones."""
+_OF_PROGRAMS = ("access-control-", "grpc-", "hx-", "idempotency-", "mcp-", "ratelimit", "x-")
+"""How names begin that browsers leave to the programs of pages, or that are about one request."""
+_OF_AN_ORIGIN = frozenset({"origin-agent-cluster", "service-worker-allowed", "set-cookie"})
+"""Fields that are for all pages of an origin."""
 
 
 class PortUse(NamedTuple):
@@ -307,9 +326,6 @@ async def _pass_on(asked: _Asked, client: Connection, use: PortUse, *, is_websoc
     def count(_: int) -> None:
         use.touch()
 
-    if is_websocket:
-        await _pass_on_websocket(asked, client, use, count)
-        return
     await forward(
         asked.head,
         client,
@@ -318,29 +334,25 @@ async def _pass_on(asked: _Asked, client: Connection, use: PortUse, *, is_websoc
         on_received=count,
         idle_seconds=IDLE_SECONDS,
         edit=lambda fields: _edited(fields, asked.prefix),
+        is_websocket=is_websocket,
     )
 
 
-async def _pass_on_websocket(
-    asked: _Asked, client: Connection, use: PortUse, count: Callable[[int], None]
-) -> None:
-    """The head anew, and then every byte: the program inside accepts the WebSocket, or not."""
-    head = asked.head
-    upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
-    fields = [("Host", f"{head.host}:{head.port}"), *head.fields, *upgrade]
-    use.connection.writer.write(http_head.encode(f"GET {head.path} HTTP/1.1", fields))
-    await join(client, use.connection, on_sent=count, on_received=count, idle_seconds=IDLE_SECONDS)
-
-
 def _edited(fields: Fields, prefix: str) -> Fields:
-    """Fields of an answer: no referrer with the token in it, and no cookies for other origins."""
-    unwanted = {"referrer-policy"}
+    """Fields of an answer: no referrer with the token in it, no cookies for other origins, and
+    nothing by which a browser does something beyond the page."""
     added = [("Referrer-Policy", "no-referrer")]
     if prefix:
-        unwanted |= {"set-cookie", "set-cookie2", "service-worker-allowed"}
         added.append(("Content-Security-Policy", _SANDBOX))
-    kept = [(name, value) for name, value in fields if name.lower() not in unwanted]
+    kept = [field for field in fields if _is_passed_on(field[0].lower(), has_own=not prefix)]
     return [_located(field, prefix) for field in kept if not _sets_wide_cookie(*field)] + added
+
+
+def _is_passed_on(name: str, *, has_own: bool) -> bool:
+    """Whether a preview, with an origin of its own or not, may answer with this field."""
+    if name in _OF_AN_ORIGIN:
+        return has_own
+    return name in _PASSED_ON or name.startswith(_OF_PROGRAMS)
 
 
 def _located(field: tuple[str, str], prefix: str) -> tuple[str, str]:

@@ -11,7 +11,8 @@ from urllib.parse import quote, quote_plus
 
 class Scrubber:
     """Replaces secrets with stars, for servers that repeat what they are sent: as it was sent, or
-    as it stands in a URL, in JSON, in HTML or in base64."""
+    as it stands in a URL, in JSON, in HTML, in base64 or in hexadecimal digits, there also within a
+    longer text."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         """The longest form first, since one may contain another."""
@@ -50,7 +51,23 @@ def _forms(secret: str) -> Iterator[str]:
     for ascii_only in (True, False):
         yield json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
     yield html.escape(secret)
+    yield from (secret.encode().hex(), secret.encode().hex().upper())
     yield base64.b64encode(secret.encode()).decode().rstrip("=")
+    for inner in _within_base64(secret.encode()):
+        yield inner
+        yield quote(inner, safe="")
+        yield _lower_escapes(quote(inner, safe=""))
+        yield inner.replace("+", "-").replace("/", "_")
+
+
+def _within_base64(secret: bytes) -> Iterator[str]:
+    """The characters that stand for nothing but the secret, wherever it begins in what is encoded:
+    at a multiple of three bytes, one later, or two later."""
+    for before in range(3):
+        first, end = -(-before * 8 // 6), (before + len(secret)) * 8 // 6
+        inner = base64.b64encode(bytes(before) + secret + bytes(2)).decode()[first:end]
+        if len(inner) >= len(secret):  # a shorter one would stand everywhere by chance
+            yield inner
 
 
 def _lower_escapes(text: str) -> str:

@@ -33,10 +33,16 @@ log = structlog.get_logger()
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 300.0
 MAX_SECRET = 64 << 10
-_DROPPED = HOP_BY_HOP | {"content-encoding", "content-length", "set-cookie", "set-cookie2"}
+_DROPPED = HOP_BY_HOP | {
+    *("accept-ranges", "content-encoding", "content-length", "set-cookie", "set-cookie2"),
+}
 """Fields of answers that are not passed on. Cookies may stand for the secret."""
+_PARTIAL = 206
 _DECODED = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})
 """Encodings of answers in which a secret is seen: aiohttp decodes them."""
+_NOT_SENT = frozenset({"accept-charset", "accept-encoding", "content-length", "if-range", "range"})
+"""Fields by which a client would choose how an answer is written, or cut so that no piece of it has
+the whole secret; and those that are set here."""
 _OTHER_METHODS = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
 """Fields by which some servers take a request for one with another method."""
 
@@ -314,7 +320,8 @@ class _Exchange:
         head, writer = self._head, self._client.writer
         has_body = head.method != "HEAD" and answer.status not in (204, 304)
         encoding = answer.headers.get("Content-Encoding", "").lower()
-        if answer.status < 200 or (has_body and encoding not in _DECODED):
+        is_part = answer.status == _PARTIAL
+        if answer.status < 200 or is_part or (has_body and encoding not in _DECODED):
             raise Unreachable(f"{self._upstream.host} answers in a way that nobody asked for")
         framing = [("Transfer-Encoding", "chunked")] if has_body and head.is_newer else []
         reason = scrubber.text(_printable(answer.reason or ""))
@@ -344,7 +351,7 @@ class _Exchange:
 def _is_sent(name: str, upstream: Upstream) -> bool:
     if upstream.methods and name.lower() in _OTHER_METHODS:
         return False
-    return name.lower() not in (upstream.header.lower(), "accept-encoding", "content-length")
+    return name.lower() not in {upstream.header.lower(), *_NOT_SENT}
 
 
 def _printable(text: str) -> str:

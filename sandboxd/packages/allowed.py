@@ -66,7 +66,8 @@ class AllowedPackages:
         if not entries:
             raise PackagesNotAllowed(
                 f"The package {package.name} is not on the operator's list; use one of "
-                f"{_shown(listed)}, or ask the operator to add it to {setting}.",
+                f"{_shown(listed)}, or ask the operator to add it to {setting}, or to allow all "
+                "with SANDBOXD_PACKAGES_POLICY=open.",
                 package=package.name,
             )
         (entry,) = entries

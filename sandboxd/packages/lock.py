@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
+from sandboxd.environments.addresses import split
 from sandboxd.packages.package import Package
 from sandboxd.packages.target import Target
 
@@ -38,7 +39,7 @@ class Archive(NamedTuple):
     def file_name(self) -> str:
         """The name of its file while a set is built: of a wheel, which is part of it, its own."""
         if not self.place:
-            return unquote(urlsplit(self.url).path.rpartition("/")[2])
+            return unquote(split(self.url).path.rpartition("/")[2])
         return f"{self.digest.rpartition(':')[2][:64]}.tgz"
 
 

@@ -60,7 +60,8 @@ class PythonInstaller:
         argv = uv.resolve(self._places, self._order.target, min_age_days=days)
         await self._run(argv, has_network=True)
         try:
-            return pylock.parse_pylock(self._area.read(uv.PYLOCK, MAX_LOCK_BYTES))
+            text = self._area.read(uv.PYLOCK, MAX_LOCK_BYTES)
+            return pylock.parse_pylock(text, self._order.target)
         except LockUnusable as error:
             raise PackagesNotResolved(f"{error}.") from None
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from sandboxd.access import Caller, current_caller
 from sandboxd.config import Config
-from sandboxd.data.broker import Broker
 from sandboxd.errors import ConsoleOff
 from sandboxd.service import page_tokens, session_wire
 from sandboxd.service.wire import Context
@@ -21,13 +20,11 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
         self,
         sessions: Sessions,
         config: Config,
-        data: Broker,
         console: Callable[[Caller], str] | None = None,
     ) -> None:
         """`console` makes a link that logs in as a caller; ConsoleOff."""
         self._sessions = sessions
         self._config = config
-        self._data = data
         self._console = console
 
     async def OpenSession(
@@ -36,9 +33,6 @@ class SessionServicer(pb_grpc.SessionServiceServicer):
         user_id = session_wire.name("user_id", request.user_id)
         thread_id = session_wire.name("thread_id", request.thread_id)
         wanted = session_wire.open_request(request)
-        if wanted.data_sources:
-            current_caller().check_acts_for(user_id)
-            self._data.check_usable(wanted.data_sources, user_id)
         session, outcome = await self._sessions.open(user_id, thread_id, wanted)
         return pb.OpenSessionResponse(
             session=session_wire.describe(session, self._config),

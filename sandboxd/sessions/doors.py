@@ -14,6 +14,10 @@ from sandboxd.sessions.egress import SessionEgress
 class DoorProvider(Protocol):
     """A part of the daemon that gives doors to sessions."""
 
+    def check_usable(self, data_sources: Sequence[str], user_id: str) -> None:
+        """Refuse data sources that this user may not use."""
+        ...
+
     def doors_of(self, record: SessionRecord) -> Sequence[Door]:
         """The doors of a session; none for most. Called for every new sandbox of a session, and
         when it is adopted after a restart, so it must be cheap."""
@@ -27,10 +31,16 @@ class SessionDoors:
         self, providers: Sequence[DoorProvider] = (), egress: SessionEgress | None = None
     ) -> None:
         self.egress = egress or SessionEgress()
-        self._providers = [self.egress, *providers]
+        self._providers = providers
+        self._all = [self.egress.doors_of, *(provider.doors_of for provider in providers)]
+
+    def check_usable(self, data_sources: Sequence[str], user_id: str) -> None:
+        """Refuse data sources that this user may not use, before there is a session with them."""
+        for provider in self._providers:
+            provider.check_usable(data_sources, user_id)
 
     async def open(self, record: SessionRecord, sandbox: Sandbox) -> None:
         """Open the doors of a session. One that fails is reported in `sandbox.doors.problems`."""
-        for provider in self._providers:
-            for door in provider.doors_of(record):
+        for doors_of in self._all:
+            for door in doors_of(record):
                 await sandbox.doors.open(door)

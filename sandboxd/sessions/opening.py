@@ -122,6 +122,7 @@ class Opening:
         self._ownership = shared.ownership
 
     async def open(self, key: ThreadKey, wanted: OpenRequest) -> tuple[Session, Outcome]:
+        self._doors.check_usable(wanted.data_sources, key[0])
         is_prepared = False
         while True:
             while (replacing := self._transitions.replacing(key)) is not None:
@@ -427,7 +428,9 @@ def _check_same(session: Session, wanted: OpenRequest) -> None:
         raise EnvironmentMismatch(
             "command_policy", asked=wanted.command_policy, current=session.command_policy
         )
-    if wanted.egress is not None and wanted.egress != record.egress:
+    # A fork that is asked for again is the one that was made, whatever changed since.
+    is_fork = wanted.origin is not None
+    if not is_fork and wanted.egress is not None and wanted.egress != record.egress:
         raise EnvironmentMismatch(
             "egress",
             asked=", ".join(wanted.egress),

@@ -368,6 +368,7 @@ def _as_fork(record: SessionRecord, wanted: ForkRequest, origin: Origin) -> Open
         environment_config=EnvironmentConfig(record.packages, record.env_vars),
         command_policy=record.command_policy,
         data_sources=record.data_sources,
+        egress=record.egress,
         auto_snapshot=AutoSnapshot(record.auto_snapshot),
         park_seconds=record.park_seconds,
         origin=origin,

@@ -23,7 +23,7 @@ OUR_OWN = {"AsyncSandbox"}
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     async with (
         token_daemon(tmp_path_factory.mktemp("tokens")) as daemon,
-        gateway(daemon) as url,
+        gateway(daemon, "--allow-host", "*.e2b.app") as url,
     ):
         yield Gateway(daemon, url)
 

@@ -24,12 +24,12 @@ async def measured(start_daemon: StartDaemon) -> Daemon:
     return await start_daemon(metrics_port=free_port())
 
 
-async def get(daemon: Daemon, path: str) -> tuple[int, str]:
+async def get(daemon: Daemon, path: str, **headers: str) -> tuple[int, str]:
     assert daemon.metrics is not None
     url = f"http://127.0.0.1:{daemon.metrics.port}{path}"
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as client,
-        client.get(url) as answer,
+        client.get(url, headers=headers) as answer,
     ):
         return answer.status, await answer.text()
 
@@ -106,6 +106,18 @@ async def test_health_says_whether_the_api_serves(measured: Daemon) -> None:
 async def test_nothing_else_is_served(measured: Daemon) -> None:
     """Other paths are not there."""
     assert (await get(measured, "/"))[0] == 404
+
+
+async def test_a_name_that_was_pointed_at_this_host_is_refused(measured: Daemon) -> None:
+    """DNS rebinding: a page in a browser on this host reads no figures."""
+    assert measured.metrics is not None
+    port = measured.metrics.port
+    for path in ("/metrics", "/health"):
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example"):
+            status, text = await get(measured, path, Host=host)
+            assert (status, "sandboxd_" in text) == (421, False)
+        for host in ("127.0.0.1", f"localhost:{port}", "[::1]:1"):
+            assert (await get(measured, path, Host=host))[0] == 200
 
 
 async def test_there_is_no_listener_unless_asked_for(daemon: Daemon) -> None:

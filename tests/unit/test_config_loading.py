@@ -46,6 +46,23 @@ def warnings_of(environment: dict[str, str]) -> list[str]:
 # --- which one holds ---
 
 
+def test_directories_of_the_daemon_are_whole_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are mounted into sandboxes, and no sandbox would start with a relative one."""
+    monkeypatch.chdir(tmp_path)
+    environment = {
+        "SANDBOXD_STATE_DIR": "state",
+        "SANDBOXD_RUN_DIR": "./run",
+        "SANDBOXD_GUEST_RUNTIME": "python",
+    }
+    config = load(file=NO_FILE, environment=environment).config
+    assert config.state_dir == tmp_path / "state"
+    assert config.api_socket == tmp_path / "run" / "sandboxd.sock"
+    assert config.runtime_dir == tmp_path / "python"
+    assert load(file=NO_FILE, environment={}).config.state_dir == Path("/var/lib/sandboxd")
+
+
 def test_flag_goes_before_environment_before_file_before_default(file: Path) -> None:
     """The nearest to the command line holds, and each value knows where it came from."""
     file.write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -115,6 +116,7 @@ def test_package_that_is_not_listed_is_named() -> None:
         allowed.check(PYTHON, parse_all(["numpy", "evil"]))
 
     assert e.value.metadata == {"package": "evil"}
+    assert "SANDBOXD_PACKAGES_POLICY=open" in str(e.value)
 
 
 def test_extra_needs_to_be_listed() -> None:
@@ -195,7 +197,7 @@ def pylock(**changes: str) -> str:
 
 
 def test_lock_is_read() -> None:
-    lock = parse_pylock(pylock())
+    lock = parse_pylock(pylock(), a_target())
 
     (wheel,) = lock.archives
     assert (wheel.name, wheel.version, wheel.digest) == ("numpy", "2.1.0", f"sha256:{SHA256}")
@@ -224,20 +226,72 @@ def test_lock_is_read() -> None:
 def test_lock_of_anything_but_wheels_with_hashes_is_refused(change: dict[str, str]) -> None:
     """Also one whose files would be written under other names."""
     with pytest.raises(LockUnusable):
-        parse_pylock(pylock(**change))
+        parse_pylock(pylock(**change), a_target())
+
+
+MANY = [
+    "py3-none-any",
+    "cp37-abi3-manylinux1_x86_64.manylinux_2_28_x86_64.manylinux_2_5_x86_64",
+    "cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64",
+    "cp311-cp311-manylinux_2_26_x86_64.manylinux_2_28_x86_64",
+]
+"""As an index offers them, the last the best for Python 3.11 and glibc 2.36."""
+
+
+def lock_of(names: Sequence[str]) -> str:
+    wheels = ", ".join(
+        f'{{ url = "https://files.example/a-1.0-{name}.whl", hashes = {{ sha256 = "{SHA256}" }} }}'
+        for name in names
+    )
+    return f'[[packages]]\nname = "a"\nversion = "1.0"\nwheels = [{wheels}]\n'
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("change", "best"),
+    [
+        ({}, MANY[3]),
+        ({"glibc": "glibc 2.25"}, MANY[2]),
+        ({"glibc": "glibc 2.5"}, MANY[1]),
+        ({"version": "3.13"}, MANY[1]),
+        ({"machine": "aarch64"}, MANY[0]),
+    ],
+    ids=str,
+)
+def test_of_several_wheels_the_best_one_is_taken(
+    change: dict[str, str], best: str, order: int
+) -> None:
+    """uv lists all that fit: those for the machine come before those for any."""
+    (wheel,) = parse_pylock(lock_of(MANY[::order]), a_target(**change)).archives
+    assert wheel.file_name == f"a-1.0-{best}.whl"
+
+
+def test_of_equal_wheels_the_last_build_is_taken() -> None:
+    builds = [f"{build}-py3-none-any" for build in ("2", "10b", "9")]
+    (wheel,) = parse_pylock(lock_of(builds), a_target()).archives
+    assert wheel.file_name == "a-1.0-10b-py3-none-any.whl"
+
+
+def test_wheels_whose_names_stand_for_very_many_tags_cost_little_time() -> None:
+    """A short name can stand for 10,000 of them, and a lock can have many names."""
+    name = "-".join(".".join(f"{letter}{number}" for number in range(20)) for letter in "abc")
+    started = time.process_time()
+    with pytest.raises(LockUnusable, match="no wheel"):
+        parse_pylock(lock_of([name] * 500), a_target())
+    assert time.process_time() - started < 2.0
 
 
 @pytest.mark.parametrize("text", ["not toml [", '[[packages]]\nname = "numpy"\nversion = "1"\n'])
 def test_lock_without_wheels_is_refused(text: str) -> None:
     with pytest.raises(LockUnusable):
-        parse_pylock(text)
+        parse_pylock(text, a_target())
 
 
 def test_lock_is_bounded() -> None:
     with pytest.raises(LockUnusable, match="301 packages are needed"):
-        parse_pylock(pylock() * 301)
+        parse_pylock(pylock() * 301, a_target())
     with pytest.raises(LockUnusable, match="twice"):
-        parse_pylock(pylock() * 2)
+        parse_pylock(pylock() * 2, a_target())
 
 
 def test_key_says_what_is_in_a_set() -> None:

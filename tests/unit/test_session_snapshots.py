@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from sandboxd.access import Caller, Scope, act_as
+from sandboxd.doors.door import Door
 from sandboxd.errors import (
+    DataSourceNotFound,
+    EgressNotAllowed,
     SessionClosed,
     SessionExists,
     SessionParked,
@@ -27,12 +32,13 @@ from sandboxd.errors import (
 from sandboxd.execs.ending import Reason
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool.pool import WarmPool
-from sandboxd.registry.contract import SessionState
+from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.registry.sqlite import SqliteRegistry
 from sandboxd.sandboxes.host import Host
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.settings import SandboxSettings
+from sandboxd.sessions.doors import SessionDoors
 from sandboxd.sessions.journal import Journal
 from sandboxd.sessions.lines import (
     AutoSnapshot,
@@ -89,13 +95,32 @@ def settings(short_dir: Path) -> SnapshotSettings:
     return SnapshotSettings(directory=short_dir, reserve_bytes=0, limits=LineLimits(lasting=3))
 
 
+class Sources:
+    """Data sources that exist until they are refused."""
+
+    refused: frozenset[str] = frozenset()
+
+    def check_usable(self, data_sources: Sequence[str], user_id: str) -> None:
+        for name in self.refused & set(data_sources):
+            raise DataSourceNotFound(f"{user_id} has no data source {name}")
+
+    def doors_of(self, record: SessionRecord) -> Sequence[Door]:
+        return ()
+
+
 class Rig:
     """Sessions with snapshots."""
 
     def __init__(
-        self, sessions: Sessions, store: FakeSnapshots, maker: SandboxMaker, pool: WarmPool
+        self,
+        sessions: Sessions,
+        store: FakeSnapshots,
+        maker: SandboxMaker,
+        pool: WarmPool,
+        sources: Sources,
     ) -> None:
         self.sessions = sessions
+        self.sources = sources
         self.store = store
         self.maker = maker
         self.pool = pool
@@ -154,10 +179,11 @@ async def _rig(
     settings: SnapshotSettings,
 ) -> Rig:
     pool = await start_pool(target=2, maximum=8)
-    preparation = Preparation()
+    sources = Sources()
+    preparation = Preparation(doors=SessionDoors([sources]))
     preparation.lines = SessionLines(store, maker.kept_files, settings, workspace_dir="/workspace")
     sessions = await start_sessions(pool=pool, preparation=preparation, idle_seconds=3600.0)
-    return Rig(sessions, store, maker, pool)
+    return Rig(sessions, store, maker, pool, sources)
 
 
 @contextmanager
@@ -584,6 +610,44 @@ async def test_forks_are_sessions_of_their_own(rig: Rig) -> None:
     assert {one.record.auto_snapshot for one in opened} == {"commands"}
     assert [dict(one.record.metadata) for one in opened] == [{"a": "b"}] * 2
     assert snapshot.number
+
+
+async def test_fork_reaches_what_its_origin_reaches(rig: Rig) -> None:
+    """Also none at all, where the environment has rules; and it is found again after a change."""
+    for number, rules in enumerate((["example.com", "*.example.org:8443"], [], None)):
+        session = await rig.open(OpenRequest(egress=rules), thread=f"t{number}")
+        wanted = ForkRequest(threads=[f"f{number}"], request_id=f"r{number}")
+        _, (fork,) = await rig.snapshots.fork(session.id, None, wanted)
+        assert fork.session is not None, fork.error
+        assert fork.session.record.egress == rules
+
+        await rig.sessions.set_egress(fork.session.id, ["other.example"])
+        _, (again,) = await rig.snapshots.fork(session.id, None, wanted)
+        assert again.session is fork.session
+
+
+async def test_fork_passes_the_gates_of_an_open(rig: Rig) -> None:
+    """Who could not open a session with these rules or data sources cannot fork one that has
+    them, whoever opened it; nothing is left out in silence."""
+    reaching = await rig.open(OpenRequest(egress=["example.com"]), thread="t1")
+    asking = await rig.open(OpenRequest(data_sources=["sales"]), thread="t2")
+    rig.sources.refused = frozenset({"sales"})
+
+    _, (fork,) = await rig.snapshots.fork(asking.id, None, ForkRequest(threads=["f2"]))
+    assert isinstance(fork.error, DataSourceNotFound)
+    with pytest.raises(DataSourceNotFound):
+        await rig.open(OpenRequest(data_sources=["sales"]), thread="t1")
+
+    def as_ada() -> None:
+        act_as(Caller(name="ada", scope=Scope.USER, user_id="ada"))
+
+    context = copy_context()
+    context.run(as_ada)
+    forking = asyncio.get_running_loop().create_task(
+        rig.snapshots.fork(reaching.id, None, ForkRequest(threads=["f1"])), context=context
+    )
+    _, (fork,) = await forking
+    assert isinstance(fork.error, EgressNotAllowed)
 
 
 async def test_repeated_fork_returns_the_same_sessions(rig: Rig) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from itertools import product
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import trustme
@@ -25,6 +28,7 @@ from tests.fakes.waiting import eventually
 
 SECRET = "s3cret/of+the&operator"
 WAIT_SECONDS = 60
+TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class Server:
@@ -180,6 +184,52 @@ async def test_the_secret_is_starred_out_in_every_usual_form(tmp_path: Path) -> 
         assert form.rstrip("=").encode() not in text
     assert text.count(b"*" * len(SECRET)) >= 2 * len(forms)
     assert f"Authorization: Bearer {SECRET}".encode() in made.requests[0]
+
+
+@pytest.mark.parametrize("secret", [SECRET, "\u00ff\u00fe?>?>secret", "abcd", "sbx_0123456789abc"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_the_secret_is_starred_out_of_base64_wherever_it_begins(
+    secret: str, encode: Callable[[bytes], bytes]
+) -> None:
+    """At any distance from a multiple of three bytes, with anything before and after it: what is
+    left differs by a few bits at most from what stands for something else."""
+    raw, scrubber = secret.encode(), Scrubber([f"Bearer {secret}", secret])
+    for before, after in product(range(7), range(4)):
+        text = encode(bytes(range(65, 65 + before)) + raw + b"z" * after)
+        found = scrubber.scrub(text)
+        assert len(found) == len(text)
+        left = base64.urlsafe_b64decode(found.replace(b"*", b"A").translate(TO_URL_SAFE))
+        of_secret = left[before : before + len(raw)]
+        assert not of_secret[1:-1].strip(b"\0"), (text, found)
+        assert left[: max(0, before - 1)] == bytes(range(65, 65 + before))[: max(0, before - 1)]
+
+
+def test_the_secret_is_starred_out_of_hexadecimal_digits_and_of_base64_in_a_url() -> None:
+    raw = b"\xff\xfe?>?>secret".decode("latin-1")
+    scrubber = Scrubber([raw])
+    digits = raw.encode().hex()
+    assert scrubber.scrub(f"x{digits}y{digits.upper()}".encode()).strip(b"*xy") == b""
+    in_url = quote(base64.b64encode(raw.encode()).decode().rstrip("="), safe="")
+    assert "%2" in in_url
+    for written in (in_url, in_url.replace("%2F", "%2f").replace("%2B", "%2b")):
+        assert scrubber.scrub(written.encode()).strip(b"*") == b"Q"
+
+
+async def test_a_client_gets_no_piece_of_an_answer(tmp_path: Path) -> None:
+    """Two pieces would have the secret between them; nor does it choose a character set in which
+    nobody sees the secret."""
+    async with served(tmp_path) as made:
+        made.answer = answered("Accept-Ranges: bytes\r\n", SECRET.encode())
+        more = 'Range: bytes=0-9\r\nIf-Range: "x"\r\nAccept-Charset: utf-16\r\n'
+        text = await made.get(more=more, version="1.0")
+        assert text.endswith(b"\r\n\r\n" + b"*" * len(SECRET))
+        assert b"ccept-" not in text
+        sent = made.requests[0].lower()
+        assert b"range" not in sent
+        assert b"charset" not in sent
+
+        made.answer = answered("Content-Range: bytes 0-9/20\r\n", b"x", "206 Partial Content")
+        assert (await made.get()).startswith(b"HTTP/1.1 502 ")
 
 
 async def test_an_encoding_in_which_no_secret_is_seen_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -10,10 +10,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from sandboxd import __version__
 from sandboxd.observability.metrics.figures import Figures
+from sandboxd_client.site_names import SiteNames
 
 LOOPBACK = "127.0.0.1"
 CLOSE_SECONDS = 1.0
 """How long responses under way get to finish at the end."""
+
+
+_NAMES = SiteNames(LOOPBACK)
 
 
 class PortInUse(Exception):
@@ -29,7 +33,7 @@ class MetricsServer:
         ProcessCollector(registry=self._registry)
         self._wanted_port = port
         self._is_serving = is_serving
-        application = web.Application()
+        application = web.Application(middlewares=[_guard])
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/health", self._health)
         self._runner = web.AppRunner(
@@ -65,3 +69,13 @@ class MetricsServer:
         is_serving = self._is_serving()
         health = {"status": "serving" if is_serving else "not serving", "version": __version__}
         return web.json_response(health, status=200 if is_serving else 503)
+
+
+@web.middleware
+async def _guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse requests for another name: a page may have had its own pointed at this host."""
+    if not _NAMES.include(request.host):
+        raise web.HTTPMisdirectedRequest(text=f"Use the name {LOOPBACK} or localhost.")
+    return await handler(request)

@@ -41,6 +41,7 @@ UNKNOWN_ACCESS = (
 )
 _HOST = re.compile(r"(\d+)-(ses_[A-Za-z0-9]+)\..*")
 _KEY_PREFIX = "e2b_"
+_SECONDS = re.compile(r"[0-9]{1,15}")
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,12 @@ class Boxes:
     # --- the control plane: API keys ---
 
     async def caller(self, request: web.Request) -> Caller:
+        """Every SDK sends a key, also one that nobody looks at; no page can without a preflight."""
+        key = request.headers.get("X-API-Key", "")
+        if not key:
+            raise Refused("unauthenticated", "Send an API key; with --user any will do.")
         try:
-            caller = await self._callers.of(token_of(request.headers.get("X-API-Key", "")))
+            caller = await self._callers.of(token_of(key))
         except SandboxError as error:
             raise refusal(error) from error
         if caller.user_id:
@@ -189,13 +194,18 @@ def named_in(request: web.Request) -> tuple[str, str]:
     raise Refused("invalid_argument", "The request does not name a sandbox.")
 
 
+def has_signature(request: web.Request) -> bool:
+    """Whether the address is one of a file that was signed; `is_signed` checks it."""
+    return request.path == "/files" and bool(request.query.get("signature"))
+
+
 def is_signed(request: web.Request, access_token: str) -> bool:
     """Whether the address itself proves that its maker has the access token, for this file."""
-    query = request.query
-    given, expires = query.get("signature", ""), query.get("signature_expiration", "")
-    if request.path != "/files" or not given:
+    if not has_signature(request):
         return False
-    if expires and not (expires.isdecimal() and int(expires) > time.time()):
+    query = request.query
+    given, expires = query["signature"], query.get("signature_expiration", "")
+    if expires and not (_SECONDS.fullmatch(expires) and int(expires) > time.time()):
         return False
     operation = "read" if request.method == "GET" else "write"
     words = [query.get("path", ""), operation, query.get("username", ""), access_token]

@@ -89,7 +89,7 @@ class ControlPlane:
 
     async def create(self, request: web.Request) -> web.Response:
         caller = await self._boxes.caller(request)
-        body = parsed(await request.read())
+        body = await message_of(request)
         check_offered(body)
         template = str(body.get("templateID", ""))
         seconds = seconds_of(body)
@@ -137,7 +137,7 @@ class ControlPlane:
         """Access to a sandbox, which is resumed if it is paused; extends its time, and never
         shortens it."""
         caller = await self._boxes.caller(request)
-        body = parsed(await request.read())
+        body = await message_of(request)
         wanted = time.time() + seconds_of(body)
         sandbox = await self._resumed(caller, request.match_info["id"], wanted)
         if sandbox is None:
@@ -160,7 +160,7 @@ class ControlPlane:
     async def resume(self, request: web.Request) -> web.Response:
         """What older SDKs call in place of `connect`."""
         caller = await self._boxes.caller(request)
-        end_at = time.time() + seconds_of(parsed(await request.read()))
+        end_at = time.time() + seconds_of(await message_of(request))
         sandbox = await self._resumed(caller, request.match_info["id"], end_at)
         if sandbox is None:
             await self._find(request)  # 404 if there is none
@@ -172,13 +172,13 @@ class ControlPlane:
         caller = await self._boxes.caller(request)
         if await self._paused(caller, request.match_info["id"]) is not None:
             raise Refused("already_exists", "The sandbox is paused already")
-        await self._states.pause(await self._find(request), parsed(await request.read()))
+        await self._states.pause(await self._find(request), await message_of(request))
         return web.Response(status=204)
 
     async def fork(self, request: web.Request) -> web.Response:
         caller = await self._boxes.caller(request)
         sandbox = await self._find(request)
-        body = parsed(await request.read())
+        body = await message_of(request)
         seconds = seconds_of({"timeout": FORK_SECONDS, **body})
         connection = await self._boxes.sandboxes(caller).connection()
         answer = []
@@ -190,7 +190,7 @@ class ControlPlane:
     async def create_snapshot(self, request: web.Request) -> web.Response:
         caller = await self._boxes.caller(request)
         sandbox = await self._find(request)
-        made = await self._states.take(caller, sandbox, parsed(await request.read()))
+        made = await self._states.take(caller, sandbox, await message_of(request))
         return web.json_response(described_snapshot(made), status=201)
 
     async def list_snapshots(self, request: web.Request) -> web.Response:
@@ -227,7 +227,7 @@ class ControlPlane:
     async def set_timeout(self, request: web.Request) -> web.Response:
         caller = await self._boxes.caller(request)
         sandbox = await self._find(request)
-        body = parsed(await request.read())
+        body = await message_of(request)
         await extend(sandbox, time.time() + seconds_of(body))
         self._boxes.keep(caller, sandbox.info)
         return web.Response(status=204)
@@ -311,6 +311,13 @@ def seconds_of(body: Message) -> int:
     if not 0 <= seconds <= MAX_SECONDS:
         raise Refused("invalid_argument", f"timeout: at most {MAX_SECONDS} s")
     return seconds
+
+
+async def message_of(request: web.Request) -> Message:
+    body = await request.read()
+    if body and request.content_type != "application/json":
+        raise Refused("invalid_argument", "Send the message as application/json.")
+    return parsed(body)
 
 
 def thread_of(request: web.Request) -> str:

@@ -7,15 +7,17 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from sandboxd_client.errors import SandboxError
-from sandboxd_client.integrations.callers import Callers
-from sandboxd_client.integrations.e2b.boxes import Boxes, named_in
+from sandboxd_client.integrations.callers import Callers, check_address
+from sandboxd_client.integrations.e2b.boxes import Boxes, has_signature, named_in
 from sandboxd_client.integrations.e2b.code import CodeInterpreter
 from sandboxd_client.integrations.e2b.connect import Refused, refusal
 from sandboxd_client.integrations.e2b.control import ControlPlane, failure
 from sandboxd_client.integrations.e2b.files import Files, Watchers
 from sandboxd_client.integrations.e2b.processes import Processes
+from sandboxd_client.site_names import SiteNames
 
 MAX_BODY_BYTES = 8 << 20
 """Of a call with a message; files are streamed and have the session's limit."""
@@ -36,8 +38,8 @@ async def errors_as_answers(request: web.Request, handler: Handler) -> web.Strea
     except SandboxError as error:
         if "/sandboxes" in request.path:
             return failure(error)
-        answer = refusal(error, request.headers.get("E2b-Sandbox-Id", ""))
-        return web.json_response(answer.body, status=answer.status)
+        known = refusal(error, request.headers.get("E2b-Sandbox-Id", ""))
+        return web.json_response(known.body, status=known.status)
     except web.HTTPNotFound as error:
         if error.content_type == "application/json":
             raise
@@ -45,26 +47,51 @@ async def errors_as_answers(request: web.Request, handler: Handler) -> web.Strea
     except web.HTTPMethodNotAllowed:
         return not_offered(request)
     except web.HTTPException as error:
-        body = {"code": error.status, "message": error.reason}
-        return web.json_response(body, status=error.status)
+        return answer(error.status, error.reason)
     except (asyncio.CancelledError, ConnectionResetError):
         raise  # nobody waits for an answer
     except Exception:
         _log.exception("a request failed: %s %s", request.method, request.path)
-        body = {"code": 500, "message": "The gateway failed; its log has the details."}
-        return web.json_response(body, status=500)
+        return answer(500, "The gateway failed; its log has the details.")
+
+
+def guard(names: SiteNames) -> Middleware:
+    """Refuses what pages in a browser on this machine send: with --user nothing else would."""
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not names.include(request.host):
+            return answer(421, "The gateway does not have this name; add it with --allow-host.")
+        # A signature in the address is a right that the browser does not add.
+        if not has_signature(request) and _is_foreign(request, names):
+            return answer(403, "This request comes from a page of another site.")
+        return await handler(request)
+
+    return guarded
+
+
+def _is_foreign(request: web.Request, names: SiteNames) -> bool:
+    origin = request.headers.get("Origin")
+    if origin is not None and not names.is_own_origin(origin, request.host):
+        return True
+    return request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+
+
+def answer(status: int, message: str) -> web.Response:
+    return web.json_response({"code": status, "message": message}, status=status)
 
 
 def not_offered(request: web.Request) -> web.Response:
-    why = f"{request.method} {request.path}: not offered by sandboxd"
-    return web.json_response({"code": 501, "message": why}, status=501)
+    return answer(501, f"{request.method} {request.path}: not offered by sandboxd")
 
 
-def build_app(callers: Callers) -> web.Application:
+def build_app(callers: Callers, names: SiteNames) -> web.Application:
     """All routes, with what runs beside them."""
     boxes = Boxes(callers)
     watchers = Watchers(boxes)
-    app = web.Application(middlewares=[errors_as_answers], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(
+        middlewares=[errors_as_answers, guard(names)], client_max_size=MAX_BODY_BYTES
+    )
     for part in (
         ControlPlane(boxes),
         Processes(boxes),
@@ -93,13 +120,18 @@ def build_app(callers: Callers) -> web.Application:
 
 
 async def serve(
-    callers: Callers, host: str, port: int, on_start: Callable[[int], None] = lambda port: None
+    callers: Callers,
+    host: str,
+    port: int,
+    *,
+    allowed_hosts: tuple[str, ...] = (),
+    on_start: Callable[[int], None] = lambda port: None,
 ) -> None:
-    """Serve until cancelled."""
+    """Serve until cancelled; `allowed_hosts` are further names of this server."""
+    check_address(host, callers)
     await callers.check_daemon()
-    runner = web.AppRunner(
-        build_app(callers), access_log=None, handle_signals=True, handler_cancellation=True
-    )
+    app = build_app(callers, SiteNames(host, allowed_hosts))
+    runner = web.AppRunner(app, access_log=None, handle_signals=True, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(

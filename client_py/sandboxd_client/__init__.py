@@ -16,6 +16,12 @@ often it is requested, and output continues at the next byte.
 The async classes run on asyncio, with or without anyio, but not on trio. A call that is cancelled
 ends the command that it waits for.
 
+Processes that are forked after the SDK was used, by multiprocessing, Celery or
+`gunicorn --preload`, can use it as well, also what their parent has opened. A process that is
+forked during a call raises `ForkedError` instead, because gRPC cannot work there; so does one whose
+parent uses gRPC for asyncio in other code, or has the daemon of local mode. Start such processes
+with `spawn`.
+
 In a program with a current OpenTelemetry span, calls belong to its trace.
 
 Example:

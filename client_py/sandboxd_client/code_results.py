@@ -13,6 +13,7 @@ from sandboxd_client.results import (
     Usage,
     exit_code_of,
     exit_reason,
+    explain,
     iso,
     seconds_of,
     text_of,
@@ -240,7 +241,8 @@ class CodeRun(Result):
     exit_code: int
     """What a program would exit with: 0, 1 for an exception, what `sys.exit` was given."""
     reason: str
-    """Why it ended, as for a command: `exited`, `timed_out`, `out_of_memory`, ..."""
+    """Why it ended, as for a command: `exited`, `timed_out`, `out_of_memory`, ... Also a key of the
+    dict, as `hint` is, unless there is nothing to explain."""
     hint: str
     """One line for a model: what happened and what to do next; empty for a plain end."""
     usage: Usage | None
@@ -295,7 +297,7 @@ class CodeRun(Result):
         run.left_out_displays = found.left_out_displays
         run.left_out_logs = found.left_out_logs
         run.exit_code = exit_code_of(found.exit)
-        run.reason, run.hint = exit_reason(found.exit), found.exit.hint
+        explain(run, found.exit)
         run.usage = usage_of(found.exit)
         run.stdout_bytes, run.stderr_bytes = found.stdout.data, found.stderr.data
         run.stdout_omitted_bytes = found.stdout.omitted_bytes

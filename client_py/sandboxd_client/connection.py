@@ -66,9 +66,8 @@ class BackOff:
 class Use:
     """One use of a transport, from `acquire` to `release`."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        """`settings`: those of a shared transport."""
-        self.settings = settings
+    def __init__(self, shared: _Shared | None = None) -> None:
+        self.shared = shared
         self.is_over = False
         self.clean_ups: set[asyncio.Task[None]] = set()
         """Calls that undo what a cancelled call has begun."""
@@ -239,6 +238,7 @@ class _Shared:
     """A transport and the number of its users."""
 
     def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.starting = asyncio.create_task(_start(settings), name="connection to sandboxd")
         self.closing: asyncio.Task[None] | None = None
         self.holders = 0
@@ -246,9 +246,10 @@ class _Shared:
     async def close(self) -> None:
         if not self.starting.done():
             self.starting.cancel()
-        (started,) = await asyncio.gather(self.starting, return_exceptions=True)
-        if not isinstance(started, BaseException):
-            await started.aclose()
+            await asyncio.wait([self.starting])
+        # Not awaited: after a fork it belongs to the loop of the parent.
+        if not self.starting.cancelled() and self.starting.exception() is None:
+            await self.starting.result().aclose()
 
 
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Settings, _Shared]] = WeakKeyDictionary()
@@ -265,9 +266,9 @@ async def acquire(settings: Settings, timeouts: Timeouts) -> Connection:
     shared.holders += 1
     try:
         # Shielded: a cancelled caller must not take the transport away from the others.
-        return Connection(await asyncio.shield(shared.starting), timeouts, Use(settings))
+        return Connection(await asyncio.shield(shared.starting), timeouts, Use(shared))
     except BaseException:
-        await run_to_end(_leave(settings))
+        await run_to_end(_leave(shared))
         raise
 
 
@@ -286,27 +287,30 @@ async def release(connection: Connection) -> None:
 
     Calls that are still made with it are refused.
     """
-
-    settings = connection.use.settings
-    assert settings is not None
+    shared = connection.use.shared
+    assert shared is not None
 
     async def leave() -> None:
         await connection.use.end()
-        await _leave(settings)
+        await _leave(shared)
 
     await run_to_end(leave())
 
 
-async def _leave(settings: Settings) -> None:
-    of_loop = _shared[asyncio.get_running_loop()]
-    shared = of_loop[settings]
+async def _leave(shared: _Shared) -> None:
     shared.holders -= 1
     if shared.holders:
         return
     shared.closing = asyncio.create_task(shared.close(), name="closing a connection to sandboxd")
-    shared.closing.add_done_callback(lambda _: of_loop.pop(settings))
+    shared.closing.add_done_callback(lambda _: _forget(shared))
     # Shielded: it must not be left half closed, even if it takes longer than its caller waits.
     await asyncio.shield(shared.closing)
+
+
+def _forget(shared: _Shared) -> None:
+    of_loop = _shared.get(asyncio.get_running_loop(), {})
+    if of_loop.get(shared.settings) is shared:  # else it is the parent's, from before a fork
+        del of_loop[shared.settings]
 
 
 async def close_all() -> None:

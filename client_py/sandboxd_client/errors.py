@@ -112,6 +112,7 @@
     │   ├── PackagesNotReadyError       they are being built
     │   ├── PackageIndexUnreachableError
     │   └── LocalModeError              no daemon can run in this process
+    ├── ForkedError                     the process was forked while gRPC was in use
     ├── ConnectionLostError             also a ConnectionError: the daemon does not answer
     ├── CallTimeoutError                also a TimeoutError: no answer in time
     ├── NotAuthorizedError              also a PermissionError
@@ -187,6 +188,7 @@ __all__ = [
     "FileTooLargeError",
     "FileTypeNotAllowedError",
     "FileWorkInterruptedError",
+    "ForkedError",
     "ImageNotFoundError",
     "InternalError",
     "InvalidArchiveError",
@@ -961,6 +963,20 @@ class PackageIndexUnreachableError(UnavailableError):
 
 class LocalModeError(UnavailableError):
     """No daemon can run in this process; the message says why and what to do."""
+
+
+class ForkedError(SandboxError):
+    """This process was forked from one that was using gRPC, or from the one with the daemon of
+    local mode, so it can make no calls."""
+
+    def __init__(
+        self,
+        message: str = "This process was forked while gRPC was in use, so gRPC does not work in "
+        'it. Start it with spawn, as multiprocessing.get_context("spawn") does; or fork while no '
+        "call is under way; or, if other code of the parent uses gRPC, begin to use it in a hook "
+        "that runs after the fork (worker_process_init of Celery, post_fork of gunicorn).",
+    ) -> None:
+        super().__init__(message)
 
 
 class ConnectionLostError(SandboxError, ConnectionError):

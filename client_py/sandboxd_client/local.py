@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -24,6 +25,7 @@ from sandboxd_client.cancellation import CLEAN_UP_SECONDS, abandon, outlast
 from sandboxd_client.errors import (
     CallTimeoutError,
     ClientClosedError,
+    ForkedError,
     InvalidRequestError,
     LocalModeError,
     SandboxError,
@@ -60,6 +62,7 @@ class LocalTransport:
 
     async def start(self) -> None:
         started: asyncio.Future[Sequence[Any]] = asyncio.get_running_loop().create_future()
+        self._pid = os.getpid()
         self._keeper = asyncio.create_task(self._keep(started), name="sandboxd in this process")
         try:
             self._handlers = await started
@@ -81,7 +84,11 @@ class LocalTransport:
             started.set_exception(error)
 
     async def ready(self, timeout: float, session_id: str = "") -> None:
-        pass
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                "The daemon of local mode runs in the process that this one was forked from, so "
+                'calls must be made there; a daemon for several processes needs mode="remote".'
+            )
 
     async def call(
         self,
@@ -176,6 +183,8 @@ class LocalTransport:
         return task.result()
 
     async def aclose(self) -> None:
+        if os.getpid() != self._pid:
+            return
         async with asyncio.timeout(STOP_SECONDS):
             for call in self._calls:
                 call.cancel()

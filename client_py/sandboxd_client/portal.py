@@ -147,8 +147,9 @@ class Portal:
         register(self._end)
 
     def _end(self) -> None:
-        assert self._loop is not None
-        loop = self._loop
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return  # registered by the parent, before a fork
         ending = asyncio.run_coroutine_threadsafe(self._close_all(), loop)
         try:
             ending.result(END_SECONDS)

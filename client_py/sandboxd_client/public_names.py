@@ -164,6 +164,7 @@ ERRORS = [
     "FileTooLargeError",
     "FileTypeNotAllowedError",
     "FileWorkInterruptedError",
+    "ForkedError",
     "ImageNotFoundError",
     "InternalError",
     "InvalidArchiveError",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import grpc
 from grpc import aio
@@ -16,6 +20,7 @@ from sandboxd_client.cancellation import CLEAN_UP_SECONDS, outlast
 from sandboxd_client.errors import (
     ClientClosedError,
     ConnectionLostError,
+    ForkedError,
     InvalidRequestError,
     SandboxError,
 )
@@ -45,10 +50,17 @@ _OPTIONS = [
 _LONGEST_LOOK = 0.05
 _LARGE_BLOCK_BYTES = 4 << 20
 """Twice as much, which glibc then keeps, is more than the copies of a chunk of 1 MiB take."""
+_REST_SECONDS = 0.5
+"""How long a fork waits for an event loop in another thread to let go of its channels."""
+_POLLER = "_poll_wrapper"
+"""In the name of the thread that gRPC has while a channel for asyncio is open, whosever it is."""
 
 
 class RemoteTransport:
-    """A channel to a daemon. It belongs to the event loop that starts it."""
+    """A channel to a daemon. It belongs to the event loop that starts it.
+
+    Forks find it without a channel: threads of gRPC that one leaves behind cannot be replaced.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -57,17 +69,57 @@ class RemoteTransport:
         )
         self._was_reached = False
         self._is_closed = False
+        self._opened: aio.Channel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._callables: dict[str, Any] = {}
+        self._calls: set[Any] = set()
 
     async def start(self) -> None:
         # glibc gives the memory of a sent chunk back to the kernel and takes it anew, page by page,
         # for the next one, until it has seen a larger block freed. This one is never written to.
         bytes(_LARGE_BLOCK_BYTES)
-        if self._settings.is_secure:
-            credentials = self._credentials()
-            self._channel = aio.secure_channel(self._settings.target, credentials, _OPTIONS)
-        else:
-            self._channel = aio.insecure_channel(self._settings.target, _OPTIONS)
+        self._open()
+
+    def _open(self) -> aio.Channel:
+        self._check_open()
+        target = self._settings.target
+        credentials = self._credentials() if self._settings.is_secure else None
+        with _forks.opening:
+            self._opened = (
+                aio.insecure_channel(target, _OPTIONS)
+                if credentials is None
+                else aio.secure_channel(target, credentials, _OPTIONS)
+            )
+            self._loop = asyncio.get_running_loop()
+            _forks.note_opened(self)
+        return self._opened
+
+    @property
+    def _channel(self) -> aio.Channel:
+        return self._opened or self._open()
+
+    def rest(self) -> None:
+        """Let go of the channel, unless a call is under way. The next call opens another one."""
+        if not self._calls:
+            self._opened = None
+            self._callables.clear()
+            _forks.opened.discard(self)
+
+    def let_rest(self) -> None:
+        """The same from any thread."""
+        loop = self._loop
+        assert loop is not None
+        if not loop.is_running() or loop is asyncio._get_running_loop():
+            self.rest()
+            return
+        rested = threading.Event()
+
+        def rest() -> None:
+            self.rest()
+            rested.set()
+
+        loop.call_soon_threadsafe(rest)
+        rested.wait(_REST_SECONDS)
 
     def _credentials(self) -> grpc.ChannelCredentials:
         settings = self._settings
@@ -86,6 +138,7 @@ class RemoteTransport:
         return self._was_reached
 
     async def ready(self, timeout: float, session_id: str = "") -> None:
+        self._check_open()
         # Before the first connection, the first call reports at once if there is no daemon.
         if not self._was_reached or self._is_ready():
             return
@@ -104,6 +157,7 @@ class RemoteTransport:
 
     async def reaches(self, timeout: float) -> bool:
         """Connect, if it is not; False if that fails or takes too long. Sends no call."""
+        self._check_open()
         look_again = 0.001
         until = asyncio.get_running_loop().time() + timeout
         while not self._is_ready():
@@ -130,9 +184,7 @@ class RemoteTransport:
         metadata: Metadata = (),
     ) -> Response:
         self._check_open()
-        call = self._callable(method, "unary_unary")(
-            request, timeout=timeout, metadata=self._token + metadata
-        )
+        call = self._begin(method, "unary_unary", timeout, metadata, request)
         response: Response = await self._answer(call)
         return response
 
@@ -145,9 +197,7 @@ class RemoteTransport:
         metadata: Metadata = (),
     ) -> AsyncGenerator[Response, None]:
         self._check_open()
-        call = self._callable(method, "unary_stream")(
-            request, timeout=timeout, metadata=self._token + metadata
-        )
+        call = self._begin(method, "unary_stream", timeout, metadata, request)
         async with aclosing(self._responses(call)) as responses:
             async for response in responses:
                 yield response
@@ -162,9 +212,7 @@ class RemoteTransport:
         session_id: str = "",
     ) -> AsyncGenerator[Response, None]:
         self._check_open()
-        call = self._callable(method, "stream_stream")(
-            timeout=timeout, metadata=self._token + metadata
-        )
+        call = self._begin(method, "stream_stream", timeout, metadata)
         writing = send_all(call, requests)
         try:
             async with aclosing(self._responses(call)) as responses:
@@ -202,9 +250,7 @@ class RemoteTransport:
         session_id: str = "",
     ) -> Response:
         self._check_open()
-        call = self._callable(method, "stream_unary")(
-            timeout=timeout, metadata=self._token + metadata
-        )
+        call = self._begin(method, "stream_unary", timeout, metadata)
         writing = send_all(call, requests)
         # Without the rest of its requests the daemon would not end it.
         writing.add_done_callback(lambda _: call.cancel() if _failure(writing) else None)
@@ -228,7 +274,10 @@ class RemoteTransport:
 
     async def aclose(self) -> None:
         self._is_closed = True
-        await self._channel.close()
+        if self._opened is not None and not _forks.is_broken:
+            await self._opened.close()
+            self._calls.clear()
+            self.rest()
 
     async def _answer(self, call: Any) -> Any:
         """The response of a call.
@@ -253,12 +302,28 @@ class RemoteTransport:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError
+        if _forks.is_broken:
+            raise ForkedError  # a new channel would take events from the parent's
 
     def _check_not_closed_meanwhile(self) -> None:
         """Closing a channel cancels its calls, as if their callers were cancelled."""
         task = asyncio.current_task()
         if self._is_closed and task is not None and not task.cancelling():
             raise ClientClosedError from None
+
+    def _begin(
+        self,
+        method: Method[Any, Any],
+        kind: str,
+        timeout: float | None,
+        metadata: Metadata,
+        *request: Message,
+    ) -> Any:
+        metadata = self._token + metadata
+        call = self._callable(method, kind)(*request, timeout=timeout, metadata=metadata)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return call
 
     def _callable(self, method: Method[Any, Any], kind: str) -> Any:
         found = self._callables.get(method.name)
@@ -283,6 +348,52 @@ class RemoteTransport:
                 "SANDBOXD_URL to its address."
             )
         return found
+
+
+class _Forks:
+    """gRPC works in a forked child only if no thread of it ran in the parent at that moment.
+
+    So channels without calls are dropped before a fork; both processes open new ones.
+    """
+
+    def __init__(self) -> None:
+        self.opened: WeakSet[RemoteTransport] = WeakSet()
+        self.opening = threading.Lock()
+        self.is_broken = False
+        """This is a child in which gRPC does not work."""
+        self._was_used = False
+        self._has_poller = False
+        self._lost: list[RemoteTransport] = []
+        """Kept, since freeing a channel waits for a thread that only the parent has."""
+
+    def note_opened(self, transport: RemoteTransport) -> None:
+        self.opened.add(transport)
+        self._was_used = True
+
+    def before(self) -> None:
+        for transport in list(self.opened):
+            transport.let_rest()
+        if self._was_used:
+            gc.collect()  # channels end with their destructors, and may be in cycles
+        self.opening.acquire()
+        self._has_poller = any(_POLLER in thread.name for thread in threading.enumerate())
+        self._was_used = self._has_poller
+
+    def after_in_parent(self) -> None:
+        self.opening.release()
+
+    def after_in_child(self) -> None:
+        self.opening = threading.Lock()
+        self.is_broken = self.is_broken or self._has_poller
+        self._lost += self.opened
+
+
+_forks = _Forks()
+os.register_at_fork(
+    before=_forks.before,
+    after_in_parent=_forks.after_in_parent,
+    after_in_child=_forks.after_in_child,
+)
 
 
 def _failure(task: asyncio.Task[None]) -> BaseException | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.timestamp_pb2 import Timestamp
 
+    from sandboxd_client.code_results import CodeRun
     from sandboxd_proto.v1 import exec_service_pb2, project_pb2
 
 TIMED_OUT_CODE = 124
@@ -49,6 +50,13 @@ class Result(dict[str, Any]):
             return self[name]
         except KeyError:
             raise AttributeError(f"{type(self).__name__} has no {name}") from None
+
+
+def explain(result: CommandResult | CodeRun, status: exec_pb2.ExitStatus) -> None:
+    """Set `reason` and `hint`; they are keys as well if there is more to it than an exit."""
+    result.reason, result.hint = exit_reason(status), status.hint
+    if result.reason != "exited" or result.hint:
+        result.update(reason=result.reason, hint=result.hint)
 
 
 class SessionInfo(Result):
@@ -190,7 +198,8 @@ class CommandResult(Result):
 
     exec_id: str
     reason: str
-    """Why it ended: `exited`, `signalled`, `timed_out`, `out_of_memory`, `disk_full`, ..."""
+    """Why it ended: `exited`, `signalled`, `timed_out`, `out_of_memory`, `disk_full`, ... Also a
+    key of the dict, as `hint` is, unless the command simply exited."""
     signal: int | None
     hint: str
     """One line for a model: what happened and what to do next; empty for a plain exit."""
@@ -233,9 +242,8 @@ class CommandResult(Result):
             execution_time_ms=round(seconds_of(status.duration) * 1000),
         )
         result.exec_id = exec_id
-        result.reason = exit_reason(status)
+        explain(result, status)
         result.signal = status.signal if status.WhichOneof("outcome") == "signal" else None
-        result.hint = status.hint
         result.usage = usage_of(status)
         result.stdout_bytes, result.stderr_bytes = stdout.data, stderr.data
         result.stdout_omitted_bytes = stdout.omitted_bytes

@@ -26,7 +26,8 @@ QUERIES = ("TIME", "SOURCE", "OUTCOME", "ROWS", "SECONDS", "STATEMENT")
 def command() -> None:
     """List data sources and their tables, and query them.
 
-    SOURCE is USER/SOURCE: the data source, and the user on whose behalf it is queried.
+    USER/SOURCE is a data source and the user on whose behalf it is asked, such as ada/archive;
+    `sandboxd data sources USER` lists them.
     """
 
 
@@ -66,11 +67,14 @@ def sources(user: str, target: Target, as_json: bool) -> None:
 
 
 @command.command("tables")
-@click.argument("source")
+@click.argument("source", metavar="USER/SOURCE")
 @target_options
 @json_option
 def tables(source: str, target: Target, as_json: bool) -> None:
-    """List the tables of a SOURCE."""
+    """List the tables of a data source.
+
+    USER/SOURCE is a data source and the user on whose behalf it is asked, such as ada/archive.
+    """
 
     async def work() -> Sequence[TableInfo]:
         async with target.client() as client:
@@ -85,7 +89,7 @@ def tables(source: str, target: Target, as_json: bool) -> None:
 
 
 @command.command("schema")
-@click.argument("source")
+@click.argument("source", metavar="USER/SOURCE")
 @click.argument("table_name", metavar="TABLE")
 @target_options
 @json_option
@@ -118,7 +122,7 @@ def schema(source: str, table_name: str, target: Target, as_json: bool) -> None:
 
 
 @command.command("query")
-@click.argument("source")
+@click.argument("source", metavar="USER/SOURCE")
 @click.argument("sql")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Value of :NAME.")
 @click.option("--max-rows", type=click.IntRange(1), help="Most rows to return.")
@@ -136,7 +140,13 @@ def query(
     target: Target,
     as_json: bool,
 ) -> None:
-    """Run one statement on a SOURCE; `-` reads it from standard input."""
+    """Run one SQL statement on a data source; `-` reads it from standard input.
+
+    USER/SOURCE is a data source and the user on whose behalf it is asked:
+
+    \b
+        sandboxd data query ada/archive "SELECT count(*) FROM users"
+    """
     statement = sys.stdin.read() if sql == "-" else sql
     values = dict(map(_value, params))
 

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from sandboxd.config import Config, DataSourceTable
 from sandboxd.daemon.instance import StartRefused
 from sandboxd.data.broker import Broker
-from sandboxd.data.door import MAX_CONNECTIONS, NAME, DataDoor
+from sandboxd.data.door import MAX_CONNECTIONS, NAME, VARIABLE, DataDoor
 from sandboxd.data.source import Engine, Limits, Source
 from sandboxd.doors.door import Abstract, Door
 from sandboxd.registry.contract import SessionRecord
@@ -66,6 +66,7 @@ class DataDoors:
                 address=Abstract(NAME),
                 serve=door.serve,
                 max_connections=MAX_CONNECTIONS,
+                env={VARIABLE: "1"},
             )
         ]
 

@@ -22,6 +22,8 @@ from sandboxd.data.frames import (
 from sandboxd.errors import DataSourceNotFound, InvalidRequest, SandboxdError, quoted
 
 NAME = "sandboxd-data"
+VARIABLE = "SANDBOXD_DATA_DOOR"
+"""Lets `sandboxd-sql` tell a session without a door from one whose daemon is being restarted."""
 """The abstract name inside of the sandbox."""
 MAX_CONNECTIONS = 8
 WATCH_SECONDS = 0.02

@@ -57,6 +57,25 @@ def test_values_of_pandas(context: ContextRig) -> None:
     assert outcome.conversions["$.df"] == "DataFrame to records"
 
 
+def test_a_table_keeps_its_index(context: ContextRig) -> None:
+    """Unless it only counts the rows; its names are not those of other columns."""
+    code = (
+        "import pandas as pd\n"
+        "df = pd.DataFrame({'kind': ['a', 'a', 'b'], 'n': [1, 2, 4], 'index': [7, 8, 9]})\n"
+        "__result__ = {'described': df[['n']].describe(), 'plain': df[['n']],\n"
+        "  'grouped': df.groupby('kind')[['n']].sum(), 'filtered': df[df.n > 2],\n"
+        "  'both': df.groupby(['kind', 'index']).sum()}"
+    )
+    outcome = context.run(code)
+    described = {row["index"]: row["n"] for row in outcome.result["described"]}
+    assert (described["count"], described["max"]) == (3.0, 4.0)
+    assert outcome.result["grouped"] == [{"kind": "a", "n": 3}, {"kind": "b", "n": 4}]
+    assert outcome.result["filtered"] == [{"index_": 2, "kind": "b", "n": 4, "index": 9}]
+    assert outcome.result["both"][0] == {"kind": "a", "index": 7, "n": 1}
+    assert outcome.result["plain"] == [{"n": 1}, {"n": 2}, {"n": 4}]
+    assert outcome.conversions["$.grouped"] == "DataFrame to records with the index as kind"
+
+
 def test_a_long_table_is_cut(context: ContextRig) -> None:
     """10,000 rows, and the result says that it was cut."""
     code = "import pandas as pd\n__result__ = pd.DataFrame({'n': range(10050)})"

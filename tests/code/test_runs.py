@@ -166,6 +166,15 @@ def test_displays_keep_their_place(context: ContextRig) -> None:
 # --- helpers ---
 
 
+def test_a_query_without_a_data_source_says_how_to_get_one(context: ContextRig) -> None:
+    """As an error that code can catch as it does with a database; names of its own win."""
+    outcome = context.run("db_query('SELECT 1')")
+    assert "data_sources=" in outcome.error.message
+    caught = "try:\n    db_tables()\nexcept DatabaseError as error:\n    print(error)"
+    assert b"data_sources=" in context.run(caught).stdout
+    assert context.run("def db_query(sql): return 7\ndb_query('SELECT 1')").value == "7"
+
+
 def test_debug_levels(context: ContextRig) -> None:
     """Levels in any case; an unknown one is an error that lists them."""
     outcome = context.run("debug('a')\ndebug('b', 'info')\ndebug('c', 'WARN')\ndebug(1, 'ERROR')")

@@ -22,6 +22,7 @@ from sandboxd.doors import door as doors
 from sandboxd.doors import relay
 from sandboxd.doors.door import Abstract, OpenDoor
 from sandboxd.guest.code import database as inside
+from sandboxd.guest.code import sql_command
 from tests.data.rig import LIMITS, broker_of, sqlite_file, sqlite_source
 
 ENDLESS = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT count(*) FROM r"
@@ -196,8 +197,11 @@ async def test_the_client_of_sandboxes(door: Door, monkeypatch: pytest.MonkeyPat
         assert rows.columns == ["a", "a_2", "b"]
         assert [table["name"] for table in inside.db_tables()] == ["documents", "users", "watched"]
         schema = inside.db_schema("users")
+        assert inside.has_door()
         assert str(schema) == "users(id INTEGER pk, name TEXT)"
-        with pytest.raises(inside.DatabaseError) as refused:
+        with pytest.raises(
+            inside.DatabaseError, match="users: this source is read-only"
+        ) as refused:
             inside.db_query("DELETE FROM users")
         assert (refused.value.reason, refused.value.details["rule"]) == (
             *("STATEMENT_NOT_ALLOWED", "KIND"),
@@ -209,6 +213,21 @@ async def test_the_client_of_sandboxes(door: Door, monkeypatch: pytest.MonkeyPat
         inside._link.close()
 
     await asyncio.to_thread(work)
+
+
+async def test_the_command_without_a_door(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says at once what is missing; it waits only for a daemon that is being restarted."""
+    monkeypatch.setattr(inside, "ADDRESS", str(tmp_path / "missing"))
+    monkeypatch.setattr(inside, "RECONNECT_SECONDS", 0.0)
+    monkeypatch.delenv(data_door.VARIABLE, raising=False)
+    assert sql_command.main(["SELECT 1"]) == 1
+    assert "data_sources=" in capsys.readouterr().err
+
+    monkeypatch.setenv(data_door.VARIABLE, "1")
+    assert sql_command.main(["SELECT 1"]) == 1
+    assert "does not answer" in capsys.readouterr().err
 
 
 async def test_a_client_that_does_not_read_its_errors_is_ended(

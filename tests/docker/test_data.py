@@ -170,7 +170,10 @@ async def test_a_session_has_what_it_asked_for(place: Place) -> None:
     async with await place.open("none") as sandbox:
         found = await sandbox.commands.run("grep -c sandboxd-data /proc/net/unix")
         assert found.stdout.strip() == "0"
+        at_once = await sandbox.commands.run("sandboxd-sql 'SELECT 1'", timeout=20)
+        assert (at_once.exit_code, "data_sources=" in at_once.stderr) == (1, True)
     async with await place.open("some", "app") as sandbox:
+        assert (await sandbox.commands.run("echo $SANDBOXD_DATA_DOOR")).stdout == "1\n"
         ask = (
             "try:\n    print(db_query('SELECT 1 AS x', source='lite'))\n"
             "except DatabaseError as error:\n    print(error.reason)"
@@ -295,7 +298,7 @@ async def test_every_query_is_in_the_audit_log(place: Place) -> None:
 
 async def test_code_contexts_have_the_helpers(place: Place) -> None:
     """In a session with data sources they are builtins, awaited or not, and its policy allows it;
-    in one without they are not there."""
+    in one without they say how to get one."""
     async with await place.open("context", "docs") as sandbox:
         run = await sandbox.code.run(
             "rows = await db_query('SELECT id FROM users WHERE id = :id', {'id': 3})\n"
@@ -311,4 +314,4 @@ async def test_code_contexts_have_the_helpers(place: Place) -> None:
     async with await place.open("plain-context") as sandbox:
         run = await sandbox.code.run("db_query('SELECT 1')", timeout=60)
         assert run.error is not None
-        assert run.error.type == "NameError"
+        assert "data_sources=" in run.error.message

@@ -14,6 +14,7 @@ import pytest
 from sandboxd_client import (
     CommandFailedError,
     CommandNotStartableError,
+    CommandResult,
     ExecConflictError,
     ExecNotFoundError,
     MissingFileError,
@@ -25,6 +26,7 @@ from sandboxd_client import (
     SessionNotFoundError,
     TextNotFoundError,
 )
+from sandboxd_proto.v1 import exec_pb2
 from tests.sdk.faces import Face
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -73,7 +75,22 @@ async def test_timeout_is_a_result_with_what_was_written(face: Face, thread: str
         result = await client.execute("echo begun; sleep 60", timeout=0.3)
 
     assert (result.exit_code, result.stdout, result.reason) == (124, "begun\n", "timed_out")
+    assert (result["reason"], result["hint"]) == ("timed_out", result.hint)
+    assert result.hint in repr(result)
     assert "timeout" in result.hint
+
+
+async def test_result_of_a_command_that_did_not_simply_exit_says_so_where_it_is_printed() -> None:
+    """Agents pass the dict on; why the command ended and what to do next go with it."""
+    killed = exec_pb2.ExitStatus(
+        signal=9, reason=exec_pb2.EXIT_REASON_OUT_OF_MEMORY, hint="Out of memory: use less."
+    )
+    nothing = exec_pb2.CapturedOutput()
+    result = CommandResult.of("id", killed, nothing, nothing)
+
+    assert (result["reason"], result["hint"]) == ("out_of_memory", "Out of memory: use less.")
+    assert "out_of_memory" in repr(result)
+    assert "use less" in str(result)
 
 
 async def test_expired_session_is_opened_again_once(face: Face, thread: str) -> None:

@@ -137,7 +137,7 @@ class _Check:
         known = ", ".join(sorted(self._permits.writes))
         raise Refused(
             Rule.KIND,
-            f"{_WRITES[kind]} is not allowed on {target}; "
+            f"{_WRITES[kind]} is not allowed on {target}: "
             + (f"this source accepts changes of {known}" if known else "this source is read-only"),
             target,
         )

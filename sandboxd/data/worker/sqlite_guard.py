@@ -131,8 +131,9 @@ class Guard:
                 f"{second} is not a function that statements may call; {advice}",
             )
         if action in _WRITES:
-            known = ", ".join(sorted(self._writes)) or "no table"
-            return "KIND", first, f"{_WRITES[action]} is not allowed on {first}, only on {known}"
+            known = ", ".join(sorted(self._writes))
+            may = f"this source accepts changes of {known}" if known else "this source is read-only"
+            return "KIND", first, f"{_WRITES[action]} is not allowed on {first}: {may}"
         word = _NAMES.get(action, "this").replace("_", " ")
         return "KIND", word, f"{word} is not allowed; this source runs SELECT, VALUES and EXPLAIN"
 

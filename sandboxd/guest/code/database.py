@@ -24,6 +24,12 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 ADDRESS = "\0sandboxd-data"
+VARIABLE = "SANDBOXD_DATA_DOOR"
+"""Set for commands of sessions that have data sources."""
+NO_SOURCE = (
+    "This session has no data source. Open it with data_sources=[NAME]; a client's "
+    "data.sources(USER) lists those that the operator has configured for a user."
+)
 RECONNECT_SECONDS = 60.0
 """How long a daemon may be gone, such as while it is restarted."""
 MAX_FRAME = 1 << 20
@@ -119,6 +125,16 @@ def db_sources() -> Rows:
     return _ask({"operation": "sources"})
 
 
+def has_door() -> bool:
+    """Whether the session has data sources, also while no daemon serves them."""
+    if VARIABLE in os.environ:
+        return True
+    try:
+        return bool(_link.connected())
+    except _Broken:
+        return False
+
+
 def helpers() -> dict[str, Callable[..., Any]]:
     """What code gets as builtins."""
     return {
@@ -149,7 +165,7 @@ class _Link(threading.local):
         self._pid = 0
 
     def ask(self, payload: bytes) -> _Answer:
-        connection = self._connection()
+        connection = self.connected()
         try:
             self._send(connection, payload)
             answer = _Answer()
@@ -184,7 +200,7 @@ class _Link(threading.local):
             data += part
         return bytes(data)
 
-    def _connection(self) -> socket.socket:
+    def connected(self) -> socket.socket:
         if self._socket is not None and (self._pid != os.getpid() or _is_ended(self._socket)):
             self.close()
         if self._socket is None:

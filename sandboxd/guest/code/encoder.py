@@ -234,11 +234,34 @@ def _of_numpy(value: Any, numpy: Any) -> tuple[str, Any]:
     return ("plain value", item) if not isinstance(item, numpy.generic) else ("text", str(value))
 
 
+def _names_of_index(frame: Any, pandas: Any) -> list[str]:
+    """Under which names the parts of the index become columns; none if it only counts the rows."""
+    index, names = frame.index, list(frame.index.names)
+    counts = isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1)
+    if counts and names == [None]:
+        return []
+    found: list[str] = []
+    for level, given in enumerate(names):
+        unnamed = "index" if len(names) == 1 else f"level_{level}"
+        name = unnamed if given is None else str(given)
+        while name in found or name in frame.columns:
+            name += "_"
+        found.append(name)
+    return found
+
+
 def _of_pandas(value: Any, pandas: Any) -> tuple[str, Any] | None:
     if isinstance(value, pandas.DataFrame):
-        records = value.head(MAX_ROWS).to_dict(orient="records")
+        shown = value.head(MAX_ROWS)
+        records, names = shown.to_dict(orient="records"), _names_of_index(value, pandas)
+        if names:
+            records = [
+                {**dict(zip(names, label if len(names) > 1 else (label,))), **record}  # noqa: B905
+                for label, record in zip(shown.index, records)  # noqa: B905
+            ]
+        what = "records" + (f" with the index as {', '.join(names)}" if names else "")
         is_cut = len(value) > MAX_ROWS
-        return "records" + (f", the first {MAX_ROWS}; cut" if is_cut else ""), records
+        return what + (f", the first {MAX_ROWS}; cut" if is_cut else ""), records
     if isinstance(value, pandas.Series):
         is_cut = len(value) > MAX_ROWS
         named = {str(key): item for key, item in value.head(MAX_ROWS).items()}

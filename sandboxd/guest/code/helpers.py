@@ -17,6 +17,7 @@ _MAX_MESSAGE = 10_000
 _KEPT = 500
 """Log lines and inspected variables that get_debug_info returns."""
 _DOOR = b"@sandboxd-data\n"
+_OF_DATABASE = ("db_query", "db_tables", "db_schema", "db_sources")
 
 
 def _level(level: Any) -> str:
@@ -119,7 +120,24 @@ def functions(log: Log, displays: Displays) -> dict[str, Any]:
         "display": display,
         "exit": _leave,
         "quit": _leave,
+        **{name: _without_source(name) for name in _OF_DATABASE},
+        "DatabaseError": NoDataSource,
     }
+
+
+class NoDataSource(Exception):
+    """What stands for DatabaseError where there is no database."""
+
+
+def _without_source(name: str) -> Any:
+    def ask(*_: Any, **__: Any) -> NoReturn:
+        raise NoDataSource(
+            f"{name} needs a data source, and this session has none. Open the session with "
+            "data_sources=[NAME]; a client's data.sources(USER) lists those that the operator has "
+            "configured for a user."
+        )
+
+    return ask
 
 
 def database_functions() -> dict[str, Any]:

@@ -11,7 +11,16 @@ import sys
 import uuid
 from typing import Any
 
-from .database import DatabaseError, Rows, db_query, db_schema, db_sources, db_tables
+from .database import (
+    NO_SOURCE,
+    DatabaseError,
+    Rows,
+    db_query,
+    db_schema,
+    db_sources,
+    db_tables,
+    has_door,
+)
 
 MAX_WIDTH = 60
 """Characters of a cell in a table."""
@@ -20,6 +29,8 @@ MAX_WIDTH = 60
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
+        if not has_door():
+            raise DatabaseError("DATA_SOURCE_NOT_FOUND", NO_SOURCE)
         if options.schema:
             sys.stdout.write(f"{db_schema(options.schema, options.source)}\n")
             return 0

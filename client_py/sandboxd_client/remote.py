@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakSet
 
 import grpc
+from google.protobuf.message import Message
 from grpc import aio
 
 from sandboxd_client.call_metadata import Metadata

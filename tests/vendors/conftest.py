@@ -24,8 +24,8 @@ PAGE = """\
 # Packages of others
 
 The versions that the tests of our [integrations](integrations.md) ran with.
-`./scripts/test --vendors` writes this page; with names of frameworks it runs their tests, and writes
-their rows.
+`./scripts/test --vendors` writes this page; with names of frameworks it runs only their tests, and
+writes their rows.
 
 | framework | packages | tests passed | failed | date |
 |---|---|---|---|---|

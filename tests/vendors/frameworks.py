@@ -18,10 +18,12 @@ FRAMEWORKS = ROOT / ".cache" / "frameworks"
 PACKAGES = {
     "ag2": ("ag2",),
     "autogen": ("autogen-agentchat", "autogen-core"),
+    "celery": ("celery",),
     "deepagents": ("deepagents",),
     "deepagents-0.6": ("deepagents",),
     "e2b": ("e2b", "e2b-code-interpreter"),
     "google-adk": ("google-adk",),
+    "gunicorn": ("gunicorn",),
     "inspect-ai": ("inspect-ai",),
     "langchain": ("langchain",),
     "mcp": ("mcp",),

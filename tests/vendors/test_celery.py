@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 from tests.docker.daemon_process import running_daemon
+from tests.vendors.frameworks import FRAMEWORKS
 
 FRAMEWORK = "celery"
-INSTALLED = Path(__file__).parents[2] / ".cache" / "frameworks" / FRAMEWORK
+INSTALLED = FRAMEWORKS / FRAMEWORK
 LIMIT = 120
 TASKS = """
 import os

@@ -6,9 +6,11 @@ It limits its own processor time and memory, and works for one caller at a time:
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from subprocess import Popen
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from sandboxd.processes import exited, start
 
 log = structlog.get_logger()
 
+NICENESS = 10
 _BY_OTHERS = (signal.SIGKILL, signal.SIGTERM)
 
 
@@ -94,6 +97,8 @@ class SideProcess:
             except OSError:
                 requests.close()
                 raise
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)  # its start takes time, too
         self._process = _Process(child, answers, requests)
         requests.write(self._greeting)
         return self._process

@@ -51,6 +51,7 @@ EGRESS_CONNECTIONS = Share(name="egress connections", total=1024, per_user=256)
 PREVIEW_CONNECTIONS = Share(name="preview connections", total=1024, per_user=256)
 POLICY_CHECKS = Share(name="policy checks that wait", total=512, per_user=32)
 COMPARISONS = Share(name="comparisons of snapshots that wait", total=256, per_user=16)
+IMPORTS = Share(name="archives that arrive", total=16, per_user=4)
 
 SHARES: Sequence[Share] = (
     CALLS,
@@ -64,6 +65,7 @@ SHARES: Sequence[Share] = (
     PREVIEW_CONNECTIONS,
     POLICY_CHECKS,
     COMPARISONS,
+    IMPORTS,
 )
 
 

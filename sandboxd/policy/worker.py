@@ -8,7 +8,6 @@ command is answered with its decision. One that takes too much processor time en
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import sys
@@ -22,7 +21,6 @@ from sandboxd.policy.profile import Policy
 MAX_PROCESSOR_SECONDS = 1.0
 """Processor time of one check, many times that of the worst text found."""
 MAX_MEMORY_BYTES = 1 << 30
-NICENESS = 10
 
 
 def encode_policy(policy: Policy) -> bytes:
@@ -75,7 +73,6 @@ def _line(value: Any) -> bytes:
 
 
 def main() -> None:
-    os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     commands, decisions = sys.stdin.buffer, sys.stdout.buffer
     policy = _decode_policy(commands.readline())

@@ -7,7 +7,6 @@ JSON answers. One that takes too much processor time or memory ends the process.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import sys
@@ -18,7 +17,6 @@ from sandboxd.snapshots.text_diff import TextDiff, text_diff
 MAX_PROCESSOR_SECONDS = 5.0
 """Processor time of one comparison, some times what its steps should take."""
 MAX_MEMORY_BYTES = 1 << 30
-NICENESS = 10
 
 
 def encode_request(before: bytes, after: bytes, **arguments: Any) -> bytes:
@@ -32,7 +30,6 @@ def decode_answer(line: bytes) -> TextDiff:
 
 
 def main() -> None:
-    os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     requests, answers = sys.stdin.buffer, sys.stdout.buffer

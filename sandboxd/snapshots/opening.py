@@ -57,7 +57,11 @@ def open_snapshots(place: Place) -> DiskSnapshots:
         is_shared=place.service is not None,
         user_bytes=place.user_bytes,
     )
-    settings = SnapshotSettings(store=store, unfinished=place.directory / "archives")
+    settings = SnapshotSettings(
+        store=store,
+        unfinished=place.directory / "archives",
+        reserve_bytes=place.reserve_bytes,
+    )
     return DiskSnapshots(_objects(place), settings)
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from sandboxd.access.shares import COMPARISONS
+from sandboxd.access.shares import COMPARISONS, IMPORTS, NoPlace, Places
 from sandboxd.access.turns import Turns
 from sandboxd.errors import (
     DiskSpaceLow,
@@ -52,7 +52,7 @@ from sandboxd.snapshots.differences import Counts
 from sandboxd.snapshots.garbage import Collector
 from sandboxd.snapshots.importing import Importing
 from sandboxd.snapshots.node import Node, Tree, entry_of
-from sandboxd.snapshots.objects import Objects
+from sandboxd.snapshots.objects import Objects, snapshots_need_space
 from sandboxd.snapshots.packs import ChunkReader, PackWriter, Readahead
 from sandboxd.snapshots.restoring import Restoring
 from sandboxd.snapshots.store import New, SnapshotStore, StoreSettings
@@ -82,6 +82,8 @@ class SnapshotSettings:
     store: StoreSettings
     unfinished: Path
     """Directory for archives that arrive."""
+    reserve_bytes: int = 0
+    """Free space of its filesystem that archives leave alone."""
     threads: int = 4
     """How many calls run at the same time."""
     call_seconds: float = 120.0
@@ -103,6 +105,7 @@ class DiskSnapshots:
             diff_worker.__name__, seconds=settings.call_seconds, max_answer=_MAX_ANSWER_BYTES
         )
         self._diffs = Turns.of(COMPARISONS, refusal=_too_many_diffs)
+        self._imports = Places(IMPORTS)
         self._counting = threading.Lock()
         self._figures = Figures()
         self._deleted_bytes: Counter[str] = Counter()
@@ -269,6 +272,23 @@ class DiskSnapshots:
         notes: Notes = _NO_NOTES,
     ) -> Snapshot:
         """See Snapshots."""
+        try:
+            with self._imports.place(line.user_id):
+                return await self._imported(line, archive, notes, max_bytes, max_entries)
+        except NoPlace as error:
+            raise TooManyRequests(
+                f"Archives arrive already, and {error}; try again when one has arrived.",
+                retry_after_seconds=1.0,
+            ) from None
+
+    async def _imported(
+        self,
+        line: Line,
+        archive: AsyncIterator[bytes],
+        notes: Notes,
+        max_bytes: int,
+        max_entries: int,
+    ) -> Snapshot:
         directory = self._settings.unfinished
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         left = max_bytes + max_entries * _TAR_OVERHEAD
@@ -277,7 +297,7 @@ class DiskSnapshots:
                 left -= len(chunk)
                 if left < 0:
                     raise InvalidArchive("it is larger than a workspace has room for")
-                await self._run(partial(_write, file, chunk))
+                await self._run(partial(_write, file, chunk, self._settings.reserve_bytes))
             file.seek(0)
             limits = {"max_bytes": max_bytes, "max_entries": max_entries}
             own = os.fdopen(os.dup(file.fileno()), "rb")
@@ -452,8 +472,12 @@ def _content(node: Node, chunks: ChunkReader, start: int, end: int) -> Iterator[
             yield zeros
 
 
-def _write(file: BinaryIO, data: bytes) -> None:
+def _write(file: BinaryIO, data: bytes, reserve_bytes: int) -> None:
     try:
+        found = os.fstatvfs(file.fileno())
+        free = found.f_bavail * found.f_frsize
+        if free - len(data) < reserve_bytes:
+            raise snapshots_need_space(free, reserve_bytes)
         file.write(data)
     except OSError as error:
         raise SnapshotStoreFailed(error.strerror or "the archive cannot be kept") from error

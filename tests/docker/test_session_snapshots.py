@@ -27,6 +27,7 @@ from sandboxd_client import (
     SessionNotFoundError,
     SessionParkedError,
     SnapshotInfo,
+    SnapshotLimitReachedError,
     SnapshotNotFoundError,
     turn,
 )
@@ -36,6 +37,7 @@ from tests.docker.daemon_process import (
     served,
 )
 from tests.docker.snapshot_tree import MAKE_TREE, digest, tree_of
+from tests.hostile.neighbour import is_harmed
 from tests.scale import SCALE
 
 pytestmark = pytest.mark.timeout(300)
@@ -314,6 +316,74 @@ async def test_diff_against_a_snapshot_and_against_the_present(daemon: DaemonPro
             second.number,
             first.number,
         ]
+
+
+async def test_one_user_cannot_fill_the_store() -> None:
+    """Beyond the share snapshots are refused with what to do, another user has room, and what
+    closed sessions had is free soon."""
+    fill = "head -c 25M /dev/urandom > file"
+    async with running_daemon(POOL_SIZE="2", SANDBOXD_MAX_USER_SNAPSHOT_MB="64") as daemon:
+        store = daemon.directory / "state" / "snapshots" / "objects"
+
+        def stored() -> int:
+            return sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+
+        async with opened(daemon, "1", "eve") as eve, opened(daemon, "1", "ada") as ada:
+            with pytest.raises(SnapshotLimitReachedError, match="SANDBOXD_MAX_USER_SNAPSHOT_MB"):
+                for _ in range(4):
+                    await eve.commands.run(fill, check=True)
+                    await eve.snapshots.create()
+            assert stored() <= 64 << 20
+            await ada.commands.run(fill, check=True)
+            await ada.snapshots.create()
+
+        async def is_free() -> bool:
+            return stored() < 1 << 20
+
+        began = time.monotonic()
+        await until(is_free)
+        print(f"space of closed sessions: free after {time.monotonic() - began:.1f} s")
+
+
+@pytest.mark.alone
+async def test_comparisons_of_one_user_do_not_slow_another(daemon: DaemonProcess) -> None:
+    """Eight loops of the largest comparisons, of which every second is cancelled at once."""
+    make = (
+        "import random\nfor n in range(20):\n"
+        " open(f'f{n}', 'w').writelines(f'{random.randrange(10**6)}\\n' for _ in range(100_000))\n"
+    )
+    async with opened(daemon, "compare", "eve") as eve, opened(daemon, "works", "ada") as ada:
+        for _ in range(2):
+            await eve.files.write("make.py", make)
+            await eve.commands.run("python3 make.py", check=True, timeout=60)
+            await eve.snapshots.create()
+
+        async def compare(*, cancelled: bool) -> None:
+            while True:
+                with suppress(SandboxError, TimeoutError):
+                    async with asyncio.timeout(0.01 if cancelled else WAIT_SECONDS):
+                        await eve.snapshots.diff(1, 2, with_text=True)
+                await asyncio.sleep(0.001)
+
+        async def median_ms() -> float:
+            took = []
+            for _ in range(40):
+                began = time.monotonic()
+                await ada.commands.run("true", check=True)
+                took.append((time.monotonic() - began) * 1000)
+            return statistics.median(took)
+
+        quiet = await median_ms()
+        loops = [asyncio.create_task(compare(cancelled=bool(n % 2))) for n in range(8)]
+        try:
+            await asyncio.sleep(1)  # under way
+            during = await median_ms()
+        finally:
+            for loop in loops:
+                loop.cancel()
+            await asyncio.wait(loops)
+    print(f"a neighbour's `true` beside comparisons: {quiet:.1f} ms, then {during:.1f} ms")
+    assert not is_harmed(quiet_ms=quiet, during_ms=during)
 
 
 async def test_wrong_paths_and_names_have_typed_errors(daemon: DaemonProcess) -> None:

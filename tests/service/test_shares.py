@@ -21,6 +21,7 @@ from sandboxd.access.shares import (
     CONSOLE_PAGES,
     DOCUMENT_BYTES,
     EGRESS_CONNECTIONS,
+    IMPORTS,
     LOGIN_CODES,
     LOGINS,
     POLICY_CHECKS,
@@ -44,7 +45,9 @@ from sandboxd.errors import PoolExhausted, SandboxdError
 from sandboxd.execs.long_checks import LongChecks
 from sandboxd.policy import STRICT
 from sandboxd.sessions.egress import SessionEgress
+from sandboxd.snapshots.contract import Line
 from sandboxd.snapshots.opening import Place, open_snapshots
+from sandboxd.tasks import Tasks
 from sandboxd_proto.v1 import file_service_pb2
 from tests.ports import free_port
 from tests.service.console_client import Browser
@@ -263,6 +266,35 @@ async def comparisons(stage: Stage) -> Resource:
     return waiting(snapshots._diffs)
 
 
+async def imports(stage: Stage) -> Resource:
+    snapshots = open_snapshots(Place(directory=stage.directory / "snapshots"))
+    stage.stack.push_async_callback(snapshots.close)
+    tasks = Tasks()
+    stage.stack.push_async_callback(tasks.end)
+    begun: list[str] = []
+
+    async def take(who: str) -> None:
+        may_go_on = asyncio.get_running_loop().create_future()
+
+        async def archive() -> AsyncIterator[bytes]:
+            may_go_on.set_result(None)
+            await asyncio.Event().wait()
+            yield b""
+
+        async def run() -> None:
+            try:
+                line = Line(user_id=who, name=f"ses_{len(begun)}")
+                await snapshots.import_archive(line, archive(), max_bytes=1, max_entries=1)
+            except SandboxdError as refusal:
+                may_go_on.set_exception(refusal)
+
+        begun.append(who)
+        tasks.spawn(run(), "import")
+        await may_go_on
+
+    return Counted(take)
+
+
 def waiting(turns: Turns) -> Resource:
     """A place in a queue that does not move."""
     assert turns.take_now("somebody")
@@ -290,6 +322,7 @@ RESOURCES: Mapping[str, Callable[[Stage], Awaitable[Resource]]] = {
     PREVIEW_CONNECTIONS.name: preview_connections,
     POLICY_CHECKS.name: policy_checks,
     COMPARISONS.name: comparisons,
+    IMPORTS.name: imports,
 }
 
 

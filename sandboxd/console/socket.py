@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from struct import Struct
 
 import structlog
@@ -108,13 +108,19 @@ class PageSocket:
             if kind == HELLO:
                 self.key = first.data[HEAD.size :].decode(errors="replace")
                 caller = self._find_caller(self.key)
-                with suppress(NoPlace):
-                    if caller is not None:
-                        self._place.enter_context(self._admit(caller))
-                        await self._socket.send_bytes(HEAD.pack(HELLO, 0))
-                        return True
+                if caller is not None:
+                    return await self._take_place(caller)
         await self._socket.close(code=UNAUTHENTICATED, message=b"log in again")
         return False
+
+    async def _take_place(self, caller: Caller) -> bool:
+        try:
+            self._place.enter_context(self._admit(caller))
+        except NoPlace as error:  # the page connects again after a while
+            await self._socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=str(error).encode())
+            return False
+        await self._socket.send_bytes(HEAD.pack(HELLO, 0))
+        return True
 
     async def _take(self, frame: bytes) -> None:
         kind, number = _head(frame)

@@ -451,7 +451,7 @@ async def test_cancelled_build_leaves_nothing(rig: Rig) -> None:
     rig.index.add(wheel)
     rig.index.endless.add(wheel.file_name)
     building = asyncio.create_task(rig.ensure("huge"))
-    await eventually(lambda: any("huge" in path for path in rig.index.requests))
+    await eventually(lambda: any("huge" in path for path in rig.index.requests), timeout_seconds=60)
 
     await rig.packages.sets.aclose()
 

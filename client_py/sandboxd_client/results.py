@@ -77,7 +77,7 @@ class SessionInfo(Result):
     """Number of the sandbox that the session is on, counted from 1."""
     workspace_dir: str
     workspace_kept: bool
-    """Whether the files are as they were left."""
+    """Whether the files are as they were left; those of a closed session are deleted."""
     created_at: str
     expires_at: str
     """ISO 8601 time; every use moves it."""
@@ -127,7 +127,7 @@ class SessionInfo(Result):
             thread_id=session.thread_id,
             incarnation=session.incarnation,
             workspace_dir=session.workspace_dir,
-            workspace_kept=is_kept,
+            workspace_kept=is_kept and state != "closed",
             created_at=iso(session.create_time),
             expires_at=iso(session.expire_time),
             metadata=dict(session.metadata),

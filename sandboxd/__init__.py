@@ -1,5 +1,13 @@
 """sandboxd: persistent, isolated Linux workspaces for AI agents."""
 
-from importlib.metadata import version
+__version__: str
 
-__version__ = version("sandboxd")
+
+def __getattr__(name: str) -> str:
+    """To look the version up takes a tenth of a short call of the command line."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    globals()[name] = found = version("sandboxd")
+    return found

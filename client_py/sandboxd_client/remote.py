@@ -343,12 +343,22 @@ class RemoteTransport:
         if not isinstance(found, ConnectionLostError):
             self._was_reached = True
         elif not self._was_reached:
-            why = str(found).rpartition(": ")[2].rstrip("]")  # before it gRPC tells where it looked
-            return ConnectionLostError(
-                f"There is no daemon at {self._settings.target} ({why}); start one, or set "
-                "SANDBOXD_URL to its address."
-            )
+            return ConnectionLostError(_unreachable(self._settings, str(found)))
         return found
+
+
+def _unreachable(settings: Settings, details: str) -> str:
+    """What to do, by what gRPC says about an address that was never reached."""
+    target = settings.target
+    if "Failed parsing HTTP/2" in details:
+        return (
+            f"The server at {target} is not the API of a daemon; it may be a web console. Set "
+            "SANDBOXD_URL to the address of the API, whose port is SANDBOXD_PORT of the daemon."
+        )
+    if settings.is_secure and "WRONG_VERSION_NUMBER" in details:
+        return f"The server at {target} does not use TLS; write http://{target} in place of https."
+    why = details.rpartition(": ")[2].rstrip("]")  # before it gRPC says where it looked
+    return f"There is no daemon at {target} ({why}); start one, or set SANDBOXD_URL to its address."
 
 
 class _Forks:

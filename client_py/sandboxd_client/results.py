@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from sandboxd_client.code_results import CodeRun
     from sandboxd_proto.v1 import exec_service_pb2, project_pb2
 
 TIMED_OUT_CODE = 124
@@ -52,7 +51,7 @@ class Result(dict[str, Any]):
             raise AttributeError(f"{type(self).__name__} has no {name}") from None
 
 
-def explain(result: CommandResult | CodeRun, status: exec_pb2.ExitStatus) -> None:
+def explain(result: Any, status: exec_pb2.ExitStatus) -> None:
     """Set `reason` and `hint`; they are keys as well if there is more to it than an exit."""
     result.reason, result.hint = exit_reason(status), status.hint
     if result.reason != "exited" or result.hint:
@@ -77,7 +76,7 @@ class SessionInfo(Result):
     """Number of the sandbox that the session is on, counted from 1."""
     workspace_dir: str
     workspace_kept: bool
-    """Whether the files are as they were left."""
+    """Whether the files are as they were left; those of a closed session are deleted."""
     created_at: str
     expires_at: str
     """ISO 8601 time; every use moves it."""
@@ -127,7 +126,7 @@ class SessionInfo(Result):
             thread_id=session.thread_id,
             incarnation=session.incarnation,
             workspace_dir=session.workspace_dir,
-            workspace_kept=is_kept,
+            workspace_kept=is_kept and state != "closed",
             created_at=iso(session.create_time),
             expires_at=iso(session.expire_time),
             metadata=dict(session.metadata),

@@ -1,21 +1,28 @@
 """A deep agent whose files and commands are in the sandbox of its conversation.
 
-Needs `pip install 'sandboxd[deepagents]'` and the package of a model's provider. Run it:
+Needs `pip install 'sandboxd[deepagents]'`; a real model needs its provider's package too:
     export MODEL=provider:model
     python examples/agents/deep_agent.py "Write a program that prints the first ten primes, run it."
+Without MODEL the answer follows a script.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
 from deepagents import create_deep_agent
-from langchain.chat_models import init_chat_model
-from langchain.messages import HumanMessage
+from langchain.messages import AIMessage, HumanMessage
+from scripted_model import call, chosen_model
 
 from sandboxd_client.integrations.deepagents import SandboxdBackend, with_artifacts
+
+QUESTION = "Write a program that prints the first four primes, run it."
+SCRIPT = [
+    call("write_file", file_path="/workspace/primes.py", content="print(2, 3, 5, 7)\n"),
+    call("execute", command="python3 primes.py"),
+    AIMessage("The program printed: {answer}"),
+]
 
 
 def answer(model: Any, question: str, user_id: str, thread_id: str) -> str:
@@ -29,4 +36,5 @@ def answer(model: Any, question: str, user_id: str, thread_id: str) -> str:
 
 
 if __name__ == "__main__":
-    print(answer(init_chat_model(os.environ["MODEL"]), sys.argv[1], "ada", "example-deep-agent"))
+    question = sys.argv[1] if len(sys.argv) > 1 else QUESTION
+    print(answer(chosen_model(SCRIPT), question, "ada", "example-deep-agent"))

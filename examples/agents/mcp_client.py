@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 
 from mcp import Client, StdioServerParameters
 
 
 async def main() -> None:
     server = StdioServerParameters(
-        command="sandboxd", args=["mcp", "--user", "ada"], env=dict(os.environ)
+        command=sys.executable,  # has it, also where the command `sandboxd` is not in PATH
+        args=["-m", "sandboxd", "mcp", "--user", "ada"],
+        env=dict(os.environ),
     )
     async with Client(server) as client:
         print(", ".join(sorted(tool.name for tool in (await client.list_tools()).tools)))

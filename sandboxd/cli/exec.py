@@ -116,6 +116,11 @@ async def _streamed(sandbox: AsyncSandbox, wanted: Wanted, *, only_start: bool) 
     )
     if only_start:
         click.echo(started.exec_id)
+        if wanted.timeout is None:
+            limit = table.span(sandbox.info.limits.default_exec_timeout.seconds)
+            click.echo(
+                f"sandboxd: it may run for {limit}; --timeout SECONDS changes that", err=True
+            )
         return 0
     return exit_code(await _watched(started, sends_input=wanted.sends_input))
 

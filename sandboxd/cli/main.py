@@ -11,7 +11,6 @@ import click
 import structlog
 import uvloop
 
-from sandboxd import __version__
 from sandboxd.cli.audit import audit
 from sandboxd.cli.config import config
 from sandboxd.cli.doctor import doctor
@@ -29,7 +28,7 @@ log = structlog.get_logger()
 
 
 @click.group()
-@click.version_option(__version__, prog_name="sandboxd")
+@click.version_option(package_name="sandboxd", prog_name="sandboxd")
 def main() -> None:
     """Sandboxes for AI agents."""
 

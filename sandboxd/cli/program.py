@@ -7,8 +7,6 @@ from importlib import import_module
 
 import click
 
-from sandboxd import __version__
-
 CLIENT_COMMANDS = {
     "attach": "sandboxd.cli.attach",
     "cat": "sandboxd.cli.cat",
@@ -92,7 +90,7 @@ def _daemon_group() -> click.Group | None:
 
 
 @click.command(cls=Program)
-@click.version_option(__version__, prog_name="sandboxd")
+@click.version_option(package_name="sandboxd", prog_name="sandboxd")
 def program() -> None:
     """Sandboxes for AI agents.
 

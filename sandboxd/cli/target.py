@@ -52,6 +52,7 @@ class Target:
         async with self.connection() as connection:
             if opens and not SESSION_ID.fullmatch(session):
                 info = await open_session(connection, *user_and_thread(session))
+                _say_if_new(session, info)
             else:
                 info = await get_session(connection, await self.session_id(session))
             yield sandbox_of(connection, info)
@@ -84,6 +85,15 @@ class Target:
                 NOT_FOUND,
             )
         return _best(found)
+
+
+def _say_if_new(session: str, info: SessionInfo) -> None:
+    """On stderr: a typing error would go unnoticed otherwise."""
+    if info.status == "created":
+        click.echo(f"sandboxd: {session} had no session; opened {info.session_id}", err=True)
+    elif info.status == "recreated":
+        files = "kept" if info.workspace_kept else "deleted"
+        click.echo(f"sandboxd: the session of {session} had ended, its files are {files}", err=True)
 
 
 def _best(sessions: Sequence[SessionInfo]) -> str:

@@ -13,6 +13,7 @@ from tests.fakes.guest import FakeGuests
 
 async def test_output_and_exit_code_are_those_of_the_command(sandboxd: CommandLine) -> None:
     """Each stream comes out where it belongs, and nothing is added to it."""
+    await sandboxd("session", "open", "ada", "42")
     ran = await sandboxd("exec", "ada/42", "echo hello; err oops; exit 7")
 
     assert (ran.code, ran.stdout, ran.stderr) == (7, "hello\n", "oops\n")
@@ -107,6 +108,27 @@ async def test_signals_go_to_the_command(
             assert await process.wait() == 128 + number
 
     assert [one for one, _ in guests.command("echo begun; sleep").signals] == [number]
+
+
+async def test_a_session_that_is_opened_for_a_command_is_named(sandboxd: CommandLine) -> None:
+    """A typing error would leave a session behind that nobody knows of."""
+    first = await sandboxd("exec", "nobody/1", "echo hello")
+    second = await sandboxd("exec", "nobody/1", "echo hello")
+
+    assert (first.stdout, second.stdout) == ("hello\n", "hello\n")
+    assert "nobody/1 had no session; opened ses_" in first.stderr
+    assert second.stderr == ""
+
+
+async def test_a_command_in_the_background_has_a_time_limit_and_says_so(
+    sandboxd: CommandLine,
+) -> None:
+    """Unless it was given one."""
+    started = await sandboxd("exec", "-d", "ada/42", "sleep")
+    limited = await sandboxd("exec", "-d", "--timeout", "60", "ada/42", "sleep")
+
+    assert "--timeout SECONDS" in started.stderr
+    assert "--timeout" not in limited.stderr
 
 
 async def test_a_command_in_the_background_is_found_and_watched_again(

@@ -58,6 +58,19 @@ def test_without_click_the_program_says_what_is_missing() -> None:
     assert "pip install 'sandboxd[cli]'" in told.stderr
 
 
+def test_a_command_looks_no_version_up() -> None:
+    """Nor loads anything else for it: a short call takes little more than to load gRPC."""
+    program = (
+        "import sys; from sandboxd.cli import program; "
+        "program.program.get_command(None, 'session'); print('importlib.metadata' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout == "False\n"
+
+
 def test_commands_run_with_garbage_collection() -> None:
     """It is off only while a command is imported."""
     gc.disable()

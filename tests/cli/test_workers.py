@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import pty
+import sys
+
+import pytest
+
 from sandboxd import __version__
 from sandboxd.daemon.composition import Daemon
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import SECONDS, CommandLine
 
 
 async def test_daemon_alone_is_its_only_worker(sandboxd: CommandLine, daemon: Daemon) -> None:
@@ -53,6 +60,30 @@ async def test_sessions_that_stay_are_a_failure(sandboxd: CommandLine) -> None:
     drained = await sandboxd("drain", "--timeout", "1")
     assert drained.code == 1
     assert "takes no snapshots" in drained.stderr
+
+
+@pytest.mark.parametrize(("typed", "state"), [(b"n\n", "ready"), (b"y\n", "draining")])
+async def test_worker_that_is_alone_is_drained_after_a_question(
+    sandboxd: CommandLine, typed: bytes, state: str
+) -> None:
+    """At a terminal; scripts, such as the hook that stops a pod, are not asked."""
+    master, terminal = pty.openpty()
+    try:
+        os.write(master, typed)
+        asked = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sandboxd", "drain"),
+            env=sandboxd.environment,
+            stdin=terminal,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(SECONDS):
+            _, stderr = await asked.communicate()
+    finally:
+        os.close(master)
+        os.close(terminal)
+
+    assert b"sandboxd drain --cancel" in stderr
+    assert _state((await sandboxd("worker", "list")).stdout) == state
 
 
 async def test_wrong_times_are_refused(sandboxd: CommandLine) -> None:

@@ -92,9 +92,33 @@ async def test_the_langchain_example(
             await store.setup()
             await store.files("ada").write("/notes.txt", b"one\ntwo\nthree\n")
         context = example.AgentContext(user_id="ada", thread_id="example-langchain")
-        told = await example.answer(model, database, "How long are my notes?", context)
+        told = await example.answer_with_database(
+            model, database, "How long are my notes?", context
+        )
 
     assert told == "3 lines"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"), [("langchain_agent", "142.5"), ("deep_agent", "2 3 5 7")]
+)
+async def test_an_example_without_a_model_follows_a_script(
+    daemon: DaemonProcess, name: str, answer: str
+) -> None:
+    """As a program of its own that is given nothing; it says what it needs for more."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("MODEL", "DATABASE")}
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        EXAMPLES / f"{name}.py",
+        env={**environment, "SANDBOXD_URL": f"unix:{daemon.socket}"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        stdout, stderr = await program.communicate()
+
+    assert (program.returncode, answer in stdout.decode()) == (0, True), stderr.decode()
+    assert "MODEL" in stderr.decode()
 
 
 def test_the_deep_agent_example(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +138,8 @@ def test_the_deep_agent_example(daemon: DaemonProcess, monkeypatch: pytest.Monke
 
 
 def loaded(name: str) -> ModuleType:
+    if str(EXAMPLES) not in sys.path:
+        sys.path.append(str(EXAMPLES))  # as it is for a program that runs there
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

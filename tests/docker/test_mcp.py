@@ -445,11 +445,10 @@ async def test_one_user_on_loopback_needs_no_token(served: Served) -> None:
 
 async def test_the_example(served: Served) -> None:
     """As a program of its own, which starts the server as a desktop agent does."""
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     program = await asyncio.create_subprocess_exec(
         sys.executable,
         "examples/agents/mcp_client.py",
-        env={**served.environment, "SANDBOXD_TOKEN": served.tokens["ada"], "PATH": path},
+        env={**served.environment, "SANDBOXD_TOKEN": served.tokens["ada"], "PATH": "/usr/bin:/bin"},
         stdout=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(60):

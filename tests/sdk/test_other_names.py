@@ -24,7 +24,8 @@ async def test_names_of_other_sdks_lead_to_the_same(face: Face) -> None:
         ran = await sandbox.commands.run("echo $GREETING", envs={"GREETING": "bye"})
         assert ran.stdout == "bye\n"
 
-        await sandbox.kill()
+        assert (await sandbox.get_info()).workspace_kept
+        assert not (await sandbox.kill()).workspace_kept
         assert not await sandbox.is_running()
 
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from grpc import aio
 
 from sandboxd_client import (
     AsyncSandboxClient,
@@ -75,6 +76,33 @@ async def test_no_daemon_there_is_told_at_once(tmp_path: Path) -> None:
         async with asyncio.timeout(5):
             with pytest.raises(ConnectionLostError, match=r"none\.sock.*SANDBOXD_URL"):
                 await client.get_or_create_session("ada", "42")
+
+
+async def test_https_for_a_daemon_without_tls_is_named() -> None:
+    """And what to write in its place."""
+    server = aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with AsyncSandboxClient(server_url=f"https://127.0.0.1:{port}") as client:
+        with pytest.raises(ConnectionLostError, match=f"does not use TLS; write http://.*{port}"):
+            await client.server_status()
+    await server.stop(None)
+
+
+async def test_port_of_the_console_is_named() -> None:
+    """It speaks HTTP/1.1, and the API does not."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with AsyncSandboxClient(server_url=f"http://127.0.0.1:{port}") as client:
+            with pytest.raises(ConnectionLostError, match="not the API of a daemon"):
+                await client.server_status()
 
 
 async def test_local_mode_that_cannot_start_says_why(short_dir: Path) -> None:

@@ -339,6 +339,17 @@ async def test_session_that_expires_is_ended_by_the_daemon(api: Api, daemon: Dae
 # --- statistics ---
 
 
+async def test_input_for_a_command_that_has_ended_is_no_refused_call(api: Api) -> None:
+    """The command line passes on its input, and every command may end before it has read it."""
+    session_id = await api.open_id()
+    await api.start(session_id, "echo hi", "over", stdin=True)
+    await api.wait(session_id, "over")
+    with refused(grpc.StatusCode.FAILED_PRECONDITION, "EXEC_ENDED"):
+        await api.write(session_id, "over", 0, b"", eof=True)
+
+    assert not (await api.statistics()).refused_calls
+
+
 async def test_statistics_count_what_happened(api: Api, daemon: Daemon) -> None:
     """Opens, ends, success, times, reuse, limits and refusals, each where it belongs."""
     session_id = await api.open_id()
@@ -351,7 +362,6 @@ async def test_statistics_count_what_happened(api: Api, daemon: Daemon) -> None:
         await api.get("ses_none")
     other = await api.open_id(thread="t2")
     await api.close(other)
-
     statistics = await api.statistics()
     assert dict(statistics.sessions.opens) == {"CREATED": 2, "ATTACHED": 1}
     assert dict(statistics.sessions.ends) == {"CLOSED": 1}

@@ -21,7 +21,13 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
 from sandboxd.access import Caller, CallPlaces, Scope, only_look
-from sandboxd.errors import InvalidRequest, SandboxdError, Unauthenticated, UploadStalled
+from sandboxd.errors import (
+    ExecEnded,
+    InvalidRequest,
+    SandboxdError,
+    Unauthenticated,
+    UploadStalled,
+)
 from sandboxd.observability.calls import Call, current
 from sandboxd.observability.journal import MAX_COMMAND
 from sandboxd.observability.statistics import Statistics
@@ -271,7 +277,9 @@ class CallGuard:
             await context.abort_with_status(to_status(error))
         if isinstance(error, SandboxdError):
             log.info("call.refused", method=method, reason=error.reason, message=error.message)
-            self._journal.on_refused(error, _audited(request))
+            # The end of a command crosses its input: every other run of a program would count.
+            if not isinstance(error, ExecEnded):
+                self._journal.on_refused(error, _audited(request))
             await context.abort_with_status(to_status(error))
         error_id = secrets.token_hex(6)
         log.error("call.failed", method=method, error_id=error_id, exc_info=error)

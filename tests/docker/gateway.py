@@ -64,7 +64,8 @@ async def gateway(daemon: TokenDaemon, *arguments: str) -> AsyncIterator[str]:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(60):
-            yield (await process.stdout.readline()).decode().strip()
+            address = await process.stdout.readline()
+        yield address.decode().strip()
     finally:
         if process.returncode is None:
             process.terminate()

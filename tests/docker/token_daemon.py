@@ -46,8 +46,7 @@ async def token_daemon(directory: Path, **settings: str) -> AsyncIterator[TokenD
         HOST="127.0.0.1",
         PORT=str(port),
         SANDBOXD_TOKENS_FILE=str(file),
-        MAX_CONTAINERS="40",
-        **settings,
+        **{"MAX_CONTAINERS": "40", **settings},
     ) as daemon:
         yield TokenDaemon(daemon, f"127.0.0.1:{port}", tokens)
 

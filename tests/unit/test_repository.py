@@ -147,9 +147,8 @@ def test_an_adapter_for_a_framework_that_is_not_installed_has_a_stand_in_for_it(
     assert missing == {*stand_ins.FRAMEWORKS, *sum(stand_ins.PARTS.values(), ())}
 
 
-def test_every_framework_that_tests_install_is_on_the_page() -> None:
+def test_every_framework_that_tests_install_gets_a_row() -> None:
+    """Or its tests would run, and the page of versions would not name it."""
     installing = (ROOT / "tests/vendors/install_frameworks").read_text()
-    page = (ROOT / "docs/vendors.md").read_text()
 
     assert set(re.findall(r"^framework (\S+)", installing, re.MULTILINE)) <= PACKAGES.keys()
-    assert all(package in page for packages in PACKAGES.values() for package in packages)

@@ -72,6 +72,10 @@ class _Page:
         self._path = path
         self._frameworks: dict[str, str] = {}
         self._failed: set[str] = set()
+        self._is_whole = True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._is_whole &= not report.failed
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if framework := dict(report.user_properties).get("framework"):
@@ -80,8 +84,9 @@ class _Page:
                 self._failed.add(report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            return  # it did not come to its end
+        ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if exitstatus not in ended or not self._is_whole:
+            return  # tests are missing
         old = self._path.read_text().splitlines() if self._path.exists() else []
         rows = {line.split()[1]: line for line in old if line.startswith("| ")}
         tests = Counter(self._frameworks.values())

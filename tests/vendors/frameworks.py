@@ -37,7 +37,7 @@ PACKAGES = {
 """Packages whose versions a run of the tests reports, by the name of the framework."""
 PROGRAM_SECONDS = 600.0
 """For a program with twenty conversations, on a busy machine."""
-ROOM = {"MAX_CONTAINERS": "40", "MAX_WORKSPACE_SIZE_MB": "256", "OPEN_WAIT_SECONDS": "300"}
+ROOM = {"MAX_CONTAINERS": "40", "MAX_WORKSPACE_SIZE_MB": "256", "SANDBOXD_OPEN_WAIT_SECONDS": "300"}
 """Settings of a daemon for them."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -100,7 +99,7 @@ async def test_a_message_that_is_not_declared_as_json_is_refused(gateway: TestCl
         assert "application/json" in (await refused.json())["message"]
 
 
-@pytest.mark.parametrize("expires", ["9" * 5000, "1e9", "²", "-1", str(int(time.time()) - 1)])
+@pytest.mark.parametrize("expires", ["9" * 5000, "1e9", "²", "-1", "1700000000"])
 def test_a_signed_url_with_a_strange_expiry_is_refused(expires: str) -> None:
     """Also one that Python refuses to read as a number."""
     address = f"/files?path=a&signature=v1_x&signature_expiration={quote(expires)}"

@@ -33,6 +33,7 @@ SETTINGS = {
     "SANDBOXD_MAX_PROCESSES": "128",
     "MAX_WORKSPACE_SIZE_MB": "64",
     "MAX_TOTAL_FILES": "1000",
+    "SANDBOXD_OPEN_WAIT_SECONDS": "120",
 }
 NEXT_SECONDS = 10.0
 """For the commands after an attack; a healthy guest takes milliseconds."""
@@ -54,7 +55,7 @@ def async_execs(api: Api) -> ExecServiceAsyncStub:
 
 async def open_session(api: Api, user: str, thread: str) -> session_pb2.Session:
     request = session_service_pb2.OpenSessionRequest(user_id=user, thread_id=thread)
-    return (await async_sessions(api).OpenSession(request, timeout=60)).session
+    return (await async_sessions(api).OpenSession(request, timeout=150)).session
 
 
 async def close_session(api: Api, session_id: str) -> None:

@@ -24,7 +24,10 @@ from tests.hostile.arena import SETTINGS, async_sessions, enter, open_session
 from tests.hostile.cases import MEMORY, RUNAWAYS, TIMED_OUT, Case
 from tests.hostile.scoreboard import Scoreboard
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.calm,  # it keeps the machine from others
+]
 
 SPINNING = 6
 ATTACKS = [

@@ -72,7 +72,7 @@ class Rig:
     @asynccontextmanager
     async def asked(self, more: str, *, has_own: bool) -> AsyncIterator[Connection]:
         """A connection of a browser that has asked for a page, of an origin of its own or not."""
-        made = await self.previews.create("ses_1", 1, 8080, seconds=600)
+        made = await self.previews.create("ses_1", 1, 8080, seconds=600, user_id="ada")
         host = f"{made.token}.localhost" if has_own else "127.0.0.1"
         path = "/" if has_own else f"/{made.token}/"
         reader, writer = await asyncio.open_connection("127.0.0.1", self.previews.port)

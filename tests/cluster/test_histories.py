@@ -268,7 +268,7 @@ async def run(server: RedisServer, histories: int, *, with_barrier: bool) -> Fig
 
 
 async def test_never_two_serve_one_session(redis_server: RedisServer) -> None:
-    histories = max(1, round(20 * SCALE))
+    histories = max(1, round(10 * SCALE))
     figures = await run(redis_server, histories, with_barrier=True)
 
     print(

@@ -20,7 +20,7 @@ from tests.scale import SCALE
 WORKERS = 4
 CALLERS = 4
 THREADS = 12
-OPERATIONS = round(20_000 * SCALE)
+OPERATIONS = round(10_000 * SCALE)
 LONGEST_SECONDS = 15 * max(SCALE, 1.0)
 
 

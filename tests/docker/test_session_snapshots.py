@@ -608,7 +608,7 @@ async def test_killed_daemon_keeps_every_acknowledged_snapshot() -> None:
     """kill -9 at random moments while commands run and snapshots are taken: what was answered is
     there afterwards and restores bit for bit; the session is usable; nothing that is listed is half
     written; and the store has no damage."""
-    chance, rounds = random.Random(7), max(5, int(50 * SCALE))
+    chance, rounds = random.Random(7), max(5, int(20 * SCALE))
     # Without warm sandboxes, which every start would have to make again.
     daemon = DaemonProcess(POOL_SIZE="0", SANDBOXD_AUTO_SNAPSHOT="commands")
     answered: dict[int, str] = {}

@@ -22,7 +22,7 @@ from tests.sdk.conftest import local_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-CANCELLATIONS = round(500 * SCALE)
+CANCELLATIONS = round(200 * SCALE)
 DELAYS = (0.0, 0.001, 0.02)
 """Seconds until a call is cancelled, at most; some calls are shorter, others sleep."""
 

@@ -16,7 +16,7 @@ from tests.snapshots.killed_taker import UNDISTURBED, digest_of, open_objects
 from tests.snapshots.object_server import object_server
 from tests.snapshots.rig import LINE, UID, Disks, Workspace, snapshots_on
 
-KILLS = int(50 * SCALE)
+KILLS = int(20 * SCALE)
 
 
 @pytest.fixture(params=["directory", "service"])

@@ -20,7 +20,7 @@ from tests.docker.test_lifecycle import eventually
 from tests.scale import SCALE
 from tests.soak.load import Tally, Thread
 
-SECONDS = 24 * SCALE
+SECONDS = 16 * SCALE
 """Half of it with faults, half of it without, so that growth can be told from new processes."""
 THREADS = 8
 POOL = 3

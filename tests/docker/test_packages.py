@@ -32,11 +32,12 @@ from tests.docker.test_moved_disks import pid_of
 from tests.docker.test_package_builds import held_by_the_kernel
 from tests.fakes.package_index import PackageIndex
 from tests.fakes.wheels import Entry, a_wheel
+from tests.scale import SCALE
 
 WAIT_SECONDS = 100.0
 SET_MB = 16
 DIRECTORY = "/usr/local/lib/python3.11/dist-packages"
-TIMES = 30
+TIMES = round(8 * SCALE)
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,11 @@ from sandboxd.link import GuestLink, PatientTimer
 STEP_SECONDS = 0.25
 """Seconds in which the guest has to end the command or report that it is still at it. They grow
 with the load of the host, since all that the guest does then takes longer."""
-MAX_LOAD = 4.0
+MAX_LOAD = 15.0
 """Largest factor by which they grow."""
 LIMIT_SECONDS = 5.0
-"""Seconds in all, whatever the guest reports."""
+"""Seconds in all, whatever the guest reports; more if that is less than a few steps."""
+LIMIT_STEPS = 4
 LOAD_FILE = Path("/proc/loadavg")
 
 
@@ -35,7 +36,8 @@ class HostKill:
         self._is_frozen = is_frozen
         self._loop = asyncio.get_running_loop()
         self._step = STEP_SECONDS * min(max(1.0, host_load()), MAX_LOAD)
-        self._limit_at = self._loop.time() + LIMIT_SECONDS
+        self._limit = max(LIMIT_SECONDS, LIMIT_STEPS * self._step)
+        self._limit_at = self._loop.time() + self._limit
         self._is_cancelled = False
         self._timer: PatientTimer | None = None
         self.extend()
@@ -60,7 +62,7 @@ class HostKill:
         self._timer = None
         self._link.read_pending()  # which may cancel or extend this
         if self._is_frozen() and not self._is_cancelled:
-            self._limit_at = self._loop.time() + LIMIT_SECONDS
+            self._limit_at = self._loop.time() + self._limit
             self.extend()
             return
         if not self._is_cancelled and self._timer is None:

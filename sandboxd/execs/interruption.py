@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from signal import SIGINT, SIGRTMAX
 
-from sandboxd.execs.host_kill import host_load
+from sandboxd.execs.host_kill import MAX_LOAD, host_load
 from sandboxd.guest.frames import Target
 from sandboxd.link import GuestLink, LinkClosed, PatientTimer
 
@@ -18,8 +18,6 @@ INTERRUPTS = ((0.0, SIGINT), (0.2, SIGINT), (0.4, INSISTENT_SIGNAL), (0.6, INSIS
 KILL_SECONDS = 1.0
 """Seconds from the first of them to the kill. They grow with the load of the host: code that had no
 processor time could not stop, and with its context its variables would be lost."""
-MAX_LOAD = 15.0
-"""Largest factor by which they grow."""
 
 
 class Interruption:

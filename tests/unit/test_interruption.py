@@ -10,7 +10,8 @@ from signal import SIGINT
 import pytest
 
 from sandboxd.execs import host_kill
-from sandboxd.execs.interruption import INSISTENT_SIGNAL, KILL_SECONDS, MAX_LOAD, Interruption
+from sandboxd.execs.host_kill import MAX_LOAD
+from sandboxd.execs.interruption import INSISTENT_SIGNAL, KILL_SECONDS, Interruption
 from sandboxd.guest import frames
 from sandboxd.guest.frames import Cause, Ending, Exited, Kind
 from tests.unit.link_rig import Clock, Heard, Rig

@@ -17,10 +17,11 @@ The async classes run on asyncio, with or without anyio, but not on trio. A call
 ends the command that it waits for.
 
 Processes that are forked after the SDK was used, by multiprocessing, Celery or
-`gunicorn --preload`, can use it as well, also what their parent has opened. A process that is
-forked during a call raises `ForkedError` instead, because gRPC cannot work there; so does one whose
-parent uses gRPC for asyncio in other code, or has the daemon of local mode. Start such processes
-with `spawn`.
+`gunicorn --preload`, can use it as well, also what their parent has opened. A fork waits up to a
+second for calls of other threads. In a process that is forked during a longer call, or while other
+code of its parent uses gRPC for asyncio, gRPC cannot work: calls raise `ForkedError`, unless gRPC
+itself crashes the process first, which GRPC_ENABLE_FORK_SUPPORT=0 in the environment prevents.
+Start such processes with `spawn`. The daemon of local mode stays with the parent (`ForkedError`).
 
 In a program with a current OpenTelemetry span, calls belong to its trace.
 

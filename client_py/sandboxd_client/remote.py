@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -51,8 +53,9 @@ _OPTIONS = [
 _LONGEST_LOOK = 0.05
 _LARGE_BLOCK_BYTES = 4 << 20
 """Twice as much, which glibc then keeps, is more than the copies of a chunk of 1 MiB take."""
-_REST_SECONDS = 0.5
-"""How long a fork waits for an event loop in another thread to let go of its channels."""
+_REST_SECONDS = 1.0
+"""How long a fork waits for calls to end that other threads make."""
+_LOOK_SECONDS = 0.002
 _POLLER = "_poll_wrapper"
 """In the name of the thread that gRPC has while a channel for asyncio is open, whosever it is."""
 
@@ -99,12 +102,15 @@ class RemoteTransport:
     def _channel(self) -> aio.Channel:
         return self._opened or self._open()
 
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
     def rest(self) -> None:
         """Let go of the channel, unless a call is under way. The next call opens another one."""
         if not self._calls:
             self._opened = None
             self._callables.clear()
-            _forks.opened.discard(self)
 
     def let_rest(self) -> None:
         """The same from any thread."""
@@ -113,14 +119,15 @@ class RemoteTransport:
         if not loop.is_running() or loop is asyncio._get_running_loop():
             self.rest()
             return
-        rested = threading.Event()
 
-        def rest() -> None:
-            self.rest()
-            rested.set()
+        def rest() -> bool:
+            rested = threading.Event()
+            loop.call_soon_threadsafe(self.rest)
+            loop.call_soon_threadsafe(rested.set)
+            return rested.wait(_REST_SECONDS) and not self.is_open
 
-        loop.call_soon_threadsafe(rest)
-        rested.wait(_REST_SECONDS)
+        # Again, since a call may have begun that was allowed just before.
+        _wait(lambda: not self._calls and rest())
 
     def _credentials(self) -> grpc.ChannelCredentials:
         settings = self._settings
@@ -139,7 +146,7 @@ class RemoteTransport:
         return self._was_reached
 
     async def ready(self, timeout: float, session_id: str = "") -> None:
-        self._check_open()
+        await self._let_fork()
         # Before the first connection, the first call reports at once if there is no daemon.
         if not self._was_reached or self._is_ready():
             return
@@ -147,7 +154,7 @@ class RemoteTransport:
         try:
             async with asyncio.timeout(timeout):
                 while not self._is_ready():
-                    self._check_open()
+                    await self._let_fork()
                     await asyncio.sleep(look_again)
                     look_again = min(2 * look_again, _LONGEST_LOOK)
         except TimeoutError:
@@ -162,7 +169,7 @@ class RemoteTransport:
         look_again = 0.001
         until = asyncio.get_running_loop().time() + timeout
         while not self._is_ready():
-            self._check_open()
+            await self._let_fork()
             # One that was reached before is perhaps being restarted.
             has_failed = self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
             if has_failed and not self._was_reached:
@@ -173,8 +180,18 @@ class RemoteTransport:
             look_again = min(2 * look_again, _LONGEST_LOOK)
         return True
 
+    async def _let_fork(self) -> None:
+        """Open no channel while a fork is about to happen."""
+        self._check_open()
+        while _forks.is_near:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._check_open()
+
     def _is_ready(self) -> bool:
-        return self._channel.get_state(True) is grpc.ChannelConnectivity.READY
+        # Asking opens a channel.
+        return not _forks.is_near and (
+            self._channel.get_state(True) is grpc.ChannelConnectivity.READY
+        )
 
     async def call(
         self,
@@ -368,8 +385,10 @@ class _Forks:
     """
 
     def __init__(self) -> None:
-        self.opened: WeakSet[RemoteTransport] = WeakSet()
+        self.transports: WeakSet[RemoteTransport] = WeakSet()
         self.opening = threading.Lock()
+        self.is_near = False
+        """No new calls for now: one is about to happen."""
         self.is_broken = False
         """This is a child in which gRPC does not work."""
         self._was_used = False
@@ -378,25 +397,49 @@ class _Forks:
         """Kept, since freeing a channel waits for a thread that only the parent has."""
 
     def note_opened(self, transport: RemoteTransport) -> None:
-        self.opened.add(transport)
+        self.transports.add(transport)
         self._was_used = True
 
     def before(self) -> None:
-        for transport in list(self.opened):
+        self.is_near = True
+        _wait(lambda: not _is_importing())
+        for transport in list(self.transports):
             transport.let_rest()
         if self._was_used:
             gc.collect()  # channels end with their destructors, and may be in cycles
+        if self._was_used and not any(one.is_open for one in self.transports):
+            _wait(lambda: not _has_poller())  # calls that have ended hold it until they are read
         self.opening.acquire()
-        self._has_poller = any(_POLLER in thread.name for thread in threading.enumerate())
+        self._has_poller = _has_poller()
         self._was_used = self._has_poller
 
     def after_in_parent(self) -> None:
+        self.is_near = False
         self.opening.release()
 
     def after_in_child(self) -> None:
+        self.is_near = False
         self.opening = threading.Lock()
         self.is_broken = self.is_broken or self._has_poller
-        self._lost += self.opened
+        self._lost += self.transports
+        self.transports.clear()  # of loops that run no more; one that is used comes back
+
+
+def _has_poller() -> bool:
+    return any(_POLLER in thread.name for thread in threading.enumerate())
+
+
+def _is_importing() -> bool:
+    """Whether a thread imports a module of ours, whose lock nobody would release in the child."""
+    ours = (module for name, module in list(sys.modules.items()) if name.startswith("sandboxd_"))
+    return any(getattr(module.__spec__, "_initializing", False) for module in ours)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    """Before a fork, up to a limit."""
+    until = time.monotonic() + _REST_SECONDS
+    while not condition() and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
 
 
 _forks = _Forks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ fork = multiprocessing.get_context("fork")
 LIMIT = 60
 
 
-async def printed(daemon: DaemonProcess | None, program: str) -> str:
+async def printed(daemon: DaemonProcess | None, program: str, **environment: str) -> str:
     """What the program prints on both streams; it hangs if a fork does."""
     url = f"unix:{daemon.socket}" if daemon else ""
     done = await asyncio.to_thread(
@@ -29,6 +30,7 @@ async def printed(daemon: DaemonProcess | None, program: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env={**os.environ, **environment},
         timeout=LIMIT,
     )
     assert done.returncode == 0, done.stdout
@@ -95,6 +97,40 @@ for uses in (True, False):
     assert await printed(sdk_daemon, program) == ""
 
 
+@pytest.mark.asyncio(loop_scope="session")
+async def test_fork_waits_for_short_calls_of_other_threads(sdk_daemon: DaemonProcess) -> None:
+    """Threads of a server are seldom all idle; their calls go on afterwards."""
+    program = """
+sandbox = Sandbox.open("ada", "busy", server_url=URL)
+is_over = threading.Event()
+def show():
+    print(sandbox.commands.run("echo child").stdout, flush=True)
+failures = []
+def work():
+    try:
+        while not is_over.is_set():
+            assert sandbox.commands.run("echo thread").stdout == "thread\\n"
+    except BaseException as error:
+        failures.append(error)
+threads = [threading.Thread(target=work) for _ in range(4)]
+for one in threads:
+    one.start()
+for _ in range(5):
+    child = fork.Process(target=show)
+    child.start()
+    child.join()
+    assert child.exitcode == 0, child.exitcode
+is_over.set()
+for one in threads:
+    one.join()
+assert not failures, failures
+"""
+    assert (await printed(sdk_daemon, program)).split() == ["child"] * 5
+
+
+NO_HANDLERS = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""gRPC's own handlers start threads in the child, which crash one of three if a call was under way,
+before our code runs."""
 REPORTING = """
 def report():
     begun = time.monotonic()
@@ -129,11 +165,31 @@ assert child.exitcode == 0
 command.send_stdin("ended\\n")
 print(next(events).text)
 """
-    lines = (await printed(sdk_daemon, REPORTING + program)).splitlines()
+    lines = (await printed(sdk_daemon, REPORTING + program, **NO_HANDLERS)).splitlines()
 
     assert [line for line in lines if "fork_posix.cc" not in line] == [
         "refused", "refused", "ended", ""
     ]  # fmt: skip
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_fork_during_a_call_never_hangs(sdk_daemon: DaemonProcess) -> None:
+    """As gRPC is by default: the child ends, with the error or by a signal, and the parent's call
+    goes on."""
+    program = """
+sandbox = Sandbox.open("ada", "by default", server_url=URL)
+command = sandbox.commands.run("echo begun; read line; echo $line", background=True, stdin=True)
+events = iter(command.stream())
+assert next(events).text == "begun\\n"
+for _ in range(5):
+    child = fork.Process(target=report)
+    child.start()
+    child.join()
+    assert child.exitcode == 0 or child.exitcode < 0
+command.send_stdin("ended\\n")
+assert next(events).text == "ended\\n"
+"""
+    await printed(sdk_daemon, REPORTING + program)
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -156,7 +212,7 @@ async def main():
 sandbox = Sandbox.open("ada", "other", server_url=URL)
 asyncio.run(main())
 """
-    lines = (await printed(sdk_daemon, REPORTING + program)).splitlines()
+    lines = (await printed(sdk_daemon, REPORTING + program, **NO_HANDLERS)).splitlines()
 
     assert [line for line in lines if "fork_posix.cc" not in line] == ["refused", "refused"]
 
@@ -184,3 +240,25 @@ with Sandbox.open("ada", "local", mode="local", local_settings=dict(
 
     assert 'mode="remote"' in lines[0]
     assert lines[1:] == ["parent", ""]
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_child_of_a_child_works(sdk_daemon: DaemonProcess) -> None:
+    """With what was opened two processes before; nothing waits for the loops of parents."""
+    program = """
+sandbox = Sandbox.open("ada", "grandchild", server_url=URL)
+def run():
+    print(sandbox.commands.run("echo grandchild").stdout, flush=True)
+def fork_again():
+    begun = time.monotonic()
+    child = fork.Process(target=run)
+    child.start()
+    assert time.monotonic() - begun < 1
+    child.join()
+    assert child.exitcode == 0
+child = fork.Process(target=fork_again)
+child.start()
+child.join()
+assert child.exitcode == 0
+"""
+    assert await printed(sdk_daemon, program) == "grandchild\n\n"

@@ -205,7 +205,8 @@ def facts(environment: Environment) -> Mapping[str, str]:
 def built_line(environment: Environment) -> str:
     took = environment.build_duration.ToMilliseconds() / 1000
     short = environment.image_id.removeprefix("sha256:")[:SHORT_ID]
-    how = f"built in {took:.1f} s from {environment.source}" if took else "ready"
+    is_new = environment.HasField("build_duration")
+    how = f"built in {took:.1f} s from {environment.source}" if is_new else "ready"
     return f"{how}, {table.size(environment.image_bytes)}, image {short}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
@@ -332,15 +333,15 @@ async def test_only_reads_can_be_passive(files: FileClient, api: Api, daemon: Da
     """A listing that is marked so leaves the idle time as it is; a change renews it."""
     passive, session = (("sandboxd-passive", "1"),), session_of(daemon, files)
     await files.upload("f", b"x")
-    before = session.seconds_left
-    await eventually(lambda: session.seconds_left < before)
+    asked = time.monotonic()
     await api.files.ListFiles(pb.ListFilesRequest(session_id=files.session_id), metadata=passive)
-    assert session.seconds_left < before
-    left = session.seconds_left
+    since_asked = time.monotonic() - asked
+    assert session.unused_seconds > since_asked
+    asked = time.monotonic()
     await api.files.MakeDirectory(
         pb.MakeDirectoryRequest(session_id=files.session_id, path="d"), metadata=passive
     )
-    assert session.seconds_left > left
+    assert session.unused_seconds <= time.monotonic() - asked
 
 
 async def test_abandoned_calls_are_forgotten(files: FileClient, daemon: Daemon) -> None:

@@ -42,9 +42,9 @@ export class OutputView {
     this.draw();
   }
 
-  // Resolves when the page can take more.
-  shown(): Promise<void> {
-    return this.pending > MAX_PENDING ? new Promise((resolve) => this.waiting.push(resolve)) : Promise.resolve();
+  // Resolves when the page can take more, or when it has drawn everything: `atMost` 0.
+  shown(atMost = MAX_PENDING): Promise<void> {
+    return this.pending > atMost ? new Promise((resolve) => this.waiting.push(resolve)) : Promise.resolve();
   }
 
   private draw(): void {
@@ -59,8 +59,7 @@ export class OutputView {
     else requestAnimationFrame(turn);
   }
 
-  // So that what is said about the end of a command does not come before its output.
-  drawNow(): void {
+  private drawNow(): void {
     const element = this.element;
     const parts = this.parts.splice(0);
     this.pending = 0;

@@ -38,6 +38,7 @@ export function Prompt({ session, refusal }: { session: Session; refusal: string
     } catch (error) {
       write("stderr", `${error instanceof CallError ? error.message : String(error)}\n`);
     }
+    await output.current.shown(0);
     setBusy(false);
   };
   return (

@@ -66,7 +66,7 @@ export function RunCommand({ session }: { session: Session }) {
               output.current.add("note", new TextEncoder().encode(`\n[${bytes(event.value.bytes)} are no longer kept]\n`));
               offsets[name] = event.value.offset + event.value.bytes;
             } else if (event.case === "exited") {
-              output.current.drawNow();
+              await output.current.shown(0); // the end comes no earlier than the output
               setExit(event.value);
             }
           }

@@ -39,6 +39,7 @@ from tests.scale import examples
 from tests.service.client import Api
 
 pytest_plugins = (
+    "tests.daemon_logs",
     "tests.figures",
     "tests.long_tests",
     "tests.second_run",

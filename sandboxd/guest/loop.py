@@ -43,8 +43,9 @@ IDLE_SECONDS = 0.001
 HURRY_SECONDS = 0.005
 """A command that comes so soon after the end of the last one is probably followed by the next as
 soon: its shell is prepared at once, for after any quiet time that would come too late."""
-PLACE_SECONDS = 5.0
-"""A daemon that takes longer to move a shell no longer serves."""
+PLACE_SECONDS = 60.0
+"""A daemon that takes longer to move a shell no longer serves. Long, because giving up costs the
+session its sandbox, and a busy host may keep the daemon from its processor for seconds."""
 PLACE_LOOK_MILLISECONDS = 50
 REDIAL_SECONDS, LONGEST_REDIAL_SECONDS = 0.05, 0.5
 MAX_KEPT_ALONE = 4 << 20

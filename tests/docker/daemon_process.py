@@ -27,6 +27,7 @@ from sandboxd_proto.v1 import (
     project_service_pb2_grpc,
     session_service_pb2_grpc,
 )
+from tests import daemon_logs
 from tests.docker.forked_daemons import ForkedDaemon, start_forked
 
 RUNTIME = Path(os.environ.get("SANDBOXD_STATE_DIR", "/var/lib/sandboxd")) / "runtime" / "current"
@@ -122,6 +123,7 @@ class DaemonProcess:
 
     async def start(self) -> None:
         """Start it and wait until the API answers."""
+        daemon_logs.watch(self.log)
         if self.is_forked and self.program == PROGRAM and not OF_THE_LOADER & {*self.environment}:
             self.process = await start_forked(self.environment, self.log)
         else:
@@ -181,6 +183,7 @@ class DaemonProcess:
         return found + [line for line in mounts if f" {self.directory}/" in line]
 
     def remove_directory(self) -> None:
+        daemon_logs.forget(self.log)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

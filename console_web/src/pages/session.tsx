@@ -118,7 +118,7 @@ function Head({ session, reload }: { session: Session; reload: () => void }) {
               </Button>
             </>
           ) : (
-            <Button kind="main" onClick={() => openSession(session)}>
+            <Button kind="main" onClick={() => openSession({ userId: session.userId, threadId: session.threadId })}>
               Start
             </Button>
           ))}

@@ -140,10 +140,11 @@ class Session:
     @property
     def state(self) -> SessionState:
         """What callers are told: it is lost only if its files are."""
-        state, disk = self.record.state, kept_files_of(self.record).disk
-        if state == SessionState.LOST and disk is not None and self.is_there(disk):
-            return SessionState.STOPPED
-        return state
+        if self.record.state != SessionState.LOST:
+            return self.record.state
+        disk = kept_files_of(self.record).disk
+        is_kept = disk is not None and self.is_there(disk)
+        return SessionState.STOPPED if is_kept else SessionState.LOST
 
     @property
     def is_active(self) -> bool:

@@ -144,6 +144,11 @@ class SandboxdError(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.metadata = {key: value[:MAX_METADATA] for key, value in metadata.items()}
 
+    def add(self, sentence: str) -> None:
+        """Say more to the caller."""
+        self.message = f"{self.message} {sentence}"
+        self.args = (self.message,)
+
 
 class Unauthenticated(SandboxdError):
     """The call has no token, or an unknown one."""
@@ -1147,10 +1152,13 @@ class Lost(SandboxdError):
 class SandboxLost(Lost):
     reason = "SANDBOX_LOST"
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, *, is_kept: bool = False) -> None:
+        """`is_kept`: whether its files are known to be there."""
         super().__init__(
-            f"The sandbox of this session was lost ({why}); open the session again for a new one. "
-            "`workspace_kept` then says whether the files were kept.",
+            f"This session was stopped ({why}) and its files are kept; open it again to go on."
+            if is_kept
+            else f"The sandbox of this session was lost ({why}); open the session again for a new "
+            "one. `workspace_kept` then says whether the files were kept.",
             why=why,
         )
         self.why = why

@@ -217,7 +217,8 @@ class AsyncSandboxClient:
         It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
         seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
         project_files/ has the files of that project of the user, read-only; see `projects`. The
-        others are those of `AsyncSandbox.create`.
+        others are those of `AsyncSandbox.create`. A session that was parked, stopped or expired
+        has again what it had; what is named holds instead.
 
         Example:
             info = await client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)

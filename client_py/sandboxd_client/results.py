@@ -26,7 +26,7 @@ NEVER_SEEN_CODE = -1
 """Exit code of a command whose end was not observed, as with a lost sandbox."""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
-StateName: TypeAlias = Literal["active", "expired", "lost", "closed", "parked"]
+StateName: TypeAlias = Literal["active", "expired", "lost", "closed", "parked", "stopped"]
 """Whether a session can be used, and if not, why."""
 SandboxPath: TypeAlias = str | bytes | os.PathLike[str]
 """A path in the sandbox: text, a path object, or the bytes of a name that is not UTF-8."""
@@ -76,14 +76,17 @@ class SessionInfo(Result):
     """Number of the sandbox that the session is on, counted from 1."""
     workspace_dir: str
     workspace_kept: bool
-    """Whether the files are as they were left; those of a closed session are deleted."""
+    """Whether the files are as they were left; of a session that was not just opened, whether they
+    are there."""
     created_at: str
     expires_at: str
-    """ISO 8601 time; every use moves it."""
+    """ISO 8601 time; every use moves it. For a parked or stopped session, when its files are
+    deleted."""
     metadata: dict[str, str]
 
     state: str
-    """`active`, `expired`, `lost`, `closed` or `parked`."""
+    """`active`, `expired`, `lost`, `closed`, `parked`, or `stopped`: it has no sandbox, but its
+    files, and goes on when it is opened."""
     last_used_at: str
     """ISO 8601 time; for an ended session, when it ended."""
     idle_timeout_seconds: float
@@ -126,7 +129,7 @@ class SessionInfo(Result):
             thread_id=session.thread_id,
             incarnation=session.incarnation,
             workspace_dir=session.workspace_dir,
-            workspace_kept=is_kept and state != "closed",
+            workspace_kept=is_kept and state in ("active", "parked", "stopped"),
             created_at=iso(session.create_time),
             expires_at=iso(session.expire_time),
             metadata=dict(session.metadata),
@@ -134,7 +137,7 @@ class SessionInfo(Result):
         info.state = state
         info.idle_timeout_seconds = seconds_of(session.idle_timeout)
         used_at = _moment(session.expire_time)
-        if state == "active":
+        if state in ("active", "stopped"):
             used_at -= timedelta(seconds=info.idle_timeout_seconds)
         info.last_used_at = _iso_of(used_at)
         info.running_execs = session.running_execs

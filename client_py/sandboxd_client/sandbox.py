@@ -208,7 +208,8 @@ class AsyncSandbox:
 
         The parameters are those of `create`. With `project`, project_files/ has the files of that
         project of the user, read-only and always as they are now; see
-        `AsyncSandboxClient.projects`.
+        `AsyncSandboxClient.projects`. A session that was parked, stopped or expired has again what
+        it had; what is named holds instead.
 
         Example:
             async with await AsyncSandbox.open("ada", "conversation-42") as sandbox:
@@ -291,7 +292,8 @@ class AsyncSandbox:
     ) -> SessionList:
         """Sessions of the daemon, oldest first, by user, thread, state or labels.
 
-        Only active ones by default; with `state=None`, ended ones too. In a cluster these are the
+        Only active ones by default; `state="stopped"` for those that keep their files and go on
+        when they are opened, `state=None` for all, ended ones too. In a cluster these are the
         sessions of all workers; `missing_workers` of the result names those that did not answer.
 
         Example:

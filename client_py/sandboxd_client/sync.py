@@ -2344,7 +2344,8 @@ class Sandbox:
 
         The parameters are those of `create`. With `project`, project_files/ has the files of that
         project of the user, read-only and always as they are now; see
-        `SandboxClient.projects`.
+        `SandboxClient.projects`. A session that was parked, stopped or expired has again what
+        it had; what is named holds instead.
 
         Example:
             with Sandbox.open("ada", "conversation-42") as sandbox:
@@ -2429,7 +2430,8 @@ class Sandbox:
     ) -> SessionList:
         """Sessions of the daemon, oldest first, by user, thread, state or labels.
 
-        Only active ones by default; with `state=None`, ended ones too. In a cluster these are the
+        Only active ones by default; `state="stopped"` for those that keep their files and go on
+        when they are opened, `state=None` for all, ended ones too. In a cluster these are the
         sessions of all workers; `missing_workers` of the result names those that did not answer.
 
         Example:
@@ -3034,7 +3036,8 @@ class SandboxClient:
         It expires when it is not used for `timeout_minutes` (30 by default), or for `timeout`
         seconds. `env` (or `envs`) are environment variables of its commands. With `project`,
         project_files/ has the files of that project of the user, read-only; see `projects`. The
-        others are those of `Sandbox.create`.
+        others are those of `Sandbox.create`. A session that was parked, stopped or expired
+        has again what it had; what is named holds instead.
 
         Example:
             info = client.get_or_create_session("ada", "conversation-42", timeout_minutes=10)

@@ -22,7 +22,7 @@ def command(words: Sequence[str], target: Target) -> None:
 
     async def work() -> int:
         for place in places:
-            async with target.sandbox(place.session) as sandbox:
+            async with target.sandbox(place.session, continues=True) as sandbox:
                 if (code := await to_standard_output(sandbox, place.path)) != 0:
                     return code
         return 0

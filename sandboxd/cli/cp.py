@@ -104,7 +104,7 @@ async def _upload_input(target: Target, to: RemotePlace) -> str:
 
 
 async def _download_to_output(target: Target, source: RemotePlace) -> int:
-    async with target.sandbox(source.session) as sandbox:
+    async with target.sandbox(source.session, continues=True) as sandbox:
         found = await sandbox.files.stat(source.path, follow_links=True)
         if found.type == "directory":
             raise Failure("a directory cannot be written to standard output", USAGE)
@@ -112,7 +112,7 @@ async def _download_to_output(target: Target, source: RemotePlace) -> int:
 
 
 async def _download(target: Target, source: RemotePlace, destination: str) -> str:
-    async with target.sandbox(source.session) as sandbox:
+    async with target.sandbox(source.session, continues=True) as sandbox:
         found = await sandbox.files.stat(source.path, follow_links=True)
         goal = _here(destination, source, found)
         if found.type == "directory":

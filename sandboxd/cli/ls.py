@@ -27,7 +27,7 @@ def command(words: Sequence[str], recursive: bool, target: Target, as_json: bool
         raise Failure("name one directory at a time", USAGE)
 
     async def work() -> Sequence[FileInfo]:
-        async with target.sandbox(remote.session) as sandbox:
+        async with target.sandbox(remote.session, continues=True) as sandbox:
             found = await sandbox.files.stat(remote.path, follow_links=True)
             if found.type != "directory":
                 return [found]

@@ -33,7 +33,7 @@ def command(words: Sequence[str], recursive: bool, force: bool, target: Target) 
 
     async def work() -> None:
         for place in places:
-            async with target.sandbox(place.session) as sandbox:
+            async with target.sandbox(place.session, continues=True) as sandbox:
                 await sandbox.files.remove(place.path, recursive=recursive, ignore_missing=force)
 
     call(work())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, get_args
 
 import click
@@ -16,7 +17,7 @@ from sandboxd_client.session import close_session
 from sandboxd_client.snapshot_results import AutoSnapshotName
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
-STATES = ("active", "expired", "lost", "closed", "parked")
+STATES = get_args(StateName)
 HEADER = ("SESSION", "USER", "THREAD", "STATE", "RUN", "INC", "AGE", "USED", "EXPIRES")
 
 
@@ -171,19 +172,24 @@ def list_(
     target: Target,
     as_json: bool,
 ) -> None:
-    """List active sessions, the last used first; with --all, then those that ended recently."""
-    wanted = state if state or is_all else "active"
+    """List active sessions, the last used first, then stopped ones, which keep their files until
+    they are opened again; with --all, then those that ended recently."""
+    wanted: Sequence[StateName | None] = [state] if state or is_all else ["active", "stopped"]
 
     async def work() -> SessionList:
         async with target.client() as client:
-            return await client.list_sessions(
-                user_id=user, thread_id=thread, state=wanted, metadata=dict(labels)
-            )
+            lists = [
+                await client.list_sessions(
+                    user_id=user, thread_id=thread, state=one, metadata=dict(labels)
+                )
+                for one in wanted
+            ]
+        return SessionList(chain(*lists), chain(*(one.missing_workers for one in lists)))
 
     listed = call(work())
     warn_of_missing(listed)
     found = sorted(listed, key=lambda info: info.last_used_at, reverse=True)
-    found.sort(key=lambda info: info.state != "active")
+    found.sort(key=lambda info: ("active", "stopped", info.state).index(info.state))
     if as_json:
         table.show_document([document(info) for info in found])
     elif quiet:
@@ -280,18 +286,21 @@ def _show_sessions(sessions: Sequence[SessionInfo], as_json: bool) -> None:
 
 
 def row(info: SessionInfo) -> Sequence[object]:
-    expires = table.until(info.expires_at) if info.state == "active" else "-"
     return (
         info.session_id,
         info.user_id,
         info.thread_id,
-        info.state,
+        _state(info),
         info.running_execs,
         info.incarnation,
         table.since(info.created_at),
         table.since(info.last_used_at),
-        expires,
+        table.until(info.expires_at) if info.workspace_kept else "-",
     )
+
+
+def _state(info: SessionInfo) -> str:
+    return "stopped, files kept" if info.state == "stopped" else info.state
 
 
 def document(info: SessionInfo) -> Mapping[str, Any]:
@@ -343,7 +352,7 @@ def _facts(info: SessionInfo) -> dict[str, str]:
         "session": info.session_id,
         "user": info.user_id,
         "thread": info.thread_id,
-        "state": info.state + (f": {info.end_reason}" if info.end_reason else ""),
+        "state": _state(info) + (f": {info.end_reason}" if info.end_reason else ""),
         "sandbox": f"number {info.incarnation} of this session",
         "workspace": info.workspace_dir,
         "created": f"{info.created_at} ({table.since(info.created_at)} ago)",
@@ -362,7 +371,7 @@ def _facts(info: SessionInfo) -> dict[str, str]:
             f"{table.size(info.usage.workspace_bytes)} and {info.usage.workspace_files} files, "
             f"{table.size(info.usage.tmp_bytes)} in /tmp and /var/tmp"
         )
-    if info.state == "active":
+    if info.workspace_kept:
         facts["expires"] = f"{info.expires_at} (in {table.until(info.expires_at)})"
     if labels:
         facts["labels"] = labels

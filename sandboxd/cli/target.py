@@ -44,17 +44,22 @@ class Target:
         return connected(resolve("remote", self.url, token=self.token), TIMEOUTS)
 
     @asynccontextmanager
-    async def sandbox(self, session: str, *, opens: bool = False) -> AsyncIterator[AsyncSandbox]:
-        """The sandbox of a session; with `opens`, USER/THREAD is opened if it has no session.
+    async def sandbox(
+        self, session: str, *, opens: bool = False, continues: bool = False
+    ) -> AsyncIterator[AsyncSandbox]:
+        """The sandbox of a session; with `continues`, one that is parked or stopped is opened, and
+        with `opens`, USER/THREAD also if it has no session.
 
-        Without `opens` this does not count as use of the session.
+        Without both this does not count as use of the session.
         """
         async with self.connection() as connection:
             if opens and not SESSION_ID.fullmatch(session):
                 info = await open_session(connection, *user_and_thread(session))
-                _say_if_new(session, info)
             else:
                 info = await get_session(connection, await self.session_id(session))
+                if (opens or continues) and info.state in ("parked", "stopped"):
+                    info = await open_session(connection, info.user_id, info.thread_id)
+            _say_if_opened(session, info)
             yield sandbox_of(connection, info)
 
     @asynccontextmanager
@@ -87,13 +92,20 @@ class Target:
         return _best(found)
 
 
-def _say_if_new(session: str, info: SessionInfo) -> None:
+def _say_if_opened(session: str, info: SessionInfo) -> None:
     """On stderr: a typing error would go unnoticed otherwise."""
-    if info.status == "created":
-        click.echo(f"sandboxd: {session} had no session; opened {info.session_id}", err=True)
-    elif info.status == "recreated":
-        files = "kept" if info.workspace_kept else "deleted"
-        click.echo(f"sandboxd: the session of {session} had ended, its files are {files}", err=True)
+    match info.status, info.workspace_kept:
+        case "created", _:
+            what = f"had no session; opened {info.session_id}"
+        case "recreated", True:
+            what = "was stopped; opened it again with its files"
+        case "recreated", False:
+            what = "had ended; opened it again without its files"
+        case "unparked", _:
+            what = "was parked; opened it again with its files"
+        case _:
+            return
+    click.echo(f"sandboxd: {session} {what}", err=True)
 
 
 def _best(sessions: Sequence[SessionInfo]) -> str:

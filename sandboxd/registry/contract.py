@@ -15,6 +15,9 @@ class SessionState(StrEnum):
     CLOSED = "closed"
     PARKED = "parked"
     """It gave up its sandbox, and its files are in a snapshot."""
+    STOPPED = "stopped"
+    """What callers are told of one that is lost but for its files, which are on a disk. Never in a
+    record: that the disk is there is known when it is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

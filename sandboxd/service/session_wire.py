@@ -35,6 +35,7 @@ _STATES = {
     SessionState.LOST: session_pb2.SESSION_STATE_LOST,
     SessionState.CLOSED: session_pb2.SESSION_STATE_CLOSED,
     SessionState.PARKED: session_pb2.SESSION_STATE_PARKED,
+    SessionState.STOPPED: session_pb2.SESSION_STATE_STOPPED,
 }
 _STATES_BY_NUMBER = {number: state for state, number in _STATES.items()}
 OUTCOMES = {
@@ -178,16 +179,18 @@ def page_size(request: pb.ListSessionsRequest) -> int:
 
 
 def describe(session: Session, config: Config, *, with_usage: bool = False) -> session_pb2.Session:
-    record = session.record
+    record, state = session.record, session.state
     usage = session.usage() if with_usage else None
     expires = time.time() + session.seconds_left if session.is_active else record.changed_at
-    if record.state == SessionState.PARKED:
+    if state == SessionState.PARKED:
         expires += config.parked_days * 86400
+    elif state == SessionState.STOPPED:
+        expires += record.idle_seconds
     return session_pb2.Session(
         session_id=record.session_id,
         user_id=record.user_id,
         thread_id=record.thread_id,
-        state=_STATES[record.state],
+        state=_STATES[state],
         incarnation=record.incarnation,
         workspace_dir=config.workspace_dir,
         limits=limits(session.environment, config) if session.environment else None,

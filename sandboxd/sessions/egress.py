@@ -81,9 +81,6 @@ class SessionEgress:
 
     # --- who may ask for what ---
 
-    def may_ask_for(self, rules: Sequence[str], environment: str) -> bool:
-        return not self._refused(rules, environment)
-
     def check(self, rules: Sequence[str], environment: str) -> None:
         """EgressNotAllowed unless the caller may ask for these; DoorsOff."""
         for rule in self._refused(rules, environment):

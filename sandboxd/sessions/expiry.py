@@ -202,8 +202,8 @@ class SessionExpiry:
         await self._registry.delete([session.id])
 
     def _expire_lost(self) -> Sequence[float]:
-        """Expire sessions that stayed lost for their idle time, until when their files are kept;
-        returns the seconds that each of the others has left."""
+        """Expire sessions that nobody opened again within their idle time, until when their files
+        are kept; returns the seconds that each of the others has left."""
         left = []
         for session in self._sessions.present:
             record = session.record
@@ -212,7 +212,7 @@ class SessionExpiry:
                 if seconds > 0 or self._transitions.is_under_way(session.thread):
                     left.append(max(seconds, 1.0))
                 else:
-                    why = f"was lost and not opened again for {record.idle_seconds:g} s"
+                    why = f"was {session.state} and not opened again for {record.idle_seconds:g} s"
                     self._ends.end(session, SessionState.EXPIRED, why)
         return left
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ from sandboxd.access import current_caller
 from sandboxd.cluster.contract import Mine
 from sandboxd.cluster.contract import Origin as ClaimOrigin
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from sandboxd.errors import Draining, EnvironmentMismatch, SessionExists
+from sandboxd.errors import Draining, EnvironmentMismatch, SandboxdError, SessionExists
 from sandboxd.packages import requests
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
@@ -50,7 +51,8 @@ class EnvironmentConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRequest:
-    """What an open asks for."""
+    """What an open asks for. A session that is opened again, parked, stopped or expired, has what
+    it had before; what is named holds instead, or is added."""
 
     idle_seconds: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -139,32 +141,42 @@ class Opening:
             if is_prepared:
                 break
             # Not as part of the creation that racing callers share: each waits as long as it asked.
-            await self._prepare(key[0], session.record if session else None, wanted)
+            await self._prepare(key, session.record if session else None, wanted)
             is_prepared = True
         return await result_of(self._transitions.start_open(key, self._create(key, wanted)))
 
     async def _prepare(
-        self, user_id: str, before: SessionRecord | None, wanted: OpenRequest
+        self, key: ThreadKey, before: SessionRecord | None, wanted: OpenRequest
     ) -> None:
         """Check what can be checked without a sandbox, then wait for what is not built yet."""
-        environment = self._pools.get(_environment(before, wanted)).environment
-        config = self._config(before, wanted, environment)
-        self._check_policy(environment, _policy(before, wanted), {**config.env_vars, **wanted.env})
-        self._doors.egress.check(wanted.egress or (), environment.name)
+        asked = self._new_record(key, wanted, before)
+        self._check(asked, wanted)
         await self._preparation.prepare(
-            environment,
-            config.packages,
-            user_id=user_id,
+            self._pools.get(asked.environment).environment,
+            asked.packages,
+            user_id=key[0],
             wait_seconds=wanted.build_wait_seconds,
         )
 
-    def _check_policy(self, environment: Environment, asked: str, env: Mapping[str, str]) -> None:
-        """Refuse a policy that the caller may not ask for, and variables that it forbids."""
-        usual = self._policies.get(environment.command_policy)
-        policy = self._policies.get(asked) if asked else usual
-        if policy.name != usual.name:
-            current_caller().check_asks_for_policy(policy.name)
-        policy.check_variables(env)
+    def _check(self, asked: SessionRecord, wanted: OpenRequest) -> None:
+        """Refuse what the caller may not ask for, or what is not there any more, also if the
+        session has it from an earlier open: it comes back as it was, or not at all."""
+        environment = self._pools.get(asked.environment).environment
+        with _from_earlier("command_policy", is_named=bool(wanted.command_policy)):
+            self._check_policy(environment, asked.command_policy)
+        with _from_earlier("egress", is_named=wanted.egress is not None):
+            self._doors.egress.check(asked.egress or (), environment.name)
+        with _from_earlier("", is_named=False):  # those that are named were checked before
+            self._doors.check_usable(asked.data_sources, asked.user_id)
+        policy = self._policies.get(asked.command_policy or environment.command_policy)
+        policy.check_variables({**asked.env_vars, **asked.env})
+
+    def _check_policy(self, environment: Environment, asked: str) -> None:
+        """Refuse a policy that the caller may not ask for, or that is not there any more."""
+        if asked:
+            self._policies.check_known(asked)
+            if asked != self._policies.get(environment.command_policy).name:
+                current_caller().check_asks_for_policy(asked)
 
     async def _attach(self, session: Session, wanted: OpenRequest) -> tuple[Session, Outcome]:
         session.check_not_returning()
@@ -249,8 +261,9 @@ class Opening:
         earlier: Session | None,
         mine: Mine | None = None,
     ) -> tuple[Session, Outcome]:
-        # Refuses too many labels or variables, before a sandbox is taken.
+        # Before a sandbox is taken. Another worker may have told of the session only now.
         asked = self._new_record(key, wanted, earlier.record if earlier else None)
+        self._check(asked, wanted)
         kept = kept_files_of(earlier.record) if earlier else KeptFiles()
         if earlier is not None and not earlier.is_over:
             earlier.check_project(wanted.project_id)
@@ -322,7 +335,8 @@ class Opening:
             incarnation=before.incarnation + 1 if before else 1,
             created_at=before.created_at if before else now,
             changed_at=now,
-            idle_seconds=wanted.idle_seconds or self._settings.idle_seconds,
+            idle_seconds=wanted.idle_seconds
+            or (before.idle_seconds if before else self._settings.idle_seconds),
             metadata=merged_labels(before.metadata if before else {}, wanted.metadata),
             env=merged_env(before.env if before else {}, wanted.env),
             project=wanted.project_id or (before.project if before else ""),
@@ -330,7 +344,7 @@ class Opening:
             packages=config.packages,
             package_set=before.package_set if before and _is_same(before, config) else "",
             env_vars=config.env_vars,
-            command_policy=_policy(before, wanted),
+            command_policy=wanted.command_policy or (before.command_policy if before else ""),
             data_sources=_data_sources(before, wanted),
             auto_snapshot=wanted.auto_snapshot
             or (before.auto_snapshot if before else self._lines.settings.auto),
@@ -338,19 +352,14 @@ class Opening:
                 before.park_seconds if before else self._lines.settings.park_seconds,
                 wanted.park_seconds,
             ),
-            forked_from=wanted.origin.record.session_id if wanted.origin else "",
-            fork_request=wanted.origin.request_id if wanted.origin else "",
-            egress=self._egress(before, wanted, environment),
+            forked_from=wanted.origin.record.session_id
+            if wanted.origin
+            else (before.forked_from if before else ""),
+            fork_request=wanted.origin.request_id
+            if wanted.origin
+            else (before.fork_request if before else ""),
+            egress=before.egress if before and wanted.egress is None else wanted.egress,
         )
-
-    def _egress(
-        self, before: SessionRecord | None, wanted: OpenRequest, environment: Environment
-    ) -> Sequence[str] | None:
-        """What is asked for, or what an ended session had, if this caller may ask for it too."""
-        if wanted.egress is not None or before is None or before.egress is None:
-            return wanted.egress
-        may = self._doors.egress.may_ask_for(before.egress, environment.name)
-        return before.egress if may else None
 
     def _config(
         self, before: SessionRecord | None, wanted: OpenRequest, environment: Environment
@@ -403,14 +412,20 @@ def _environment(before: SessionRecord | None, wanted: OpenRequest) -> str:
     return wanted.environment or (before.environment if before else DEFAULT_ENVIRONMENT)
 
 
-def _policy(before: SessionRecord | None, wanted: OpenRequest) -> str:
-    """The policy that is asked for, or that an ended session had asked for, if this caller may ask
-    for it too; empty for that of the environment."""
-    if wanted.command_policy or before is None:
-        return wanted.command_policy
-    return (
-        before.command_policy if current_caller().may_ask_for_policy(before.command_policy) else ""
-    )
+@contextmanager
+def _from_earlier(option: str, *, is_named: bool) -> Iterator[None]:
+    """Say of a refusal that it is about what the session has from an earlier open, and what can be
+    done; nothing if the caller has named it."""
+    try:
+        yield
+    except SandboxdError as error:
+        if not is_named:
+            other = f"name another {option} to open it with that, or " if option else ""
+            error.add(
+                f"The session has it from an earlier open; {other}close the session to begin "
+                "anew, which deletes its files."
+            )
+        raise
 
 
 def _data_sources(before: SessionRecord | None, wanted: OpenRequest) -> Sequence[str]:

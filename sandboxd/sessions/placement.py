@@ -142,6 +142,7 @@ class Placement:
         session = Session(record, environment, self._exec_state, self._journal, code)
         session.on_change = self._turns.on_change
         session.paused_because = self._turns.paused_because
+        session.is_there = self._kept_files.has
         return session
 
 

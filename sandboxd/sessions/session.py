@@ -73,11 +73,12 @@ class SessionFilter:
     state: SessionState | None = None
     metadata: Mapping[str, str]
 
-    def accepts(self, record: SessionRecord) -> bool:
+    def accepts(self, session: Session) -> bool:
+        record = session.record
         return (
             (self.user_id is None or record.user_id == self.user_id)
             and (self.thread_id is None or record.thread_id == self.thread_id)
-            and (self.state is None or record.state == self.state)
+            and (self.state is None or session.state == self.state)
             and self.metadata.items() <= record.metadata.items()
         )
 
@@ -112,6 +113,8 @@ class Session:
         self.on_change: Callable[[Session, Occasion], None] = lambda session, occasion: None
         """Called when a command or a file call may have changed the workspace."""
         self.paused_because: Callable[[str], str] = lambda session_id: ""
+        self.is_there: Callable[[Disk], bool] = lambda disk: True
+        """Whether a disk that the record names still exists."""
         self.uses = 0
         """Counts starts and ends of commands and file calls."""
         self._changing_calls = 0
@@ -124,7 +127,7 @@ class Session:
 
     def __repr__(self) -> str:
         record = self.record
-        return f"<Session {record.session_id} {record.state} incarnation={record.incarnation}>"
+        return f"<Session {record.session_id} {self.state} incarnation={record.incarnation}>"
 
     @property
     def id(self) -> SessionId:
@@ -133,6 +136,15 @@ class Session:
     @property
     def thread(self) -> ThreadKey:
         return self.record.user_id, self.record.thread_id
+
+    @property
+    def state(self) -> SessionState:
+        """What callers are told: it is lost only if its files are."""
+        if self.record.state != SessionState.LOST:
+            return self.record.state
+        disk = kept_files_of(self.record).disk
+        is_kept = disk is not None and self.is_there(disk)
+        return SessionState.STOPPED if is_kept else SessionState.LOST
 
     @property
     def is_active(self) -> bool:
@@ -278,7 +290,8 @@ class Session:
             case SessionState.EXPIRED:
                 raise SessionExpired(self.id, self.record.end_reason)
             case SessionState.LOST:
-                raise SandboxLost(self.record.end_reason)
+                is_kept = self.state == SessionState.STOPPED
+                raise SandboxLost(self.record.end_reason, is_kept=is_kept)
             case SessionState.PARKED:
                 raise SessionParked(self.id)
 

@@ -475,7 +475,7 @@ class Sessions:
             (
                 session
                 for session in self._sessions
-                if caller.sees(session.record.user_id) and wanted.accepts(session.record)
+                if caller.sees(session.record.user_id) and wanted.accepts(session)
             ),
             key=_order,
         )

@@ -414,6 +414,29 @@ async def test_terminal_survives_the_daemon(tab: Tab, daemon: DaemonProcess) -> 
     print(f"console: a terminal is live {live:.1f} s after kill -9, {lines} lines once each")
 
 
+async def test_stopped_session_is_told_and_started(tab: Tab, daemon: DaemonProcess) -> None:
+    """After a stop of the daemon its page and the list say that its files are kept, and how long;
+    Start goes on with them."""
+    session_id = await tab.open_session("stopped", tab="run")
+    await tab.run("echo hello > kept.txt")
+    tab.expects_errors = True  # the browser reports attempts to connect
+    await daemon.stop()
+    await daemon.start()
+    await tab.page.wait_for_selector("header >> text=live")
+    await tab.page.wait_for_selector(".head >> text=stopped, files kept")
+    pane = await tab.page.inner_text(".pane")
+    assert re.search(
+        "files kept: the daemon was stopped.*its files are deleted in [0-9]+ min", pane
+    )
+    await tab.page.goto(f"{tab.origin}/#/sessions")
+    row = f"tr[data-session={session_id}]"
+    await tab.page.wait_for_selector(f"{row} >> text=stopped, files kept")
+    await tab.page.click(f"{row} a")
+    await tab.page.click(".head >> role=button[name=Start]")
+    await tab.page.wait_for_selector("[data-path$='kept.txt']")
+    tab.expects_errors = False
+
+
 async def test_two_tabs_share_a_terminal(tab: Tab, browser: Browser, daemon: DaemonProcess) -> None:
     """Both see it, and no byte of either is lost."""
     session_id = await tab.open_session("shared")

@@ -245,6 +245,31 @@ async def test_restart_in_place_moves_nothing(nodes: dict[str, Node]) -> None:
     assert (await owner_of(nodes, session.session_id)).name == owner.name
 
 
+async def test_stopped_worker_has_its_files_again(nodes: dict[str, Node]) -> None:
+    """After a plain stop and start its sessions are stopped, whichever worker is asked, and go on
+    there with their files, whichever worker opens them."""
+    session = (await open_thread(nodes["a"], "stopped")).session
+    owner = await owner_of(nodes, session.session_id)
+    other = others(nodes, owner)[0]
+    await run(owner.api, session.session_id, "echo kept > file")
+    await owner.daemon.stop()
+    await owner.daemon.start()
+
+    async def is_told() -> bool:
+        request = session_service_pb2.ListSessionsRequest(thread_id="stopped")
+        (listed,) = (await other.api.sessions.ListSessions(request, timeout=30)).sessions
+        asked = session_service_pb2.GetSessionRequest(session_id=session.session_id)
+        described = (await other.api.sessions.GetSession(asked, timeout=30)).session
+        return {listed.state, described.state} == {session_pb2.SESSION_STATE_STOPPED}
+
+    await until(is_told)
+    again = await open_thread(other, "stopped")
+    assert (again.outcome, again.workspace_kept) == (RECREATED, True)
+    assert (again.session.session_id, again.session.incarnation) == (session.session_id, 2)
+    assert (await owner_of(nodes, session.session_id)).name == owner.name
+    assert (await run(other.api, session.session_id, "cat file")).stdout.data == b"kept\n"
+
+
 async def test_cut_off_worker_stops_its_commands(nodes: dict[str, Node]) -> None:
     """Until it knows which sessions it has lost, also if it is killed and started again meanwhile:
     the commands of those end then, and those of the others go on."""

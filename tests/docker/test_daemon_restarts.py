@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import math
 import random
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiodocker
 import grpc
 import pytest
 
 from sandboxd_proto.v1 import exec_pb2, exec_service_pb2, session_pb2, session_service_pb2
+from tests.cli.command_line import CommandLine
+from tests.data.rig import sqlite_file
 from tests.docker.commands import (
     Streamed,
     attach,
@@ -41,10 +46,13 @@ from tests.docker.test_lifecycle import (
     open_session,
     reason,
 )
+from tests.docker.test_moved_disks import place_of
 
 SCREEN = exec_pb2.Terminal(rows=24, columns=80)
 RUNNING = exec_pb2.EXEC_STATE_RUNNING
 ACTIVE = session_pb2.SESSION_STATE_ACTIVE
+STOPPED = session_pb2.SESSION_STATE_STOPPED
+LOST = session_pb2.SESSION_STATE_LOST
 
 
 @asynccontextmanager
@@ -522,7 +530,7 @@ async def test_timeouts_count_through_a_restart(docker: aiodocker.Docker) -> Non
 
 async def test_nothing_outlives_the_grace_time(docker: aiodocker.Docker) -> None:
     """Without a daemon for longer than the grace time, sandboxes end by themselves; the session is
-    then lost, its files are not."""
+    then stopped, and its files are kept."""
     async with restarting_daemon(docker, POOL_SIZE="1", SANDBOXD_GRACE_SECONDS="2") as daemon:
         session_id = await new_session(daemon)
         async with daemon.api() as api:
@@ -540,7 +548,7 @@ async def test_nothing_outlives_the_grace_time(docker: aiodocker.Docker) -> None
         assert seconds > 1
         await daemon.start()
         async with daemon.api() as api:
-            assert (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_LOST
+            assert (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_STOPPED
             again = await open_session(api)
             assert again.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
             assert again.workspace_kept
@@ -555,22 +563,108 @@ async def none_runs(docker: aiodocker.Docker, daemon: DaemonProcess) -> bool:
     return not await docker.containers.list(filters={"label": [label]})
 
 
-async def test_plain_stop_ends_sessions_but_keeps_files(docker: aiodocker.Docker) -> None:
-    """A stop that keeps no sessions leaves no container; opened again, a session has its files."""
-    async with restarting_daemon(docker, POOL_SIZE="1", SANDBOXD_DRAIN_SECONDS="0.5") as daemon:
-        session_id = await new_session(daemon)
+async def listed(api: Api) -> dict[str, session_pb2.Session]:
+    found = await api.sessions.ListSessions(session_service_pb2.ListSessionsRequest())
+    return {session.thread_id: session for session in found.sessions}
+
+
+async def test_plain_stop_ends_sessions_but_keeps_files(
+    docker: aiodocker.Docker, tmp_path: Path
+) -> None:
+    """A stop that keeps no sessions leaves no container. The sessions are stopped: they are listed
+    so with the time that their files have, and go on with all that they had, or not at all, when
+    their files are asked for. One is lost if its files are, and one that is closed has none."""
+    lite = json.dumps({"lite": {"engine": "sqlite", "path": str(sqlite_file(tmp_path))}})
+    async with restarting_daemon(
+        docker, POOL_SIZE="1", SANDBOXD_DRAIN_SECONDS="0.5", SANDBOXD_DATA_SOURCES=lite
+    ) as daemon:
+        sandboxd = CommandLine(daemon.socket)
+        options = ("--env", "A=1", "--policy", "strict", "--data-source", "lite")
+        for thread in ("kept", "looked", "lost", "closed"):
+            more = options if thread == "kept" else ()
+            assert (await sandboxd("session", "open", "ada", thread, *more)).code == 0
         async with daemon.api() as api:
-            await run(api, session_id, "echo kept > file")
-            await start(api, session_id, "sleep 95.03125", exec_id="long", timeout=100)
+            sessions = {thread: one.session_id for thread, one in (await listed(api)).items()}
+            for session_id in sessions.values():
+                await run(api, session_id, "echo kept > file")
+            await start(api, sessions["looked"], "sleep 95.03125", exec_id="long", timeout=100)
             await eventually(lambda: there("95.03125"))
         assert await daemon.stop() == 0
         assert await containers(docker, daemon) == []
         assert await gone("95.03125")
+        image_of(daemon, sessions["lost"]).unlink()
+
         await daemon.start()
         async with daemon.api() as api:
-            assert (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_LOST
-            again = await open_session(api)
-            assert again.session.session_id == session_id
-            assert again.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
-            assert again.workspace_kept
-            assert (await run(api, session_id, "cat file")).stdout.data == b"kept\n"
+            states = {thread: one.state for thread, one in (await listed(api)).items()}
+            assert states == dict.fromkeys(sessions, STOPPED) | {"lost": LOST}
+            await are_listed(sandboxd)
+            await has_all_again(sandboxd, "ada/kept")
+            again = (await listed(api))["kept"]
+            assert (again.session_id, again.incarnation) == (sessions["kept"], 2)
+            shown = await sandboxd("ls", sessions["looked"])
+            assert " file\n" in shown.stdout
+            assert shown.stderr == f"sandboxd: {sessions['looked']} {AGAIN}\n"
+            await is_closed_with_its_files(sandboxd, daemon, sessions["closed"])
+            assert "was lost" in (await sandboxd("cat", "ada/lost:file")).stderr
+            opened = await sandboxd("exec", "ada/lost", "ls -A")
+            assert (opened.code, "file" in opened.stdout.split()) == (0, False)
+            assert "had ended; opened it again without its files" in opened.stderr
+
+        await daemon.stop()
+        daemon.environment["SANDBOXD_DATA_SOURCES"] = "{}"
+        await daemon.start()
+        refused = await sandboxd("exec", "ada/kept", "ls")
+        assert (refused.code, refused.stdout) == (125, "")
+        assert "no data source 'lite'" in refused.stderr
+        assert "The session has it from an earlier open" in refused.stderr
+        shown = await sandboxd("cp", "ada/looked:file", "-")
+        assert (shown.code, shown.stdout) == (0, "kept\n")
+        async with daemon.api() as api:
+            assert (await listed(api))["kept"].state == STOPPED
+
+
+AGAIN = "was stopped; opened it again with its files"
+
+
+def image_of(daemon: DaemonProcess, session_id: str) -> Path:
+    disk_id = place_of(daemon, session_id).disk_id
+    return daemon.directory / "state" / "disks" / f"{disk_id}.img"
+
+
+async def are_listed(sandboxd: CommandLine) -> None:
+    """Those that keep their files, without asking for ended ones."""
+    found = (await sandboxd("session", "list", "--json")).document
+    assert {one["thread_id"] for one in found} == {"kept", "looked", "closed"}
+    assert {(one["state"], one["workspace_kept"]) for one in found} == {("stopped", True)}
+    _, line = (await sandboxd("session", "list", "--thread", "kept")).stdout.splitlines()
+    assert re.search(r"kept +stopped, files kept .* [0-9]+m$", line)
+
+
+async def has_all_again(sandboxd: CommandLine, session: str) -> None:
+    """A look at a file opens it, as it was."""
+    shown = await sandboxd("cat", f"{session}:file")
+    assert (shown.code, shown.stdout) == (0, "kept\n")
+    assert shown.stderr == f"sandboxd: {session} {AGAIN}\n"
+    found = (await sandboxd("session", "show", session, "--json")).document
+    assert (found["state"], found["command_policy"]) == ("active", "strict")
+    assert found["data_sources"] == ["lite"]
+    count = "db_query('SELECT count(*) AS n FROM users', source='lite')[0]['n']"
+    code = await sandboxd("code", "run", "-s", session, "-c", count)
+    assert code.stdout.strip() == "1000", code
+    assert (await sandboxd("exec", session, "echo $A")).stdout == "1\n"
+
+
+async def is_closed_with_its_files(
+    sandboxd: CommandLine, daemon: DaemonProcess, session_id: str
+) -> None:
+    """At once, and not when they would have expired."""
+    image = image_of(daemon, session_id)
+    assert image.exists()
+    (closed,) = (await sandboxd("session", "close", session_id, "--json")).document
+    assert (closed["state"], closed["workspace_kept"]) == ("closed", False)
+
+    async def is_deleted() -> bool:
+        return not image.exists()
+
+    await eventually(is_deleted)

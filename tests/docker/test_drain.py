@@ -76,4 +76,4 @@ async def was_kept(api: Api, session_id: str) -> None:
 
 async def was_ended(api: Api, session_id: str) -> None:
     session = await get_session(api, session_id)
-    assert session.state == session_pb2.SESSION_STATE_LOST
+    assert session.state == session_pb2.SESSION_STATE_STOPPED

@@ -76,7 +76,7 @@ async def test_engine_without_live_restore_takes_sessions_with_it_and_says_so() 
         told = time.monotonic() - began
         assert ended.exit.reason == exec_pb2.EXIT_REASON_SANDBOX_LOST, ended.exit
         session = await get_session(api, session_id)
-        assert session.state == session_pb2.SESSION_STATE_LOST
+        assert session.state == session_pb2.SESSION_STATE_STOPPED
         why, seconds = await refused(run(api, session_id, ["true"]))
         assert why == "SANDBOX_LOST"
         why, seconds = await refused(open_session(api, "other"))

@@ -144,7 +144,7 @@ async def test_stepped_clock_moves_no_deadline() -> None:
                 "--filter", f"name={await sandbox_of(daemon, lost)}"
             )
             await engine.docker("kill", session)
-            await eventually(lambda: is_state(api, lost, session_pb2.SESSION_STATE_LOST))
+            await eventually(lambda: is_state(api, lost, session_pb2.SESSION_STATE_STOPPED))
             busy = await opened(api, "busy")
             began = time.monotonic()
             await start(api, busy, [*SHELL, "busybox sleep 100"], exec_id="timed", timeout=8)

@@ -213,11 +213,11 @@ async def test_daemon_starts_again_after_kill_9(docker: aiodocker.Docker) -> Non
             assert again.session.incarnation == 1
 
 
-async def test_session_whose_sandbox_went_with_the_daemon_is_lost(
+async def test_session_whose_sandbox_went_with_the_daemon_is_stopped(
     docker: aiodocker.Docker,
 ) -> None:
-    """After a crash of the whole host there is nothing to go on with: the session is told to be
-    lost, and has its files when it is opened again."""
+    """After a crash of the whole host no command goes on: the session is told to be stopped, and
+    has its files when it is opened again."""
     async with running_daemon(POOL_SIZE="0") as daemon:
         async with daemon.api() as api:
             session_id = (await open_session(api)).session.session_id
@@ -228,7 +228,7 @@ async def test_session_whose_sandbox_went_with_the_daemon_is_lost(
         await daemon.start()
         async with daemon.api() as api:
             session = await get_session(api, session_id)
-            assert session.state == session_pb2.SESSION_STATE_LOST
+            assert session.state == session_pb2.SESSION_STATE_STOPPED
             again = await open_session(api)
             assert again.outcome == session_service_pb2.OPEN_OUTCOME_RECREATED
             assert (again.session.incarnation, again.workspace_kept) == (2, True)

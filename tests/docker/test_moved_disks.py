@@ -105,7 +105,7 @@ async def lose(docker: aiodocker.Docker, daemon: DaemonProcess, sandbox: AsyncSa
     pid = await pid_of(docker, daemon, sandbox.session_id)
     os.kill(pid, signal.SIGKILL)
     async with asyncio.timeout(WAIT_SECONDS):
-        while (await sandbox.refresh()).state != "lost" or _runs(pid):
+        while (await sandbox.refresh()).state != "stopped" or _runs(pid):
             await asyncio.sleep(0.02)
     await daemon.wait_until_warm()
 

@@ -342,10 +342,10 @@ async def test_recreated_session_has_its_packages(
         with suppress(aiodocker.DockerError):  # one that is being started or removed
             await docker.containers.container(container).kill()
 
-    async def is_lost() -> bool:
-        return (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_LOST
+    async def is_stopped() -> bool:
+        return (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_STOPPED
 
-    await eventually(is_lost)
+    await eventually(is_stopped)
     plain = session_service_pb2.OpenSessionRequest(user_id="ada", thread_id="t")
     again = await api.sessions.OpenSession(plain, timeout=60)
 
@@ -362,10 +362,10 @@ async def test_lost_session_gets_disk_and_packages_in_a_warm_sandbox(
     await run(api, session_id, ["python3", "-c", "open('mine', 'w').write('kept')"])
     os.kill(await pid_of(docker, daemon, session_id), signal.SIGKILL)
 
-    async def is_lost() -> bool:
-        return (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_LOST
+    async def is_stopped() -> bool:
+        return (await get_session(api, session_id)).state == session_pb2.SESSION_STATE_STOPPED
 
-    await eventually(is_lost)
+    await eventually(is_stopped)
     await daemon.wait_until_warm()
     before = (await api.status()).pool
     plain = session_service_pb2.OpenSessionRequest(user_id="ada", thread_id="t")

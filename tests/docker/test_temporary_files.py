@@ -177,11 +177,11 @@ async def test_temporary_files_live_as_long_as_their_sandbox(
         container = await docker_name_of(docker, on_disk, session_id, api)
         await container.kill()
 
-        async def is_lost() -> bool:
+        async def is_stopped() -> bool:
             state = (await session_of(api, session_id)).state
-            return state == session_pb2.SESSION_STATE_LOST
+            return state == session_pb2.SESSION_STATE_STOPPED
 
-        await eventually(is_lost)
+        await eventually(is_stopped)
         assert (await open_session(api)).workspace_kept
         assert await output(api, session_id, "ls -A /tmp /var/tmp; cat a") == (
             "/tmp:\n\n/var/tmp:\nkept\n"

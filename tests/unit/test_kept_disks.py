@@ -9,7 +9,13 @@ from typing import cast
 import pytest
 
 from sandboxd.environments.environment import Environment
-from sandboxd.errors import DiskSpaceLow, EngineUnreachable, PoolExhausted, SandboxdError
+from sandboxd.errors import (
+    DiskSpaceLow,
+    EngineUnreachable,
+    PoolExhausted,
+    SandboxdError,
+    SandboxLost,
+)
 from sandboxd.isolation.uids import UidRange
 from sandboxd.pool.pool import WarmPool
 from sandboxd.registry.contract import SessionRegistry, SessionState
@@ -18,7 +24,7 @@ from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.maker import SandboxMaker
 from sandboxd.sandboxes.sandbox import Sandbox
 from sandboxd.sandboxes.settings import SandboxSettings
-from sandboxd.sessions.session import Outcome, Session
+from sandboxd.sessions.session import Outcome, Session, SessionFilter
 from sandboxd.sessions.sessions import Sessions
 from sandboxd.workspaces.disks import Disk, Disks
 from tests.fakes.disks import FakeDisks
@@ -133,7 +139,7 @@ async def test_lost_session_that_nobody_opens_expires_with_its_disk(
     await eventually(lambda: session.record.state == SessionState.EXPIRED)
     await eventually(lambda: not disks.owners)
 
-    assert "not opened again" in session.record.end_reason
+    assert "was stopped and not opened again" in session.record.end_reason
 
 
 async def test_closing_a_lost_session_deletes_its_disk(
@@ -145,7 +151,52 @@ async def test_closing_a_lost_session_deletes_its_disk(
     await eventually(lambda: session.record.state == SessionState.LOST)
     sessions.close(session.id)
 
+    assert session.state == SessionState.CLOSED
     await eventually(lambda: not disks.owners)
+
+
+async def test_session_without_a_sandbox_is_lost_only_with_its_files(
+    sessions: Sessions, guests: FakeGuests, disks: FakeDisks
+) -> None:
+    """While its disk is there, it is stopped, is listed so, and its refusals say that the files are
+    kept."""
+    session, _ = await opened(sessions)
+    lose(session, guests)
+    await eventually(lambda: not session.is_active)
+
+    def listed(state: SessionState) -> list[Session]:
+        return [*sessions.list(SessionFilter(state=state, metadata={}), page_size=10)[0]]
+
+    assert session.state == SessionState.STOPPED
+    assert (listed(SessionState.STOPPED), listed(SessionState.LOST)) == ([session], [])
+    with pytest.raises(
+        SandboxLost, match=r"stopped \(the guest went away\) and its files are kept"
+    ):
+        sessions.touch(session.id)
+    disks.owners.clear()
+    assert session.state == SessionState.LOST
+    assert (listed(SessionState.STOPPED), listed(SessionState.LOST)) == ([], [session])
+    with pytest.raises(SandboxLost, match="was lost"):
+        sessions.touch(session.id)
+
+
+async def test_sessions_of_a_stopped_daemon_are_stopped(
+    sessions: Sessions, start_sessions: StartSessions, start_pool: StartPool, disks: FakeDisks
+) -> None:
+    """Also for the daemon after it, which opens them with their files."""
+    session, _ = await opened(sessions)
+    await sessions.__aexit__(None, None, None)
+    assert session.state == SessionState.STOPPED
+    after = await start_sessions(pool=await start_pool())
+    known = after.get(session.id)
+
+    assert (known.state, known.record.end_reason) == (
+        SessionState.STOPPED,
+        "the daemon was stopped",
+    )
+    again, outcome = await opened(after)
+    assert (again.id, outcome, again.has_earlier_files) == (session.id, Outcome.RECREATED, True)
+    assert again.state == SessionState.ACTIVE
 
 
 async def test_failed_replacement_keeps_the_disk(

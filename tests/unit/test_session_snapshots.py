@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from sandboxd.access import Caller, Scope, act_as
 from sandboxd.doors.door import Door
 from sandboxd.errors import (
+    CallNotPermitted,
     DataSourceNotFound,
     EgressNotAllowed,
+    InvalidRequest,
+    SandboxdError,
     SessionClosed,
     SessionExists,
     SessionParked,
@@ -31,6 +34,7 @@ from sandboxd.errors import (
 )
 from sandboxd.execs.ending import Reason
 from sandboxd.isolation.uids import UidRange
+from sandboxd.policy.profile import STRICT
 from sandboxd.pool.pool import WarmPool
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.registry.sqlite import SqliteRegistry
@@ -48,7 +52,7 @@ from sandboxd.sessions.lines import (
     cause_of,
     line_of,
 )
-from sandboxd.sessions.opening import OpenRequest
+from sandboxd.sessions.opening import EnvironmentConfig, OpenRequest
 from sandboxd.sessions.preparation import Preparation
 from sandboxd.sessions.session import Outcome, Session
 from sandboxd.sessions.sessions import Sessions
@@ -64,6 +68,7 @@ from tests.fakes.snapshots import FakeSnapshots
 from tests.fakes.waiting import eventually
 from tests.unit.test_sessions import a_command
 
+T = TypeVar("T")
 StartSessions = Callable[..., Awaitable[Sessions]]
 COMMANDS = OpenRequest(auto_snapshot=AutoSnapshot.COMMANDS)
 TURNS = OpenRequest(auto_snapshot=AutoSnapshot.TURNS)
@@ -177,13 +182,22 @@ async def _rig(
     maker: SandboxMaker,
     store: FakeSnapshots,
     settings: SnapshotSettings,
+    **others: Any,
 ) -> Rig:
     pool = await start_pool(target=2, maximum=8)
     sources = Sources()
     preparation = Preparation(doors=SessionDoors([sources]))
     preparation.lines = SessionLines(store, maker.kept_files, settings, workspace_dir="/workspace")
-    sessions = await start_sessions(pool=pool, preparation=preparation, idle_seconds=3600.0)
+    others = {"idle_seconds": 3600.0, **others}
+    sessions = await start_sessions(pool=pool, preparation=preparation, **others)
     return Rig(sessions, store, maker, pool, sources)
+
+
+async def as_ada(work: Coroutine[Any, Any, T]) -> T:
+    """Do it as a user whose token has no rights of its own."""
+    context = copy_context()
+    context.run(act_as, Caller(name="ada", scope=Scope.USER, user_id="ada"))
+    return await asyncio.get_running_loop().create_task(work, context=context)
 
 
 @contextmanager
@@ -638,15 +652,7 @@ async def test_fork_passes_the_gates_of_an_open(rig: Rig) -> None:
     with pytest.raises(DataSourceNotFound):
         await rig.open(OpenRequest(data_sources=["sales"]), thread="t1")
 
-    def as_ada() -> None:
-        act_as(Caller(name="ada", scope=Scope.USER, user_id="ada"))
-
-    context = copy_context()
-    context.run(as_ada)
-    forking = asyncio.get_running_loop().create_task(
-        rig.snapshots.fork(reaching.id, None, ForkRequest(threads=["f1"])), context=context
-    )
-    _, (fork,) = await forking
+    _, (fork,) = await as_ada(rig.snapshots.fork(reaching.id, None, ForkRequest(threads=["f1"])))
     assert isinstance(fork.error, EgressNotAllowed)
 
 
@@ -684,6 +690,101 @@ async def test_fork_has_a_copy_of_the_project_files(rig: Rig) -> None:
 
     assert (target / "a.txt").read_text() == "hello"
     assert target != source
+
+
+# --- opened again ---
+
+EVERYTHING = OpenRequest(
+    idle_seconds=120.0,
+    metadata={"team": "blue"},
+    env={"A": "1"},
+    environment_config=EnvironmentConfig(env_vars={"B": "2"}),
+    command_policy="open",
+    data_sources=["sales"],
+    egress=["example.com"],
+    auto_snapshot=AutoSnapshot.COMMANDS,
+    park_seconds=60.0,
+)
+WAYS = pytest.mark.parametrize("way", ["parked", "stopped"])
+
+
+async def ended(rig: Rig, way: str, guests: FakeGuests) -> Session:
+    """A session with everything that has no sandbox."""
+    session = await rig.open(EVERYTHING)
+    await rig.settled(session)
+    if way == "parked":
+        return await rig.snapshots.park(session.id)
+    assert session.sandbox is not None
+    guests.lose(session.sandbox.container_id)
+    await eventually(lambda: not session.is_active)
+    assert session.state == SessionState.STOPPED
+    return session
+
+
+@WAYS
+async def test_session_opened_again_has_what_it_had(way: str, rig: Rig, guests: FakeGuests) -> None:
+    """Without naming any of it; what is named holds instead, or is added where an open session
+    would be given it in addition."""
+    before = (await ended(rig, way, guests)).record
+    again = await rig.open()
+
+    def had(record: SessionRecord) -> dict[str, object]:
+        fields = asdict(record)
+        names = "idle_seconds metadata env env_vars command_policy data_sources egress"
+        return {name: fields[name] for name in (*names.split(), "auto_snapshot", "park_seconds")}
+
+    assert again.has_earlier_files
+    assert had(again.record) == had(before)
+    await rig.snapshots.park(again.id)
+    other = OpenRequest(
+        idle_seconds=240.0, env={"C": "3"}, egress=[], data_sources=["stock"], park_seconds=0.0
+    )
+    changed = await rig.open(other)
+    assert had(changed.record) == had(before) | {
+        "idle_seconds": 240.0,
+        "env": {"A": "1", "C": "3"},
+        "data_sources": ("sales", "stock"),
+        "egress": [],
+        "park_seconds": 0.0,
+    }
+
+
+@WAYS
+async def test_session_never_comes_back_with_less(
+    way: str,
+    guests: FakeGuests,
+    start_sessions: StartSessions,
+    start_pool: Callable[..., Awaitable[WarmPool]],
+    maker: SandboxMaker,
+    store: FakeSnapshots,
+    settings: SnapshotSettings,
+) -> None:
+    """A caller who may not ask for what it had, and everyone if that is not there any more, is told
+    so and what to do; its files stay, and whoever may ask opens it."""
+    rig = await _rig(start_sessions, start_pool, maker, store, settings, policy=STRICT)
+    session = await ended(rig, way, guests)
+    known = session.state
+
+    async def is_refused(
+        opening: Coroutine[Any, Any, Session], error: type[SandboxdError], advice: str
+    ) -> None:
+        with pytest.raises(error, match=f"from an earlier open; .*{advice}"):
+            await opening
+        assert rig.sessions.get(session.id).state == known
+
+    await is_refused(as_ada(rig.open()), CallNotPermitted, "name another command_policy")
+    strict = OpenRequest(command_policy="strict")
+    await is_refused(as_ada(rig.open(strict)), EgressNotAllowed, "name another egress")
+    rig.sources.refused = frozenset({"sales"})
+    await is_refused(rig.open(), DataSourceNotFound, "close the session")
+    rig.sources.refused = frozenset()
+    policies = rig.sessions.exec_state.policies._policies
+    rig.sessions.exec_state.policies._policies = {"strict": policies["strict"]}
+    await is_refused(rig.open(), InvalidRequest, "name another command_policy")
+    rig.sessions.exec_state.policies._policies = policies
+
+    named = replace(strict, egress=[])
+    assert (await as_ada(rig.open(named))).has_earlier_files
 
 
 # --- parking ---

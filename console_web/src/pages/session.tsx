@@ -13,7 +13,7 @@ import { Terminals } from "../parts/terminals";
 import { Turns } from "../parts/turns";
 import { attempt, go, may, place } from "../store";
 import { Button, Empty, Meter, Name, Tabs, usePoll } from "../ui";
-import { Dot, expiry, openSession, reset, stateWord, stop } from "./sessions";
+import { Dot, expiry, isKept, openSession, reset, stateWord, stop } from "./sessions";
 
 const TABS = [
   ["terminal", "Terminal"],
@@ -68,7 +68,8 @@ function Shown({ session, reload }: { session: Session; reload: () => void }) {
             {["terminal", "run", "code", "ports"].includes(tab) && !isActive ? (
               <Empty>
                 This session is {stateWord(session)}
-                {session.endReason ? `: ${session.endReason}` : ""}. Start it again to use it.
+                {session.endReason ? `: ${session.endReason}` : ""}. Start it again to use it
+                {isKept(session) ? `; otherwise its files are deleted in ${expiry(session)}` : ""}.
               </Empty>
             ) : tab === "terminal" ? (
               <Terminals key={session.incarnation} session={session} />
@@ -117,7 +118,7 @@ function Head({ session, reload }: { session: Session; reload: () => void }) {
               </Button>
             </>
           ) : (
-            <Button kind="main" onClick={() => openSession(session)}>
+            <Button kind="main" onClick={() => openSession({ userId: session.userId, threadId: session.threadId })}>
               Start
             </Button>
           ))}

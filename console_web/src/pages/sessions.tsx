@@ -11,6 +11,7 @@ import { ask, Button, Empty, Meter, Name, useKeys, usePoll } from "../ui";
 const STATES: [SessionState, string][] = [
   [SessionState.UNSPECIFIED, "all"],
   [SessionState.ACTIVE, "active"],
+  [SessionState.STOPPED, "stopped, files kept"],
   [SessionState.PARKED, "parked"],
   [SessionState.EXPIRED, "expired"],
   [SessionState.CLOSED, "closed"],
@@ -21,9 +22,14 @@ export function stateWord(session: Session): string {
   return STATES.find(([state]) => state === session.state)?.[1] ?? "unknown";
 }
 
+/** Whether it has no sandbox, and goes on with its files when it is opened. */
+export function isKept(session: Session): boolean {
+  return session.state === SessionState.STOPPED || session.state === SessionState.PARKED;
+}
+
 export function Dot({ session }: { session: Session }) {
   const isActive = session.state === SessionState.ACTIVE;
-  return <span class={`dot ${isActive ? "good" : session.state === SessionState.PARKED ? "fair" : ""}`} aria-hidden="true" />;
+  return <span class={`dot ${isActive ? "good" : isKept(session) ? "fair" : ""}`} aria-hidden="true" />;
 }
 
 export function expiry(session: Session): string {
@@ -207,7 +213,7 @@ function Row({ session, isChosen, cpu, reload }: { session: Session; isChosen: b
         )}
       </td>
       <td>{cpu !== undefined ? `${Math.round(cpu * 100)} %` : ""}</td>
-      <td>{isActive ? expiry(session) : ""}</td>
+      <td>{isActive || isKept(session) ? expiry(session) : ""}</td>
       <td class="actions">
         {may.act && isActive && (
           <>

@@ -625,7 +625,7 @@ class SessionStatistics(google.protobuf.message.Message):
 
     @property
     def ends(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Number of ended sessions, by state: CLOSED, EXPIRED, LOST."""
+        """Number of ended sessions, by state: CLOSED, EXPIRED, and LOST for lost sandboxes, whether or not the files are kept."""
 
     @property
     def open_times(self) -> global___DurationFigures:

@@ -35,14 +35,16 @@ class _SessionStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     SESSION_STATE_EXPIRED: _SessionState.ValueType  # 2
     """The session was idle for too long; OpenSession gives it a fresh sandbox."""
     SESSION_STATE_LOST: _SessionState.ValueType  # 3
-    """The sandbox was lost; OpenSession gives the session a fresh one, with its files if they are on a disk. If it is not opened again
-    within its idle time, it expires and its files are deleted.
-    """
+    """The sandbox was lost, and the workspace with it: it was in memory, or its disk is gone. OpenSession gives the session a fresh one."""
     SESSION_STATE_CLOSED: _SessionState.ValueType  # 4
     """The session was closed and cannot be opened again under this id."""
     SESSION_STATE_PARKED: _SessionState.ValueType  # 5
     """The session was idle and gave up its sandbox; its files are in a snapshot. OpenSession gives it a fresh sandbox with its files. If it is
     not opened again within the time that the operator set, it expires and its files are deleted.
+    """
+    SESSION_STATE_STOPPED: _SessionState.ValueType  # 6
+    """The session has no sandbox, because the daemon was stopped or the sandbox was lost; its files are kept on their disk. OpenSession
+    gives it a fresh sandbox with them. If it is not opened again within its idle time, it expires and its files are deleted.
     """
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
@@ -55,14 +57,16 @@ SESSION_STATE_ACTIVE: SessionState.ValueType  # 1
 SESSION_STATE_EXPIRED: SessionState.ValueType  # 2
 """The session was idle for too long; OpenSession gives it a fresh sandbox."""
 SESSION_STATE_LOST: SessionState.ValueType  # 3
-"""The sandbox was lost; OpenSession gives the session a fresh one, with its files if they are on a disk. If it is not opened again
-within its idle time, it expires and its files are deleted.
-"""
+"""The sandbox was lost, and the workspace with it: it was in memory, or its disk is gone. OpenSession gives the session a fresh one."""
 SESSION_STATE_CLOSED: SessionState.ValueType  # 4
 """The session was closed and cannot be opened again under this id."""
 SESSION_STATE_PARKED: SessionState.ValueType  # 5
 """The session was idle and gave up its sandbox; its files are in a snapshot. OpenSession gives it a fresh sandbox with its files. If it is
 not opened again within the time that the operator set, it expires and its files are deleted.
+"""
+SESSION_STATE_STOPPED: SessionState.ValueType  # 6
+"""The session has no sandbox, because the daemon was stopped or the sandbox was lost; its files are kept on their disk. OpenSession
+gives it a fresh sandbox with them. If it is not opened again within its idle time, it expires and its files are deleted.
 """
 global___SessionState = SessionState
 
@@ -158,8 +162,8 @@ class Session(google.protobuf.message.Message):
 
     @property
     def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Output only. When the session expires unless it is used or touched before then; every use moves it. For a parked session, when its
-        files are deleted.
+        """Output only. When the session expires unless it is used or touched before then; every use moves it. For a parked or stopped session,
+        when its files are deleted.
         """
 
     @property

@@ -36,7 +36,7 @@ class _OpenOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     OPEN_OUTCOME_ATTACHED: _OpenOutcome.ValueType  # 2
     """The session was open; the workspace is as it was left."""
     OPEN_OUTCOME_RECREATED: _OpenOutcome.ValueType  # 3
-    """The session had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files were kept."""
+    """The session had expired, or was stopped or lost; same id, next incarnation. `workspace_kept` says whether the files were kept."""
     OPEN_OUTCOME_UNPARKED: _OpenOutcome.ValueType  # 4
     """The session was parked; same id, next incarnation, and the files as they were. Its commands had ended."""
 
@@ -50,14 +50,18 @@ OPEN_OUTCOME_CREATED: OpenOutcome.ValueType  # 1
 OPEN_OUTCOME_ATTACHED: OpenOutcome.ValueType  # 2
 """The session was open; the workspace is as it was left."""
 OPEN_OUTCOME_RECREATED: OpenOutcome.ValueType  # 3
-"""The session had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files were kept."""
+"""The session had expired, or was stopped or lost; same id, next incarnation. `workspace_kept` says whether the files were kept."""
 OPEN_OUTCOME_UNPARKED: OpenOutcome.ValueType  # 4
 """The session was parked; same id, next incarnation, and the files as they were. Its commands had ended."""
 global___OpenOutcome = OpenOutcome
 
 @typing.final
 class OpenSessionRequest(google.protobuf.message.Message):
-    """Request to open the session of a (user, thread)."""
+    """Request to open the session of a (user, thread). A session that is parked, stopped or expired has again what it had: environment,
+    packages, variables, labels, idle time, policy, data sources, egress, snapshots, parking. What the request names holds instead, where it
+    would be added on an open session it is added, and nothing is refused with ENVIRONMENT_MISMATCH. If the caller may not ask for what the
+    session had, or if that is not there any more, the call fails as if the caller had named it: the session never comes back with less.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -129,8 +133,8 @@ class OpenSessionRequest(google.protobuf.message.Message):
     """Optional. Which automatic snapshots the session gets; unspecified means those of the session, or the daemon's default for a new one."""
     @property
     def idle_timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """Optional. Idle time after which the session expires; absent means the daemon's default (30
-        minutes). From 1 second to 7 days. On an open session it replaces the earlier value.
+        """Optional. Idle time after which the session expires; absent means that of the session, or for a new one the daemon's default
+        (30 minutes). From 1 second to 7 days. On an open session it replaces the earlier value.
         """
 
     @property
@@ -211,8 +215,8 @@ class OpenSessionResponse(google.protobuf.message.Message):
     outcome: global___OpenOutcome.ValueType
     """How OpenSession obtained it."""
     workspace_kept: builtins.bool
-    """Whether the files are as they were left. True for a session that was open, for one that was parked, and for one that lost its sandbox
-    but not its disk; in the latter two cases its commands have ended.
+    """Whether the files are as they were left. True for a session that was open, parked or stopped; in the latter two cases its commands
+    have ended.
     """
     @property
     def session(self) -> sandboxd_proto.v1.session_pb2.Session:

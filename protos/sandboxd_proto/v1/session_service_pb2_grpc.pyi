@@ -29,7 +29,8 @@ class SessionServiceStub:
     number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
     Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
     DRAINING, NOT_PERMITTED, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED,
-    ENVIRONMENT_MISMATCH, PACKAGES_NOT_READY, and with packages those of EnsurePackages.
+    ENVIRONMENT_MISMATCH, PACKAGES_NOT_READY, EGRESS_NOT_ALLOWED, DOORS_OFF, DATA_SOURCE_NOT_FOUND, and with packages those of
+    EnsurePackages.
     """
 
     GetSession: grpc.UnaryUnaryMultiCallable[
@@ -107,7 +108,8 @@ class SessionServiceAsyncStub:
     number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
     Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
     DRAINING, NOT_PERMITTED, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED,
-    ENVIRONMENT_MISMATCH, PACKAGES_NOT_READY, and with packages those of EnsurePackages.
+    ENVIRONMENT_MISMATCH, PACKAGES_NOT_READY, EGRESS_NOT_ALLOWED, DOORS_OFF, DATA_SOURCE_NOT_FOUND, and with packages those of
+    EnsurePackages.
     """
 
     GetSession: grpc.aio.UnaryUnaryMultiCallable[
@@ -187,7 +189,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
         Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
         DRAINING, NOT_PERMITTED, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED,
-        ENVIRONMENT_MISMATCH, PACKAGES_NOT_READY, and with packages those of EnsurePackages.
+        ENVIRONMENT_MISMATCH, PACKAGES_NOT_READY, EGRESS_NOT_ALLOWED, DOORS_OFF, DATA_SOURCE_NOT_FOUND, and with packages those of
+        EnsurePackages.
         """
 
     @abc.abstractmethod

@@ -526,7 +526,7 @@ export type SessionStatistics = Message<"sandboxd.v1.SessionStatistics"> & {
         [key: string]: bigint;
     };
     /**
-     * Number of ended sessions, by state: CLOSED, EXPIRED, LOST.
+     * Number of ended sessions, by state: CLOSED, EXPIRED, and LOST for lost sandboxes, whether or not the files are kept.
      *
      * @generated from field: map<string, uint64> ends = 2;
      */

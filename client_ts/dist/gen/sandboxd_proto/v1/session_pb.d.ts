@@ -62,8 +62,8 @@ export type Session = Message<"sandboxd.v1.Session"> & {
      */
     createTime?: Timestamp | undefined;
     /**
-     * Output only. When the session expires unless it is used or touched before then; every use moves it. For a parked session, when its
-     * files are deleted.
+     * Output only. When the session expires unless it is used or touched before then; every use moves it. For a parked or stopped session,
+     * when its files are deleted.
      *
      * @generated from field: google.protobuf.Timestamp expire_time = 9;
      */
@@ -372,8 +372,7 @@ export declare enum SessionState {
      */
     EXPIRED = 2,
     /**
-     * The sandbox was lost; OpenSession gives the session a fresh one, with its files if they are on a disk. If it is not opened again
-     * within its idle time, it expires and its files are deleted.
+     * The sandbox was lost, and the workspace with it: it was in memory, or its disk is gone. OpenSession gives the session a fresh one.
      *
      * @generated from enum value: SESSION_STATE_LOST = 3;
      */
@@ -390,7 +389,14 @@ export declare enum SessionState {
      *
      * @generated from enum value: SESSION_STATE_PARKED = 5;
      */
-    PARKED = 5
+    PARKED = 5,
+    /**
+     * The session has no sandbox, because the daemon was stopped or the sandbox was lost; its files are kept on their disk. OpenSession
+     * gives it a fresh sandbox with them. If it is not opened again within its idle time, it expires and its files are deleted.
+     *
+     * @generated from enum value: SESSION_STATE_STOPPED = 6;
+     */
+    STOPPED = 6
 }
 /**
  * Describes the enum sandboxd.v1.SessionState.

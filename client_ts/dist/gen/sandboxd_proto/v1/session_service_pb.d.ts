@@ -9,7 +9,10 @@ import type { Message } from "@bufbuild/protobuf";
  */
 export declare const file_sandboxd_proto_v1_session_service: GenFile;
 /**
- * Request to open the session of a (user, thread).
+ * Request to open the session of a (user, thread). A session that is parked, stopped or expired has again what it had: environment,
+ * packages, variables, labels, idle time, policy, data sources, egress, snapshots, parking. What the request names holds instead, where it
+ * would be added on an open session it is added, and nothing is refused with ENVIRONMENT_MISMATCH. If the caller may not ask for what the
+ * session had, or if that is not there any more, the call fails as if the caller had named it: the session never comes back with less.
  *
  * @generated from message sandboxd.v1.OpenSessionRequest
  */
@@ -27,8 +30,8 @@ export type OpenSessionRequest = Message<"sandboxd.v1.OpenSessionRequest"> & {
      */
     threadId: string;
     /**
-     * Optional. Idle time after which the session expires; absent means the daemon's default (30
-     * minutes). From 1 second to 7 days. On an open session it replaces the earlier value.
+     * Optional. Idle time after which the session expires; absent means that of the session, or for a new one the daemon's default
+     * (30 minutes). From 1 second to 7 days. On an open session it replaces the earlier value.
      *
      * @generated from field: google.protobuf.Duration idle_timeout = 3;
      */
@@ -141,8 +144,8 @@ export type OpenSessionResponse = Message<"sandboxd.v1.OpenSessionResponse"> & {
      */
     outcome: OpenOutcome;
     /**
-     * Whether the files are as they were left. True for a session that was open, for one that was parked, and for one that lost its sandbox
-     * but not its disk; in the latter two cases its commands have ended.
+     * Whether the files are as they were left. True for a session that was open, parked or stopped; in the latter two cases its commands
+     * have ended.
      *
      * @generated from field: bool workspace_kept = 3;
      */
@@ -554,7 +557,7 @@ export declare enum OpenOutcome {
      */
     ATTACHED = 2,
     /**
-     * The session had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files were kept.
+     * The session had expired, or was stopped or lost; same id, next incarnation. `workspace_kept` says whether the files were kept.
      *
      * @generated from enum value: OPEN_OUTCOME_RECREATED = 3;
      */
@@ -581,7 +584,8 @@ export declare const SessionService: GenService<{
      * number of concurrent callers share one sandbox. Safe to repeat. Counts as use.
      * Reasons: INVALID_REQUEST, PROJECT_NOT_FOUND, PROJECT_MISMATCH, POOL_EXHAUSTED, ENGINE_UNREACHABLE, ENGINE_FAILED, IMAGE_NOT_FOUND,
      * DRAINING, NOT_PERMITTED, ENVIRONMENT_NOT_FOUND, ENVIRONMENT_NOT_READY, ENVIRONMENT_UNAVAILABLE, ENVIRONMENT_BUILD_FAILED,
-     * ENVIRONMENT_MISMATCH, PACKAGES_NOT_READY, and with packages those of EnsurePackages.
+     * ENVIRONMENT_MISMATCH, PACKAGES_NOT_READY, EGRESS_NOT_ALLOWED, DOORS_OFF, DATA_SOURCE_NOT_FOUND, and with packages those of
+     * EnsurePackages.
      *
      * @generated from rpc sandboxd.v1.SessionService.OpenSession
      */

@@ -126,7 +126,7 @@ export var OpenOutcome;
      */
     OpenOutcome[OpenOutcome["ATTACHED"] = 2] = "ATTACHED";
     /**
-     * The session had expired or lost its sandbox; same id, next incarnation. `workspace_kept` says whether the files were kept.
+     * The session had expired, or was stopped or lost; same id, next incarnation. `workspace_kept` says whether the files were kept.
      *
      * @generated from enum value: OPEN_OUTCOME_RECREATED = 3;
      */

@@ -1,5 +1,5 @@
-"""A write to a connection that was lost: uvloop raises RuntimeError where asyncio's own loop drops the
-bytes and fails the next wait with an OSError."""
+"""Writes to a connection that was lost. There uvloop raises RuntimeError, while asyncio's own loop
+drops the bytes and fails the next wait with an OSError."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_connection_lost_at_any_moment_is_an_unavailable_store(redis_server: Red
                 for turns in range(TURNS)
                 for is_reset in (False, True)
             ]
-        return sum(ends, [])
+        return [end for found in ends for end in found]
 
     assert uvloop.run(lose_all()) == []
 

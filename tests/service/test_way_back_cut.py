@@ -1,4 +1,4 @@
-"""Calls whose way back is cut while they run, before gRPC reports it: they end as cancelled ones."""
+"""Calls whose way back is cut while they end: they end as cancelled ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Servicer(pb_grpc.ExecServiceServicer):
 
     async def _end(self, context: Any) -> None:
         self._cut()
-        time.sleep(0.05)  # the loop stands still: gRPC's own thread hears of the end, we do not
+        time.sleep(0.05)  # noqa: ASYNC251 - the loop stands still: gRPC's own thread hears of the end, we do not
         if self.ending == "refused":
             raise PoolExhausted("All are in use.", retry_after_seconds=1.0)
         try:  # as forwarded calls end

@@ -158,12 +158,11 @@ class Chaos:
         await node.redis.mend()
 
     async def objects_unreachable(self, _node: Node) -> None:
-        """Connections are lost at first, then nothing answers."""
-        for _ in range(LOSSES):
-            await self._nodes.objects.reset()
-            await asyncio.sleep(LOSS_SECONDS)
+        """No connection gets an answer before it is lost."""
         self._nodes.objects.cut()
-        await asyncio.sleep(LOSSES * LOSS_SECONDS)
+        for _ in range(2 * LOSSES):
+            await asyncio.sleep(LOSS_SECONDS)
+            await self._nodes.objects.reset()
         await self._nodes.objects.mend()
 
     async def ways_back_cut(self, node: Node) -> None:

@@ -389,6 +389,8 @@ class Caller:
         calls = [self._touch, self._run, self._snapshot_now, self._list, self._restore]
         while not is_over.is_set():
             await self._call(self._open)
+            if not self._session_id:
+                continue
             await asyncio.gather(*(self._call(call) for call in self.random.sample(calls, 3)))
             if self.random.random() < 0.05:
                 await self._call(self._close)

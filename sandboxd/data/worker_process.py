@@ -69,8 +69,8 @@ class WorkerProcess:
         return worker
 
     def send(self, kind: Kind, payload: bytes = b"") -> None:
-        # Nothing to drain to: a worker reads before it answers, and requests are bounded. That it is
-        # gone is told by what is read.
+        # Nothing to drain to: a worker reads before it answers, and requests are bounded. What is
+        # read tells that it is gone.
         with suppress(ConnectionClosed), closed_as_lost():
             self._writer.write(frame(kind, payload))
 

@@ -20,7 +20,7 @@ from sandboxd.access import Caller
 TRAILER = "grpc-status-details-bin"
 
 
-class CallRefused(aio.AbortError):  # type: ignore[misc]
+class CallRefused(aio.AbortError):
     """A call ended with a status; raised where gRPC raises AbortError."""
 
     def __init__(self, status: bytes, message: str) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import structlog
 
+from sandboxd.lost_connections import closed_as_lost
 from sandboxd.processes import exited, start
 
 log = structlog.get_logger()
@@ -74,7 +75,8 @@ class SideProcess:
 
     async def _ask(self, request: bytes) -> bytes:
         process = self._process or await self._start()
-        process.requests.write(request)
+        with closed_as_lost():
+            process.requests.write(request)
         # Nothing to drain to before the answer: the socket may hold less than the request.
         answer = await process.answers.readline()
         if not answer:

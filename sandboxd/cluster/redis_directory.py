@@ -19,6 +19,7 @@ from sandboxd.cluster.directory import SharedDirectory
 from sandboxd.cluster.scripts import READING, all_scripts
 from sandboxd.cluster.settings import ClusterSettings, RedisSettings
 from sandboxd.cluster.store import StoreUnavailable
+from sandboxd.lost_connections import ConnectionClosed, closed_as_lost
 from sandboxd.tasks import cancel_kept
 
 
@@ -57,6 +58,9 @@ class RedisStore:
                 reply = await self._run(script, json.dumps(common), json.dumps(arguments))
         except TimeoutError:
             raise StoreUnavailable("Redis did not answer in time") from None
+        except AttributeError as error:
+            # A connection that the client closed, after a failover, while it used it.
+            raise StoreUnavailable("Redis failed: the connection was lost") from error
         except (RedisError, OSError) as error:
             # What follows describes the client, for its authors.
             why = str(error).partition(" : <")[0] or type(error).__name__
@@ -82,6 +86,15 @@ class RedisStore:
             return await self._send(replicas, "EVAL", text, 1, self._key, *arguments)
 
     async def _send(self, replicas: int, *sent: str | int) -> object:
+        # The pool gives out connections that were lost, and so do the clients of sentinels. Nothing
+        # was sent on one, and the next use of it connects anew.
+        for _ in range(len(self._settings.sentinels) + 1):
+            with suppress(ConnectionClosed), closed_as_lost():
+                return await self._send_once(replicas, *sent)
+        with closed_as_lost():
+            return await self._send_once(replicas, *sent)
+
+    async def _send_once(self, replicas: int, *sent: str | int) -> object:
         if not replicas:
             return await cast("Any", self._redis).execute_command(*sent)
         wait_ms = int(self._settings.call_seconds * 500)

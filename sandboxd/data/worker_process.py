@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import structlog
 
 from sandboxd.data.frames import HEADER, MAX_FRAME_BYTES, Kind, frame
 from sandboxd.data.source import WorkerSettings
+from sandboxd.lost_connections import ConnectionClosed, closed_as_lost
 
 log = structlog.get_logger()
 
@@ -67,8 +69,10 @@ class WorkerProcess:
         return worker
 
     def send(self, kind: Kind, payload: bytes = b"") -> None:
-        # Nothing to drain to: a worker reads before it answers, and requests are bounded.
-        self._writer.write(frame(kind, payload))
+        # Nothing to drain to: a worker reads before it answers, and requests are bounded. What is
+        # read tells that it is gone.
+        with suppress(ConnectionClosed), closed_as_lost():
+            self._writer.write(frame(kind, payload))
 
     async def receive(self, seconds: float) -> tuple[Kind, bytes]:
         """The next frame; WorkerLost, TimeoutError. One that has arrived takes no wait."""

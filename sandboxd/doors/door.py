@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import structlog
 
 from sandboxd.doors.relay import finish, reset
+from sandboxd.lost_connections import closed_as_lost
 
 log = structlog.get_logger()
 
@@ -120,7 +121,8 @@ class OpenDoor:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await self.door.serve(reader, writer)
+            with closed_as_lost():
+                await self.door.serve(reader, writer)
             await finish(writer)
         except (OSError, EOFError):
             reset(writer)

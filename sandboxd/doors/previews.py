@@ -28,6 +28,7 @@ from sandboxd.doors import http_head
 from sandboxd.doors.http_forward import BadAnswer, forward
 from sandboxd.doors.http_head import BadMessage, Fields, RequestHead
 from sandboxd.doors.relay import CHUNK, Connection, finish, reset
+from sandboxd.lost_connections import closed_as_lost
 
 log = structlog.get_logger()
 
@@ -244,7 +245,8 @@ class Previews:
 
     async def _serve(self, client: Connection) -> None:
         try:
-            await self._answer(client)
+            with closed_as_lost():
+                await self._answer(client)
             await finish(client.writer)
         except (OSError, EOFError):  # also if nothing moved for too long
             reset(client.writer)

@@ -14,6 +14,7 @@ import aiohttp
 from aiodocker import DockerError
 
 from sandboxd.errors import EngineFailed, EngineUnreachable, ImageNotFound, SandboxdError
+from sandboxd.lost_connections import closed_as_lost
 
 RETRY_AFTER_SECONDS = 2.0
 
@@ -32,7 +33,8 @@ def translated(
     `doing` completes the sentence "the engine was asked to ...".
     """
     try:
-        yield
+        with closed_as_lost():
+            yield
     except SandboxdError:
         raise
     except Exception as error:

@@ -20,8 +20,8 @@ from sandboxd.access import Caller
 TRAILER = "grpc-status-details-bin"
 
 
-class CallRefused(Exception):
-    """A call ended with a status."""
+class CallRefused(aio.AbortError):
+    """A call ended with a status; raised where gRPC raises AbortError."""
 
     def __init__(self, status: bytes, message: str) -> None:
         """`status`: a google.rpc.Status."""
@@ -112,13 +112,18 @@ class InProcessContext:
     async def send_initial_metadata(self, metadata: object) -> None:
         """Nobody waits for it."""
 
-    async def abort(self, code: grpc.StatusCode, details: str = "", *_: object) -> NoReturn:
-        raise _refusal(code, details, None)
+    async def abort(
+        self,
+        code: grpc.StatusCode,
+        details: str = "",
+        trailing_metadata: Sequence[tuple[str, str | bytes]] = (),
+    ) -> NoReturn:
+        packed = dict(trailing_metadata).get(TRAILER)
+        assert packed is None or isinstance(packed, bytes)
+        raise _refusal(code, details, packed)
 
     async def abort_with_status(self, status: grpc.Status) -> NoReturn:
-        packed = dict(status.trailing_metadata or ()).get(TRAILER)
-        assert packed is None or isinstance(packed, bytes)
-        raise _refusal(status.code, status.details, packed)
+        await self.abort(status.code, status.details, status.trailing_metadata or ())
 
 
 class InProcessCalls:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from sandboxd.doors import relay
 
 BYTES = 1 << 16
 
@@ -18,7 +20,7 @@ class Proxy:
         self._target = port
         self._rewrite = rewrite
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._passes = asyncio.Event()
         self._passes.set()
 
@@ -33,7 +35,7 @@ class Proxy:
     async def stop(self) -> None:
         assert self._server is not None
         self._server.close()
-        await self._reset()
+        await self.reset()
 
     def cut(self) -> None:
         self._passes.clear()
@@ -41,18 +43,20 @@ class Proxy:
     async def mend(self) -> None:
         """What was connected meanwhile is reset: it would get what was sent long ago."""
         self._passes.set()
-        await self._reset()
+        await self.reset()
 
-    async def _reset(self) -> None:
+    async def reset(self) -> None:
+        """Reset what is connected, which is not the same as to close it: no end is read."""
         connections = tuple(self._connections)
         for one in connections:
+            relay.reset(self._connections[one])
             one.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
         # Also if it is cancelled before it begins.
         task.add_done_callback(lambda _: writer.transport.abort())
 
@@ -80,6 +84,16 @@ class Proxy:
             await self._passes.wait()
             writer.write(rewrite(data))
             await writer.drain()
+
+
+@asynccontextmanager
+async def proxied(port: int) -> AsyncIterator[Proxy]:
+    proxy = Proxy(port)
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.stop()
 
 
 class _aborted:  # noqa: N801 - used as a function

@@ -11,7 +11,9 @@ import grpc
 import pytest
 from grpc import aio
 
+from sandboxd.access import Caller, Scope
 from sandboxd.cluster.contract import WorkerState
+from sandboxd.service.in_process import CallRefused, InProcessCalls
 from sandboxd.service.transport import forwarding
 from sandboxd_proto.v1 import exec_service_pb2, session_pb2, session_service_pb2
 from tests.cluster.nodes import LEASE, PATIENCE, Node, Start, open_thread, until
@@ -20,6 +22,7 @@ from tests.cluster.servers import RedisServer
 from tests.ports import free_port
 from tests.service.client import exec_request, refused
 
+CONSOLE = Caller(name="ops", scope=Scope.ADMIN)
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
@@ -58,6 +61,20 @@ async def test_errors_come_back_as_they_are(nodes: list[Node]) -> None:
             )
         with refused(grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND"):
             await node.api.execs.Run(exec_request("ses_" + "0" * 24, "echo"), timeout=30)
+
+
+async def test_refusal_by_another_worker_reaches_the_console(nodes: list[Node]) -> None:
+    """A call within the process that is passed on ends as the owner ends it, not as INTERNAL."""
+    session_id = (await open_thread(nodes[0], "t")).session.session_id
+    other = next(node for node in nodes if not node.daemon.sessions.active_count)
+    calls = InProcessCalls(other.daemon.server.handlers)
+    call = calls.begin("/sandboxd.v1.ExecService/WaitExec", CONSOLE, peer="console")
+    request = exec_service_pb2.WaitExecRequest(session_id=session_id, exec_id="none")
+    await call.put(request.SerializeToString())
+    with pytest.raises(CallRefused) as refused:
+        async for _ in call.responses():
+            pass
+    assert b"EXEC_NOT_FOUND" in refused.value.status
 
 
 async def test_caller_that_wants_to_is_told_the_owner(nodes: list[Node]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,9 +14,15 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from sandboxd_proto.v1 import session_service_pb2, snapshot_service_pb2
+from sandboxd_proto.v1 import (
+    session_service_pb2,
+    snapshot_pb2,
+    snapshot_service_pb2,
+    snapshot_service_pb2_grpc,
+)
 from tests.docker.cluster_nodes import Node
 from tests.docker.commands import exec_request
+from tests.docker.daemon_process import Api
 
 OPEN_SECONDS, RUN_SECONDS, SNAPSHOT_SECONDS = 10.0, 8.0, 10.0
 AVOID_SECONDS = 10.0
@@ -53,6 +59,14 @@ class Refusal(NamedTuple):
     code: grpc.StatusCode
     reason: str
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it says what is wrong, as gRPC does of connections and of the client's own
+        deadline."""
+        if self.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
+            return False
+        return bool(self.reason) or self in _OF_THE_CONNECTION
+
     @staticmethod
     def of(error: grpc.aio.AioRpcError) -> Refusal:
         status = rpc_status.from_call(error)
@@ -61,6 +75,9 @@ class Refusal(NamedTuple):
             if detail.Unpack(info):
                 return Refusal(error.code(), info.reason)
         return Refusal(error.code(), "")
+
+
+_OF_THE_CONNECTION = (LOST_CONNECTION, (grpc.StatusCode.DEADLINE_EXCEEDED, ""))
 
 
 class NotObserved(Exception):
@@ -331,6 +348,7 @@ class Watcher:
     load: Sequence[Conversation]
     random: random.Random
     seen: list[Seen] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
 
     async def go_on(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
@@ -343,11 +361,88 @@ class Watcher:
             sent_at = time.monotonic()
             try:
                 answer = await node.api.execs.Run(request, timeout=RUN_SECONDS)
-            except grpc.aio.AioRpcError:
-                continue  # the client that uses it counts those
+            except grpc.aio.AioRpcError as error:
+                # The client that uses it counts the others.
+                if not Refusal.of(error).is_told:
+                    self.untold.append(f"{time.monotonic():.2f} Run of a watcher: {error}")
+                continue
             if answer.exit.WhichOneof("outcome") == "code":
                 stamp = bytes(answer.stdout.data).decode().strip()
                 self.seen.append(Seen(sent_at, time.monotonic(), session_id, stamp))
+
+
+@dataclass
+class Caller:
+    """Makes calls of every kind to any worker, several at once, over networks that may be cut."""
+
+    thread: str
+    nodes: Sequence[Node]
+    random: random.Random
+    made: Counter[str] = field(default_factory=Counter)
+    """Calls that were answered, by method."""
+    refused: Counter[tuple[str, Refusal]] = field(default_factory=Counter)
+    untold: list[str] = field(default_factory=list)
+    _session_id: str = ""
+    _snapshot: int = 0
+
+    async def go_on(self, is_over: asyncio.Event) -> None:
+        calls = [self._touch, self._run, self._snapshot_now, self._list, self._restore]
+        while not is_over.is_set():
+            await self._call(self._open)
+            if not self._session_id:
+                continue
+            await asyncio.gather(*(self._call(call) for call in self.random.sample(calls, 3)))
+            if self.random.random() < 0.05:
+                await self._call(self._close)
+
+    async def _call(self, call: Callable[[Api], Awaitable[None]]) -> None:
+        name = call.__name__.lstrip("_")
+        try:
+            await call(self.random.choice(self.nodes).clients)
+            self.made[name] += 1
+        except grpc.aio.AioRpcError as error:
+            refusal = Refusal.of(error)
+            self.refused[name, refusal] += 1
+            if not refusal.is_told:
+                self.untold.append(f"{time.monotonic():.2f} {name}: {error}")
+            await asyncio.sleep(0.05)
+
+    async def _open(self, api: Api) -> None:
+        request = session_service_pb2.OpenSessionRequest(user_id="eve", thread_id=self.thread)
+        opened = await api.sessions.OpenSession(request, timeout=OPEN_SECONDS)
+        if opened.session.session_id != self._session_id:
+            self._session_id, self._snapshot = opened.session.session_id, 0
+
+    async def _touch(self, api: Api) -> None:
+        request = session_service_pb2.TouchSessionRequest(session_id=self._session_id)
+        await api.sessions.TouchSession(request, timeout=RUN_SECONDS)
+
+    async def _run(self, api: Api) -> None:
+        request = exec_request(self._session_id, "date >> log; sleep 0.1")
+        await api.execs.Run(request, timeout=RUN_SECONDS)
+
+    async def _list(self, api: Api) -> None:
+        await api.sessions.ListSessions(
+            session_service_pb2.ListSessionsRequest(), timeout=RUN_SECONDS
+        )
+
+    async def _snapshot_now(self, api: Api) -> None:
+        request = snapshot_service_pb2.CreateSnapshotRequest(session_id=self._session_id)
+        stub = snapshot_service_pb2_grpc.SnapshotServiceStub(api.channel)
+        taken = await stub.CreateSnapshot(request, timeout=SNAPSHOT_SECONDS)
+        self._snapshot = taken.snapshot.number
+
+    async def _restore(self, api: Api) -> None:
+        request = snapshot_service_pb2.RestoreSessionRequest(
+            session_id=self._session_id,
+            snapshot=snapshot_pb2.SnapshotRef(number=self._snapshot or 1),
+        )
+        stub = snapshot_service_pb2_grpc.SnapshotServiceStub(api.channel)
+        await stub.RestoreSession(request, timeout=SNAPSHOT_SECONDS)
+
+    async def _close(self, api: Api) -> None:
+        request = session_service_pb2.CloseSessionRequest(session_id=self._session_id)
+        await api.sessions.CloseSession(request, timeout=OPEN_SECONDS)
 
 
 def went_back(seen: Sequence[Seen]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +18,7 @@ from sandboxd_proto.v1 import (
     cluster_service_pb2_grpc,
     snapshot_service_pb2_grpc,
 )
-from tests.cluster.proxy import Proxy
+from tests.cluster.proxy import Proxy, proxied
 from tests.cluster.real import open_cluster
 from tests.cluster.servers import RedisServer, Replicated, running_sentinels
 from tests.docker.daemon_process import Api, DaemonProcess, served
@@ -63,6 +64,10 @@ class RedisNetwork:
         for proxy in self._all:
             proxy.cut()
 
+    async def reset(self) -> None:
+        for proxy in self._all:
+            await proxy.reset()
+
     async def mend(self) -> None:
         for proxy in self._all:
             await proxy.mend()
@@ -82,6 +87,10 @@ class Node:
     target: str
     redis: RedisNetwork
     peers: Proxy
+    clients: Api
+    """Its API, behind a network of its own."""
+    way_back: Proxy
+    """That network."""
     clock_step: Path
     """How far its wall clock is ahead."""
 
@@ -89,6 +98,19 @@ class Node:
         """From now on its wall clock is so many seconds ahead of ours; no other clock is."""
         with self.clock_step.open("r+b") as file:
             file.write(struct.pack("q", seconds))
+
+    def stacks(self) -> list[str]:
+        """What its log has with a stack."""
+        found = []
+        for line in self.daemon.log.read_text(errors="replace").splitlines():
+            if line.startswith("Traceback"):
+                found.append(f"{self.name}: {line}")
+            elif '"exception"' in line:
+                said = json.loads(line)
+                errors = [(one["exc_type"], one["exc_value"]) for one in said["exception"]]
+                rest = {key: said[key] for key in ("method", "message", "task") if key in said}
+                found.append(f"{self.name}: {said['timestamp']} {said['event']} {rest} {errors}")
+        return found
 
     @property
     def cluster(self) -> cluster_service_pb2_grpc.ClusterServiceStub:
@@ -102,6 +124,7 @@ class Node:
 @dataclass
 class Nodes:
     redis: Replicated
+    objects: Proxy
     all: Mapping[str, Node]
 
     async def primary(self) -> RedisServer:
@@ -129,16 +152,16 @@ async def running_nodes(lease: float = LEASE, **settings: str) -> AsyncIterator[
         preload = await asyncio.to_thread(compile_preload, STEPPED_CLOCK, keys, tell=print)
         redis = stack.enter_context(running_sentinels(replicas=2))
         await open_cluster(RedisSettings(sentinels=redis.addresses, replicas=1), "sandboxd")
-        objects = stack.enter_context(object_server())
+        address = stack.enter_context(object_server())
+        objects = await stack.enter_async_context(proxied(int(address.rpartition(":")[2])))
         found = {}
         for name in NAMES:
             network = RedisNetwork(redis)
             await network.start()
             stack.push_async_callback(network.stop)
             port = free_port()
-            peers = Proxy(port)
-            await peers.start()
-            stack.push_async_callback(peers.stop)
+            peers = await stack.enter_async_context(proxied(port))
+            way_back = await stack.enter_async_context(proxied(port))
             step = keys / f"clock_step_{name}"
             step.write_bytes(struct.pack("q", 0))
             daemon = DaemonProcess(
@@ -152,7 +175,7 @@ async def running_nodes(lease: float = LEASE, **settings: str) -> AsyncIterator[
                 SANDBOXD_CLUSTER_KEY_FILE=str(keys / "cluster"),
                 SANDBOXD_SNAPSHOT_KEY_FILE=str(keys / "snapshots"),
                 SANDBOXD_SNAPSHOT_STORE=f"s3://{BUCKET}/cluster",
-                SANDBOXD_SNAPSHOT_STORE_ENDPOINT=objects,
+                SANDBOXD_SNAPSHOT_STORE_ENDPOINT=f"http://127.0.0.1:{objects.port}",
                 AWS_ACCESS_KEY_ID="test",
                 AWS_SECRET_ACCESS_KEY="test",
                 SANDBOXD_LEASE_SECONDS=f"{lease:g}",
@@ -162,5 +185,16 @@ async def running_nodes(lease: float = LEASE, **settings: str) -> AsyncIterator[
             )
             await stack.enter_async_context(served(daemon))
             api = await stack.enter_async_context(daemon.api(f"127.0.0.1:{port}"))
-            found[name] = Node(name, daemon, api, f"127.0.0.1:{port}", network, peers, step)
-        yield Nodes(redis, found)
+            clients = await stack.enter_async_context(daemon.api(f"127.0.0.1:{way_back.port}"))
+            found[name] = Node(
+                name,
+                daemon,
+                api,
+                f"127.0.0.1:{port}",
+                network,
+                peers,
+                clients,
+                way_back,
+                step,
+            )
+        yield Nodes(redis, objects, found)

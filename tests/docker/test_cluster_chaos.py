@@ -16,7 +16,7 @@ import pytest
 
 from sandboxd_client import AsyncSandbox, SandboxError, Timeouts
 from sandboxd_proto.v1 import cluster_service_pb2, session_service_pb2
-from tests.docker.cluster_load import RETRYABLE, Conversation, Refusal, Watcher, went_back
+from tests.docker.cluster_load import RETRYABLE, Caller, Conversation, Refusal, Watcher, went_back
 from tests.docker.cluster_nodes import LEASE, Node, Nodes, running_nodes
 from tests.scale import SCALE
 
@@ -33,6 +33,8 @@ CALM_SECONDS = 2.0
 UNKNOWN = Refusal(grpc.StatusCode.UNAVAILABLE, "OWNERSHIP_UNKNOWN")
 RESTART_LEASE = 30.0
 """Outlasts a restart on a busy machine, too: otherwise others take the sessions, as they should."""
+LOSSES, LOSS_SECONDS = 10, 0.2
+CALLERS = 3
 LONG = LEASE + 2.0
 """Longer than a worker is given before others take its sessions."""
 
@@ -59,12 +61,16 @@ class Chaos:
         return [
             self.killed_and_restarted,
             self.killed_for_long,
+            self.stopped_shortly,
             self.stopped_for_long,
             self.redis_primary_killed,
             self.redis_primary_paused,
             self.cut_from_redis_shortly,
             self.cut_from_redis_for_long,
             self.cut_from_peers,
+            self.cut_from_all,
+            self.objects_unreachable,
+            self.ways_back_cut,
             self.clock_stepped,
         ]
 
@@ -90,6 +96,16 @@ class Chaos:
         await node.daemon.signal(signal.SIGKILL)
         await self._note_takeovers(node, owned, began)
         await node.daemon.start()
+
+    async def stopped_shortly(self, node: Node) -> None:
+        """Its connections may be over when it goes on, its lease is not always."""
+        assert node.daemon.process is not None
+        node.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(LEASE * self._random.uniform(0.3, 0.9))
+            await self._reset(node)
+        finally:
+            node.daemon.process.send_signal(signal.SIGCONT)
 
     async def stopped_for_long(self, node: Node) -> None:
         owned = await self._owned_by(node)
@@ -132,6 +148,35 @@ class Chaos:
         node.peers.cut()
         await asyncio.sleep(LEASE)
         await node.peers.mend()
+
+    async def cut_from_all(self, node: Node) -> None:
+        """From Redis and from the other workers."""
+        node.redis.cut()
+        node.peers.cut()
+        await asyncio.sleep(LEASE * self._random.uniform(0.3, 0.9))
+        await node.peers.mend()
+        await node.redis.mend()
+
+    async def objects_unreachable(self, _node: Node) -> None:
+        """No connection gets an answer before it is lost."""
+        self._nodes.objects.cut()
+        for _ in range(2 * LOSSES):
+            await asyncio.sleep(LOSS_SECONDS)
+            await self._nodes.objects.reset()
+        await self._nodes.objects.mend()
+
+    async def ways_back_cut(self, node: Node) -> None:
+        """To clients and to other workers, while calls run."""
+        for _ in range(LOSSES):
+            await self._reset(node)
+            await asyncio.sleep(LOSS_SECONDS * self._random.random())
+            node.way_back.cut()
+            await asyncio.sleep(LOSS_SECONDS * self._random.random())
+            await node.way_back.mend()
+
+    async def _reset(self, node: Node) -> None:
+        """What is connected to it, or by it, is connected no longer."""
+        await asyncio.gather(node.way_back.reset(), node.peers.reset(), node.redis.reset())
 
     async def clock_stepped(self, node: Node) -> None:
         """By an hour, forth or back, and then to the right time again."""
@@ -199,8 +244,9 @@ class Chaos:
 
 
 async def test_chaos() -> None:
-    """No session is served by two, no acknowledged snapshot is lost, every error can be retried,
-    and when all is well again every worker answers for every session."""
+    """No session is served by two, no acknowledged snapshot is lost, every error can be retried
+    and says what is wrong, no log has a stack, and when all is well again every worker answers for
+    every session."""
     choices = random.Random(SEED)
     async with running_nodes(SANDBOXD_AUTO_SNAPSHOT="commands") as nodes:
         workers = list(nodes.all.values())
@@ -209,11 +255,14 @@ async def test_chaos() -> None:
             for n in range(CONVERSATIONS)
         ]
         watchers = [Watcher(load, random.Random(SEED - n)) for n in range(1, WATCHERS + 1)]
+        callers = [
+            Caller(f"calls-{n}", workers, random.Random(SEED * 2 + n)) for n in range(CALLERS)
+        ]
         is_over = asyncio.Event()
         chaos = Chaos(nodes, load, choices)
         try:
             async with asyncio.TaskGroup() as group:
-                for one in (*load, *watchers):
+                for one in (*load, *watchers, *callers):
                     group.create_task(one.go_on(is_over))
                 await chaos.go_through(max(1, round(SCALE)))
                 is_over.set()
@@ -221,6 +270,13 @@ async def test_chaos() -> None:
                 await one.settle()
         finally:
             _report(chaos, load)
+            _report_calls(callers)
+            stacks = [found for worker in workers for found in worker.stacks()]
+            print(f"cluster chaos: {len(stacks)} stacks in logs")
+            for found in stacks:
+                print(f"cluster chaos: {found}")
+    assert [found for one in (*callers, *watchers) for found in one.untold] == []
+    assert stacks == []
     assert went_back([found for one in (*load, *watchers) for found in one.seen]) == []
     assert [found for one in load for found in one.two_owners()] == []
     assert [found for one in load for found in one.unexpected] == []
@@ -259,6 +315,17 @@ def _report(chaos: Chaos, load: list[Conversation]) -> None:
     for fault, times in chaos.taken_after.items():
         said = ", ".join(f"{one:.1f}" for one in sorted(times))
         print(f"cluster chaos: taken over after {fault}: {said} s")
+
+
+def _report_calls(callers: list[Caller]) -> None:
+    made, refused = Counter[str](), Counter[tuple[str, Refusal]]()
+    for one in callers:
+        made.update(one.made)
+        refused.update(one.refused)
+    said = ", ".join(f"{count} {name}" for name, count in made.items())
+    print(f"cluster chaos: calls of every kind answered: {said}")
+    for (name, key), count in sorted(refused.items(), key=str):
+        print(f"cluster chaos: refused: {count} {name} {key.code.name} {key.reason}")
 
 
 async def test_rolling_restart() -> None:

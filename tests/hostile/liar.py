@@ -67,9 +67,7 @@ class Faults(logging.Handler):
         self.events: list[Any] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        # So gRPC reports a write to a caller that left at that moment.
-        if not record.getMessage().startswith("ExecuteBatchError raised in core"):
-            self.seen.append(record.getMessage())
+        self.seen.append(record.getMessage())
 
     @contextmanager
     def watched(self) -> Iterator[None]:

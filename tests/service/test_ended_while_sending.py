@@ -26,6 +26,12 @@ from sandboxd_proto.v1 import port_service_pb2 as pb
 TRIES = 30
 ANSWERS = 5
 REFUSAL = "not this one"
+BROKEN = (
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNAVAILABLE,
+)
 CALLER = Caller(name="ops", scope=Scope.ADMIN)
 
 
@@ -46,6 +52,10 @@ async def _refuses_upload(requests: AsyncIterator[bytes], context: Any) -> None:
     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, REFUSAL)
 
 
+async def _breaks(_: Any, context: Any) -> None:
+    await context.abort(BROKEN[int(dict(context.invocation_metadata())["number"])], "RST_STREAM")
+
+
 async def _data() -> AsyncIterator[pb.ForwardPortRequest]:
     for _ in range(500):
         yield pb.ForwardPortRequest(data=bytes(64 << 10))
@@ -59,6 +69,8 @@ async def target(tmp_path: Path) -> AsyncIterator[str]:
         "Refuse": grpc.stream_stream_rpc_method_handler(_refuses),
         "End": grpc.stream_stream_rpc_method_handler(_ends),
         "Upload": grpc.stream_unary_rpc_method_handler(_refuses_upload),
+        "BreakOne": grpc.unary_unary_rpc_method_handler(_breaks),
+        "BreakUpload": grpc.stream_unary_rpc_method_handler(_breaks),
     }
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("sandboxd.v1.PortService", handlers),)
@@ -139,6 +151,29 @@ async def test_upload_that_is_passed_on_is_refused_as_it_is_refused(target: str)
             return_exceptions=True,
         )
     assert {str(refusal) for refusal in refusals} == {REFUSAL}
+
+
+@pytest.mark.parametrize("number", range(len(BROKEN)))
+async def test_broken_connection_to_a_worker_is_no_internal_error(number: int, target: str) -> None:
+    """However gRPC ends a call whose connection broke, its caller gets UNAVAILABLE."""
+    codes = []
+
+    class Told(Context):
+        def invocation_metadata(self) -> Any:
+            return (("number", str(number)),)
+
+        async def abort(self, code: grpc.StatusCode, message: str, _: object) -> None:
+            codes.append(code)
+            raise Refused(message)
+
+    context, peer, path = cast("Any", Told()), Peer("w", target, 1), "/sandboxd.v1.PortService/"
+    request = pb.ForwardPortRequest()
+    async with forwarder() as passing:
+        with pytest.raises(Refused, match="Worker w cannot be reached"):
+            await passing.unary(peer, f"{path}BreakOne", request, context, CALLER)
+        with pytest.raises(Refused, match="Worker w cannot be reached"):
+            await passing.upload(peer, f"{path}BreakUpload", _data(), context, CALLER)
+    assert codes == [grpc.StatusCode.UNAVAILABLE] * 2
 
 
 class FailedCall:

@@ -43,6 +43,13 @@ _NOT_PASSED_ON = ("authorization", HOP_METADATA, REDIRECT_METADATA, VOUCHED_META
 _DETAILS = "grpc-status-details-bin"
 _HEALTH = "/grpc.health.v1.Health/Check"
 _HEALTH_SECONDS = 2.0
+_OF_THE_CHANNEL = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+)
+"""How gRPC ends a call whose connection breaks. Workers give details with these codes."""
 _REPEATABLE = ("OpenSession",)
 """Methods that may be called again of another worker if what became of the first call is not
 known: whoever opens a thread gets its session, whether it was there or not."""
@@ -184,7 +191,7 @@ class Forwarder:
                 answer: bytes = await call
                 return answer
         except aio.AioRpcError as error:
-            await self._pass_on(error, context, peer)
+            await self._pass_on(await ended(call, error) or error, context, peer)
         except PeerLost:
             await self._abort_lost(context, peer)
         finally:
@@ -286,12 +293,13 @@ class Forwarder:
         if info is not None and WORKER_TIME in info.metadata:
             self._learn_time(peer, info.metadata[WORKER_TIME])
             raise Moved from None
-        message = error.details() or ""
-        if error.code() is grpc.StatusCode.UNAVAILABLE and not details:
-            # Of the channel. Without details, as a lost connection of the caller's own would be:
-            # nobody knows whether the call has begun.
+        code, message = error.code(), error.details() or ""
+        if code in _OF_THE_CHANNEL and not details:
+            # Without details, as a lost connection of the caller's own would be: nobody knows
+            # whether the call has begun.
+            code = grpc.StatusCode.UNAVAILABLE
             message = f"Worker {peer.worker} cannot be reached: {message}"
-        await context.abort(error.code(), message, tuple(details))
+        await context.abort(code, message, tuple(details))
         raise AssertionError("abort returned")
 
     def _learn_time(self, peer: Peer, told: str) -> None:

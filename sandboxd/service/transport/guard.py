@@ -267,6 +267,16 @@ class CallGuard:
     async def _fail(
         self, error: Exception, context: Context, call: Call, request: Any = None
     ) -> NoReturn:
+        try:
+            if isinstance(error, aio.InternalError):
+                raise error
+            await self._answer(error, context, call, request)
+        except aio.InternalError:
+            # gRPC could not send the status: the way back is cut, and the cancel still on its way.
+            raise asyncio.CancelledError from None
+        raise AssertionError("abort returned")
+
+    async def _answer(self, error: Exception, context: Context, call: Call, request: Any) -> None:
         method = call.method
         self._statistics.failed_calls[method] += 1
         call.failure = error.reason if isinstance(error, SandboxdError) else "INTERNAL"
@@ -284,7 +294,6 @@ class CallGuard:
         error_id = secrets.token_hex(6)
         log.error("call.failed", method=method, error_id=error_id, exc_info=error)
         await context.abort_with_status(internal_status(error_id))
-        raise AssertionError("abort returned")
 
 
 class _Upload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,7 @@ STOP_SECONDS = 1.0
 """How long calls may take to return once their commands have ended."""
 CLOSE_SECONDS = 30.0
 """How long cancelled calls may take to return before the daemon stops without them."""
+_GRPC_LOGGER = "grpc._cython.cygrpc"
 _SESSIONS = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 _EXECS = exec_service_pb2.DESCRIPTOR.services_by_name["ExecService"]
 _CODE = code_service_pb2.DESCRIPTOR.services_by_name["CodeService"]
@@ -149,6 +151,7 @@ class ApiServer:
 
     async def start(self) -> None:
         """Open the listeners and answer calls."""
+        logging.getLogger(_GRPC_LOGGER).addFilter(_is_no_lost_caller)
         self._server = aio.server(options=_options(self._config))
         self._health = Health(SERVICES)
         self._server.add_generic_rpc_handlers((*self.handlers, self._health.handler))
@@ -211,6 +214,13 @@ def _entrance(config: Config, keyring: Keyring, quotas: Quotas, cluster_key: byt
         rate=RateLimit(calls_per_second=limits.calls_per_second, burst=limits.calls_burst),
         cluster_key=cluster_key,
     )
+
+
+def _is_no_lost_caller(record: logging.LogRecord) -> bool:
+    """An answer that could not be sent: the way to the caller is cut, which ends the call as a
+    cancel does. gRPC logs it with its stack if it has not heard of the cancel yet."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, aio.InternalError)
 
 
 def _options(config: Config) -> list[tuple[str, int]]:

@@ -28,6 +28,8 @@ class CommandPolicy:
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
+        self.checks_nothing = policy.checks_nothing
+        """Whether every other policy allows less."""
         self._checker = CommandChecker(policy)
         self._long_checks = LongChecks(policy)
         self.decision = f"allowed by policy {self.name}"
@@ -96,11 +98,15 @@ class _UndefinedPolicy(CommandPolicy):
 class CommandPolicies:
     """The policies of a daemon by name, and the one for sessions that ask for no other."""
 
-    def __init__(self, policies: Iterable[Policy], *, default: str) -> None:
+    def __init__(
+        self, policies: Iterable[Policy], *, default: str, is_chosen: bool = False
+    ) -> None:
         self._policies: Mapping[str, CommandPolicy] = {
             policy.name: CommandPolicy(policy) for policy in policies
         }
         self.default = self._policies[default]
+        self.is_chosen = is_chosen
+        """Whether an operator has set the default, which then clients' defaults do not replace."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._policies

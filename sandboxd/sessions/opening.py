@@ -17,6 +17,7 @@ from sandboxd.cluster.contract import Origin as ClaimOrigin
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from sandboxd.errors import Draining, EnvironmentMismatch, SessionExists
 from sandboxd.packages import requests
+from sandboxd.policy import STRICT
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
@@ -62,6 +63,8 @@ class OpenRequest:
     """None means that of the session, or an empty one for a new session."""
     command_policy: str = ""
     """Empty means that of the session, or the one of the environment for a new session."""
+    default_command_policy: str = ""
+    """Used for a new session if neither the caller nor an operator names a policy."""
     data_sources: Sequence[str] = ()
     """Names of data sources, which are added to those of the session."""
     egress: Sequence[str] | None = None
@@ -149,7 +152,8 @@ class Opening:
         """Check what can be checked without a sandbox, then wait for what is not built yet."""
         environment = self._pools.get(_environment(before, wanted)).environment
         config = self._config(before, wanted, environment)
-        self._check_policy(environment, _policy(before, wanted), {**config.env_vars, **wanted.env})
+        policy = self._policy(before, wanted, environment)
+        self._check_policy(environment, policy, {**config.env_vars, **wanted.env})
         self._doors.egress.check(wanted.egress or (), environment.name)
         await self._preparation.prepare(
             environment,
@@ -162,7 +166,7 @@ class Opening:
         """Refuse a policy that the caller may not ask for, and variables that it forbids."""
         usual = self._policies.get(environment.command_policy)
         policy = self._policies.get(asked) if asked else usual
-        if policy.name != usual.name:
+        if policy.name != usual.name and not usual.checks_nothing:
             current_caller().check_asks_for_policy(policy.name)
         policy.check_variables(env)
 
@@ -330,7 +334,7 @@ class Opening:
             packages=config.packages,
             package_set=before.package_set if before and _is_same(before, config) else "",
             env_vars=config.env_vars,
-            command_policy=_policy(before, wanted),
+            command_policy=self._policy(before, wanted, environment),
             data_sources=_data_sources(before, wanted),
             auto_snapshot=wanted.auto_snapshot
             or (before.auto_snapshot if before else self._lines.settings.auto),
@@ -364,6 +368,29 @@ class Opening:
         earlier = self._pools.environment(before.environment) or environment
         is_same_kind = earlier.packages == environment.packages
         return EnvironmentConfig(before.packages if is_same_kind else (), before.env_vars)
+
+    def _policy(
+        self, before: SessionRecord | None, wanted: OpenRequest, environment: Environment
+    ) -> str:
+        """The policy that is asked for, or that an ended session had asked for, if this caller may
+        ask for it too, or the client's default; empty for that of the environment."""
+        if wanted.command_policy:
+            return wanted.command_policy
+        if before is None:
+            return self._default_policy(wanted.default_command_policy, environment)
+        is_narrower = self._policies.get(environment.command_policy).checks_nothing
+        may_keep = is_narrower or current_caller().may_ask_for_policy(before.command_policy)
+        return before.command_policy if may_keep else ""
+
+    def _default_policy(self, default: str, environment: Environment) -> str:
+        """A client's default, which gives way to what an operator has set: the daemon's policy, the
+        environment's, or a list of those that the caller may ask for."""
+        if not default or environment.command_policy or self._policies.is_chosen:
+            return ""
+        name = environment.strict_policy if default == STRICT.name else default
+        self._policies.check_known(name)
+        caller = current_caller()
+        return name if not caller.policies or caller.may_ask_for_policy(name) else ""
 
     def _check_room_of(self, user_id: str) -> None:
         """Refuse another session, counting those that are being opened, this one among them."""
@@ -401,16 +428,6 @@ def _is_same(before: SessionRecord, config: EnvironmentConfig) -> bool:
 
 def _environment(before: SessionRecord | None, wanted: OpenRequest) -> str:
     return wanted.environment or (before.environment if before else DEFAULT_ENVIRONMENT)
-
-
-def _policy(before: SessionRecord | None, wanted: OpenRequest) -> str:
-    """The policy that is asked for, or that an ended session had asked for, if this caller may ask
-    for it too; empty for that of the environment."""
-    if wanted.command_policy or before is None:
-        return wanted.command_policy
-    return (
-        before.command_policy if current_caller().may_ask_for_policy(before.command_policy) else ""
-    )
 
 
 def _data_sources(before: SessionRecord | None, wanted: OpenRequest) -> Sequence[str]:

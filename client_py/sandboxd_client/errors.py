@@ -356,7 +356,7 @@ class PolicyError(InvalidRequestError):
     def __str__(self) -> str:
         if "policy" not in self.metadata:
             return self.message  # of the caller's own check
-        return f'{self.message} Whoever opens a session can choose another: command_policy="open".'
+        return f'{self.message} A session opened with command_policy="open" allows every command.'
 
 
 class SessionError(SandboxError):

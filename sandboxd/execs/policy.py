@@ -28,8 +28,6 @@ class CommandPolicy:
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
-        self.checks_nothing = policy.checks_nothing
-        """Whether every other policy allows less."""
         self._checker = CommandChecker(policy)
         self._long_checks = LongChecks(policy)
         self.decision = f"allowed by policy {self.name}"

@@ -166,7 +166,7 @@ class Opening:
         """Refuse a policy that the caller may not ask for, and variables that it forbids."""
         usual = self._policies.get(environment.command_policy)
         policy = self._policies.get(asked) if asked else usual
-        if policy.name != usual.name and not usual.checks_nothing:
+        if policy.name != usual.name and not self._is_up_to_clients(environment):
             current_caller().check_asks_for_policy(policy.name)
         policy.check_variables(env)
 
@@ -378,19 +378,24 @@ class Opening:
             return wanted.command_policy
         if before is None:
             return self._default_policy(wanted.default_command_policy, environment)
-        is_narrower = self._policies.get(environment.command_policy).checks_nothing
-        may_keep = is_narrower or current_caller().may_ask_for_policy(before.command_policy)
+        may_keep = self._is_up_to_clients(environment) or current_caller().may_ask_for_policy(
+            before.command_policy
+        )
         return before.command_policy if may_keep else ""
 
     def _default_policy(self, default: str, environment: Environment) -> str:
         """A client's default, which gives way to what an operator has set: the daemon's policy, the
         environment's, or a list of those that the caller may ask for."""
-        if not default or environment.command_policy or self._policies.is_chosen:
+        if not default or not self._is_up_to_clients(environment):
             return ""
         name = environment.strict_policy if default == STRICT.name else default
         self._policies.check_known(name)
         caller = current_caller()
         return name if not caller.policies or caller.may_ask_for_policy(name) else ""
+
+    def _is_up_to_clients(self, environment: Environment) -> bool:
+        """Whether no operator has set a policy: sessions have `open`, and any other allows less."""
+        return not (environment.command_policy or self._policies.is_chosen)
 
     def _check_room_of(self, user_id: str) -> None:
         """Refuse another session, counting those that are being opened, this one among them."""

@@ -13,7 +13,7 @@ from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
 from sandboxd.config import Config, EnvironmentTable
 from sandboxd.daemon.composition import Daemon
-from sandboxd_proto.v1 import session_service_pb2
+from sandboxd_proto.v1 import session_pb2, session_service_pb2
 from tests.fakes import settings as settings_for_tests
 from tests.fakes.engine import FakeEngine
 from tests.fakes.guest import FakeGuests
@@ -130,27 +130,54 @@ async def test_token_that_lists_policies_has_no_other_by_default(
     engine: FakeEngine,
     guests: FakeGuests,
 ) -> None:
-    """Its sessions have the daemon's policy then. In place of `open`, which allows everything, a
-    caller may name any other, and the session keeps it."""
-    token, file = new_token(), short_dir / "tokens"
-    file.write_text(line(Caller(name="one", **caller), hash_of(token)))
-    file.chmod(0o600)
-    daemon = await start_daemon(tokens_file=file, socket_auth="token")
-    metadata = (("authorization", f"Bearer {token}"),)
-    request = session_service_pb2.OpenSessionRequest
+    """Its sessions have the daemon's policy then. Where no operator has set one, a caller may name
+    any, which allows less, and the session keeps it."""
+    daemon, metadata = await with_token(start_daemon, short_dir, **caller)
     async with Api(daemon.config.api_socket) as api:
-        asked = request(user_id="ada", thread_id="t1", **STRICT)
-        opened = await api.sessions.OpenSession(asked, metadata=metadata)
-        assert opened.session.command_policy == policy
-        asked = request(user_id="ada", thread_id="t2", command_policy="strict")
-        named = await api.sessions.OpenSession(asked, metadata=metadata)
-        assert named.session.command_policy == "strict"
+
+        async def opened(thread: str, **fields: str) -> session_pb2.Session:
+            request = session_service_pb2.OpenSessionRequest(
+                user_id="ada", thread_id=thread, **fields
+            )
+            return (await api.sessions.OpenSession(request, metadata=metadata)).session
+
+        assert (await opened("t1", **STRICT)).command_policy == policy
+        assert (await opened("t2", command_policy="strict")).command_policy == "strict"
         for container in list(guests.by_container):
             guests.lose(container)
         await engine.wait_until(lambda: not engine.live)
-        asked = request(user_id="ada", thread_id="t2")
-        again = await api.sessions.OpenSession(asked, metadata=metadata)
-        assert (again.session.incarnation, again.session.command_policy) == (2, "strict")
+        again = await opened("t2")
+        assert (again.incarnation, again.command_policy) == (2, "strict")
+
+
+async def test_token_asks_for_no_policy_where_an_operator_has_set_one(
+    start_daemon: StartDaemon, short_dir: Path
+) -> None:
+    """Also not in place of `open`, unless its line allows it; a client's default is no reason to
+    refuse the session."""
+    caller = {"scope": Scope.USER, "user_id": "ada"}
+    daemon, metadata = await with_token(start_daemon, short_dir, command_policy="open", **caller)
+    request = session_service_pb2.OpenSessionRequest
+    async with Api(daemon.config.api_socket) as api:
+        with refused(Code.PERMISSION_DENIED, "NOT_PERMITTED"):
+            named = request(user_id="ada", thread_id="t", command_policy="strict")
+            await api.sessions.OpenSession(named, metadata=metadata)
+        usual = request(user_id="ada", thread_id="t", **STRICT)
+        opened = await api.sessions.OpenSession(usual, metadata=metadata)
+
+    assert opened.session.command_policy == "open"
+
+
+async def with_token(
+    start_daemon: StartDaemon, directory: Path, *, command_policy: str = "", **caller: Any
+) -> tuple[Daemon, tuple[tuple[str, str], ...]]:
+    """A daemon that has one caller, and the metadata of that caller's calls."""
+    token, file = new_token(), directory / "tokens"
+    file.write_text(line(Caller(name="one", **caller), hash_of(token)))
+    file.chmod(0o600)
+    settings = {"command_policy": command_policy} if command_policy else {}
+    daemon = await start_daemon(tokens_file=file, socket_auth="token", **settings)
+    return daemon, (("authorization", f"Bearer {token}"),)
 
 
 async def test_default_that_the_daemon_does_not_have_is_told(api: Api) -> None:

@@ -123,8 +123,8 @@ class OpenSessionRequest(google.protobuf.message.Message):
     """
     command_policy: builtins.str
     """Optional. Name of the command policy: `strict`, `open`, or one that the daemon's configuration defines; empty means the policy of the
-    open session, or that of the environment for a new one. The caller's token must allow it, unless that of the environment is `open`. A
-    session that is open with another policy is refused with ENVIRONMENT_MISMATCH.
+    open session, or that of the environment for a new one. The caller's token must allow it, unless no operator has set a policy. A session
+    that is open with another policy is refused with ENVIRONMENT_MISMATCH.
     """
     default_command_policy: builtins.str
     """Optional. Name of the command policy of a session that this call creates, if neither `command_policy` nor an operator names one:

@@ -75,8 +75,8 @@ export type OpenSessionRequest = Message<"sandboxd.v1.OpenSessionRequest"> & {
     environmentConfig?: EnvironmentConfig | undefined;
     /**
      * Optional. Name of the command policy: `strict`, `open`, or one that the daemon's configuration defines; empty means the policy of the
-     * open session, or that of the environment for a new one. The caller's token must allow it, unless that of the environment is `open`. A
-     * session that is open with another policy is refused with ENVIRONMENT_MISMATCH.
+     * open session, or that of the environment for a new one. The caller's token must allow it, unless no operator has set a policy. A session
+     * that is open with another policy is refused with ENVIRONMENT_MISMATCH.
      *
      * @generated from field: string command_policy = 23;
      */

@@ -528,6 +528,7 @@ class AsyncSandboxClient:
             *thread,
             idle_seconds=seconds,
             project=earlier.project_id,
+            # A daemon that has forgotten the session makes a new one, with the same rights.
             default_policy=earlier.command_policy or STRICT,
         )
         self._threads[thread] = info, seconds

@@ -96,9 +96,7 @@ class _UndefinedPolicy(CommandPolicy):
 class CommandPolicies:
     """The policies of a daemon by name, and the one for sessions that ask for no other."""
 
-    def __init__(
-        self, policies: Iterable[Policy], *, default: str, is_chosen: bool = True
-    ) -> None:
+    def __init__(self, policies: Iterable[Policy], *, default: str, is_chosen: bool = True) -> None:
         self._policies: Mapping[str, CommandPolicy] = {
             policy.name: CommandPolicy(policy) for policy in policies
         }

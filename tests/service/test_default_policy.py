@@ -1,4 +1,4 @@
-"""The command policy of sessions whose callers name none: the client's default, or an operator's."""
+"""The command policy of sessions whose callers name none: a client's default or an operator's."""
 
 from __future__ import annotations
 

@@ -9,7 +9,11 @@ Over the network, SANDBOXD_TOKEN (or `token=`) is sent with every call. For `htt
 SANDBOXD_CA_FILE names the certificates to trust; SANDBOXD_CLIENT_CERT and SANDBOXD_CLIENT_KEY are
 the client's own certificate and key.
 
-Errors are typed exceptions with the daemon's reason; how a command ends is a result. The SDK
+New sessions run every command, unless `command_policy=` or an operator names a policy; those of
+`SandboxClient` and `BashTool` have the policy `strict`, without `rm`, `mv` or `curl`.
+
+Errors are typed exceptions with the daemon's reason, and tracebacks without lines of the SDK,
+which are in the log `sandboxd_client` (DEBUG); how a command ends is a result. The SDK
 repeats calls and resumes streams where that is safe: a command has an id, so it runs once however
 often it is requested, and output continues at the next byte.
 

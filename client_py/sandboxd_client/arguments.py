@@ -1,7 +1,8 @@
 """Arguments of public methods: one of the wrong type is refused before anything is sent.
 
 The annotations of the methods are the rules; `checked` applies them to a whole class. Otherwise a
-wrong argument would surface somewhere in protobuf, without the name of the parameter.
+wrong argument would surface somewhere in protobuf, without the name of the parameter. Errors of
+these methods have tracebacks without our own lines.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from sandboxd_client.errors import ArgumentTypeError, InvalidRequestError
+from sandboxd_client.tracebacks import edge
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,15 +91,17 @@ def _checked(method: Any) -> Any:
 
         @functools.wraps(method)
         async def coroutine(*arguments: Any, **named: Any) -> Any:
-            check(arguments, named)
-            return await method(*arguments, **named)
+            with edge:
+                check(arguments, named)
+                return await method(*arguments, **named)
 
         return coroutine
 
     @functools.wraps(method)
     def function(*arguments: Any, **named: Any) -> Any:
-        check(arguments, named)
-        return method(*arguments, **named)
+        with edge:
+            check(arguments, named)
+            return method(*arguments, **named)
 
     return function
 

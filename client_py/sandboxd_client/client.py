@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from sandboxd_client.arguments import checked, either
 from sandboxd_client.cancellation import run_to_end
 from sandboxd_client.code_results import CodeRun, LanguageName
-from sandboxd_client.command_policy import CommandPolicy, command_check
+from sandboxd_client.command_policy import STRICT, CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.errors import (
     NoSessionError,
@@ -74,6 +74,9 @@ class AsyncSandboxClient:
     change each other's session. The daemon is `server_url` (`unix:`, `http://`, `https://`,
     `grpc://`, `host:port`), SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this
     process, with settings from `local_settings` and the environment.
+
+    Sessions that it creates have the command policy `strict`, unless an operator has set another
+    one, or `command_policy="open"` is given with `get_or_create_session`.
 
     `policy="strict"` refuses commands that the policy of that name forbids before they are sent,
     with the daemon's own PolicyError; the daemon decides about all others. A function receives each
@@ -238,6 +241,7 @@ class AsyncSandboxClient:
             packages=packages,
             env_vars=env_vars,
             command_policy=command_policy,
+            default_policy=STRICT,
             egress=egress,
             build_wait=build_wait,
             auto_snapshot=auto_snapshot,
@@ -521,7 +525,12 @@ class AsyncSandboxClient:
                 raise
         earlier, seconds = self._threads[thread]
         info = await open_session(
-            await self._connected(), *thread, idle_seconds=seconds, project=earlier.project_id
+            await self._connected(),
+            *thread,
+            idle_seconds=seconds,
+            project=earlier.project_id,
+            # A daemon that has forgotten the session makes a new one, with the same rights.
+            default_policy=earlier.command_policy or STRICT,
         )
         self._threads[thread] = info, seconds
         assert self._connection is not None

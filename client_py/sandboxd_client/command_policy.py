@@ -17,7 +17,9 @@ CommandCheck: TypeAlias = Callable[[str | Sequence[str]], object]
 """Receives each command before it is sent. It may raise, preferably a PolicyError."""
 CommandPolicy: TypeAlias = Literal["strict"] | CommandCheck
 
-_POLICY, _RULE = "strict", "forbidden-command"
+STRICT = "strict"
+"""Name of the daemon's policy that the clients which promise it ask for by default."""
+_RULE = "forbidden-command"
 INSTEAD: Mapping[str, str] = {
     "rm": "Leave the file, or empty it with `: > FILE`; the files API removes files, and all files "
     "are deleted with the session.",
@@ -53,7 +55,7 @@ def command_check(policy: CommandPolicy | None) -> CommandCheck | None:
     """The check of a policy; InvalidRequestError if the name is not valid."""
     if policy is None or callable(policy):
         return policy
-    if policy == _POLICY:
+    if policy == STRICT:
         return check_strictly
     raise InvalidRequestError(
         f'policy: {policy!r} is not a valid policy; use "strict", a function or None'
@@ -67,9 +69,9 @@ def check_strictly(command: str | Sequence[str]) -> None:
         if name in INSTEAD:
             why = f"`{name}` is forbidden here. {INSTEAD[name]}"
             raise PolicyError(
-                f"The policy `{_POLICY}` refuses this command (rule {_RULE}): {why}",
+                f"The policy `{STRICT}` refuses this command (rule {_RULE}): {why}",
                 metadata={
-                    "policy": _POLICY,
+                    "policy": STRICT,
                     "rule": _RULE,
                     "command": name,
                     "kind": "policy",

@@ -353,6 +353,11 @@ class PolicyError(InvalidRequestError):
     kind: Literal["policy"] = "policy"
     """Why the command was not started, as in CommandNotStartableError."""
 
+    def __str__(self) -> str:
+        if "policy" not in self.metadata:
+            return self.message  # of the caller's own check
+        return f'{self.message} A session opened with command_policy="open" allows every command.'
+
 
 class SessionError(SandboxError):
     """Category: the session cannot be used."""

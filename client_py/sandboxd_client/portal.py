@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from sandboxd_client.connection import close_all
+from sandboxd_client.tracebacks import edge
 
 T = TypeVar("T")
 INTERRUPT_SECONDS = 5.0
@@ -123,7 +124,8 @@ class Portal:
             raise
         _take_over(context)
         if errors:
-            raise errors.pop()
+            with edge:
+                raise errors.pop()
         return answers.pop()
 
     @property

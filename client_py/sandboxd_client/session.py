@@ -64,6 +64,7 @@ async def open_session(
     packages: Sequence[str] | None = None,
     env_vars: Mapping[str, str] | None = None,
     command_policy: str = "",
+    default_policy: str = "",
     egress: Sequence[str] | None = None,
     build_wait: float = 0.0,
     auto_snapshot: AutoSnapshotName | None = None,
@@ -79,6 +80,7 @@ async def open_session(
         project_id=project,
         environment=environment,
         command_policy=command_policy,
+        default_command_policy=default_policy,
         data_sources=data_sources,
     )
     if idle_seconds is not None:

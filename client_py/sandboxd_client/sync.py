@@ -2924,6 +2924,9 @@ class SandboxClient:
     `grpc://`, `host:port`), SANDBOXD_URL, or the local socket; with `mode="local"` it runs in this
     process, with settings from `local_settings` and the environment.
 
+    Sessions that it creates have the command policy `strict`, unless an operator has set another
+    one, or `command_policy="open"` is given with `get_or_create_session`.
+
     `policy="strict"` refuses commands that the policy of that name forbids before they are sent,
     with the daemon's own PolicyError; the daemon decides about all others. A function receives each
     command and may refuse it with a PolicyError.

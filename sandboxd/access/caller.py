@@ -31,8 +31,8 @@ class Caller:
     user_id: str | None = None
     """User whose sessions the caller sees; None for the sessions of all users."""
     policies: Set[str] = frozenset()
-    """Command policies that the caller may ask for; ANY_POLICY stands for all. An admin may ask for
-    all in any case."""
+    """Command policies that the caller may ask for where an operator has set one; ANY_POLICY stands
+    for all. An admin may ask for all in any case."""
 
     egress: Sequence[str] = ()
     """Rules of egress that the caller may ask for beyond what everyone may."""

@@ -55,7 +55,7 @@ def call(work: Coroutine[Any, Any, T], *, exit_code: int | None = None) -> T:
     try:
         return asyncio.run(work)
     except SandboxError as error:
-        raise Failure(str(error), exit_code or code_of(error)) from None
+        raise Failure(error.message, exit_code or code_of(error)) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise Failure(f"{where}{error.strerror or error}", exit_code or FAILED) from None

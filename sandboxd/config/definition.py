@@ -545,10 +545,11 @@ class Config(BaseModel):
     """Maximum number of running commands in all sessions."""
     exec_memory_minutes: float = _own(10.0, "EXEC_MEMORY_MINUTES", gt=0)
     """Minutes for which the output and result of an ended command are kept."""
-    command_policy: str = _own("strict", "COMMAND_POLICY", pattern=f"^{CONFIGURED_NAME.pattern}$")
-    """Which commands may run, unless a session asks for another policy. `strict`: those on a short
-    allow-list; `open`: all; `custom`: those that the policy file allows; or a name from [policies].
-    It guides agents; the kernel enforces what commands can do."""
+    command_policy: str = _own("open", "COMMAND_POLICY", pattern=f"^{CONFIGURED_NAME.pattern}$")
+    """Which commands may run, unless a session asks for another policy. `open`: all; `strict`:
+    those on a short allow-list; `custom`: those that the policy file allows; or a name from
+    [policies]. Where it is set, also to `open`, it takes the place of a client's own default. It
+    guides agents; the kernel enforces what commands can do."""
     command_policy_file: Path | None = _own(None, "COMMAND_POLICY_FILE")
     """TOML file of the command policy `custom`."""
     policies: Annotated[dict[str, dict[str, Any]], AfterValidator(_check_names)] = _own(
@@ -799,6 +800,11 @@ class Config(BaseModel):
             if name != "custom" or self.command_policy_file is not None
         ]
         return [*built_in, *self.policies]
+
+    @property
+    def has_chosen_policy(self) -> bool:
+        """Whether an operator has set the command policy, if only to what is its default."""
+        return "command_policy" in self.model_fields_set
 
     @property
     def _known(self) -> str:

@@ -99,7 +99,7 @@ MOST_USED = {
     "exec_memory_minutes": "how long the output and the end of a command are kept for late readers",
     "spool_bytes": "bytes kept of each output stream",
     "command_policy": (
-        "which commands may run: `strict`, `open`, or `custom` from a file ([policy.md](policy.md))"
+        "which commands may run: `open`, `strict`, or `custom` from a file ([policy.md](policy.md))"
     ),
     "log_level": "`debug`, `info`, `warning` or `error`",
 }

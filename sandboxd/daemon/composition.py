@@ -410,7 +410,7 @@ def _policies(config: Config) -> CommandPolicies:
             found.append(from_table(name, table))
         except InvalidPolicy as error:
             raise StartRefused(f"the setting [policies.{name}]: {error}") from error
-    return CommandPolicies(found, default=config.command_policy)
+    return CommandPolicies(found, default=config.command_policy, is_chosen=config.has_chosen_policy)
 
 
 async def _keep_files(

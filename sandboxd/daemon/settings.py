@@ -24,6 +24,7 @@ from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment, 
 from sandboxd.environments.npm_client import NpmClient
 from sandboxd.execs.session_execs import ExecSettings
 from sandboxd.isolation import seccomp
+from sandboxd.policy import STRICT
 from sandboxd.pool.pool import PoolSettings
 from sandboxd.projects.projects import ProjectSettings
 from sandboxd.projects.records import ProjectLimits
@@ -121,7 +122,7 @@ def environment(config: Config, definition: Definition) -> Environment:
     def limit(own: int | None, usual: int) -> int:
         return usual if own is None else own
 
-    is_strict = config.command_policy == "strict"
+    is_strict = config.command_policy == STRICT.name
     memory_bytes = limit(table.memory_limit_bytes, config.memory_limit_bytes)
     workspace_mb = limit(table.max_workspace_mb, config.max_workspace_mb)
     if config.workspace_backend == "memory":
@@ -142,6 +143,7 @@ def environment(config: Config, definition: Definition) -> Environment:
         tmp_bytes=config.tmp_mb << 20,
         env_vars=table.env_vars,
         command_policy=table.command_policy or (definition.strict_policy if is_strict else ""),
+        strict_policy=definition.strict_policy,
         min_warm=table.min_warm,
         packages=definition.packages,
     )

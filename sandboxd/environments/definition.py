@@ -84,8 +84,8 @@ class Definition:
     """Version of Python that commands find, as in `3.11`; empty if that is not known."""
     node: str = ""
     """Major version of Node.js; empty if that is not known."""
-    strict_policy: str = ""
-    """Command policy that takes the place of `strict`, where that would forbid its main program."""
+    strict_policy: str = "strict"
+    """Command policy that stands for `strict`: another where that would forbid its main program."""
     packages: PackageKind = PackageKind.PYTHON
     """What sessions can add to it."""
 

@@ -49,6 +49,8 @@ class Environment:
     """Variables of every command, unless the session or the command sets them."""
     command_policy: str = ""
     """Name of the command policy of its sessions; empty means the daemon's."""
+    strict_policy: str = "strict"
+    """Name of the policy that stands for `strict` where that is a client's default."""
     min_warm: int = 0
     """Warm sandboxes that are always kept."""
     packages: PackageKind = PackageKind.PYTHON

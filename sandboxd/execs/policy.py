@@ -96,11 +96,13 @@ class _UndefinedPolicy(CommandPolicy):
 class CommandPolicies:
     """The policies of a daemon by name, and the one for sessions that ask for no other."""
 
-    def __init__(self, policies: Iterable[Policy], *, default: str) -> None:
+    def __init__(self, policies: Iterable[Policy], *, default: str, is_chosen: bool = True) -> None:
         self._policies: Mapping[str, CommandPolicy] = {
             policy.name: CommandPolicy(policy) for policy in policies
         }
         self.default = self._policies[default]
+        self.is_chosen = is_chosen
+        """Whether an operator has set the default, which then clients' defaults do not replace."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._policies

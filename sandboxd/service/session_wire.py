@@ -86,6 +86,9 @@ def open_request(request: pb.OpenSessionRequest) -> OpenRequest:
         environment=_optional_name("environment", request.environment),
         environment_config=_environment_config(request),
         command_policy=_optional_name("command_policy", request.command_policy),
+        default_command_policy=_optional_name(
+            "default_command_policy", request.default_command_policy
+        ),
         data_sources=data_sources(request.data_sources),
         egress=door_wire.rules(request.egress) if request.HasField("egress") else None,
         build_wait_seconds=(

@@ -18,6 +18,7 @@ from sandboxd.cluster.contract import Origin as ClaimOrigin
 from sandboxd.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from sandboxd.errors import Draining, EnvironmentMismatch, SandboxdError, SessionExists
 from sandboxd.packages import requests
+from sandboxd.policy import STRICT
 from sandboxd.registry.contract import SessionRecord, SessionState
 from sandboxd.sandboxes.kept_files import KeptFiles
 from sandboxd.sandboxes.sandbox import Sandbox
@@ -64,6 +65,8 @@ class OpenRequest:
     """None means that of the session, or an empty one for a new session."""
     command_policy: str = ""
     """Empty means that of the session, or the one of the environment for a new session."""
+    default_command_policy: str = ""
+    """Used for a new session if neither the caller nor an operator names a policy."""
     data_sources: Sequence[str] = ()
     """Names of data sources, which are added to those of the session."""
     egress: Sequence[str] | None = None
@@ -175,7 +178,8 @@ class Opening:
         """Refuse a policy that the caller may not ask for, or that is not there any more."""
         if asked:
             self._policies.check_known(asked)
-            if asked != self._policies.get(environment.command_policy).name:
+            usual = self._policies.get(environment.command_policy)
+            if asked != usual.name and not self._is_up_to_clients(environment):
                 current_caller().check_asks_for_policy(asked)
 
     async def _attach(self, session: Session, wanted: OpenRequest) -> tuple[Session, Outcome]:
@@ -344,7 +348,7 @@ class Opening:
             packages=config.packages,
             package_set=before.package_set if before and _is_same(before, config) else "",
             env_vars=config.env_vars,
-            command_policy=wanted.command_policy or (before.command_policy if before else ""),
+            command_policy=self._policy(before, wanted, environment),
             data_sources=_data_sources(before, wanted),
             auto_snapshot=wanted.auto_snapshot
             or (before.auto_snapshot if before else self._lines.settings.auto),
@@ -373,6 +377,31 @@ class Opening:
         earlier = self._pools.environment(before.environment) or environment
         is_same_kind = earlier.packages == environment.packages
         return EnvironmentConfig(before.packages if is_same_kind else (), before.env_vars)
+
+    def _policy(
+        self, before: SessionRecord | None, wanted: OpenRequest, environment: Environment
+    ) -> str:
+        """The policy that is asked for, or that the session had before, or the client's default;
+        empty for that of the environment."""
+        if wanted.command_policy:
+            return wanted.command_policy
+        if before is not None:
+            return before.command_policy
+        return self._default_policy(wanted.default_command_policy, environment)
+
+    def _default_policy(self, default: str, environment: Environment) -> str:
+        """A client's default, which gives way to what an operator has set: the daemon's policy, the
+        environment's, or a list of those that the caller may ask for."""
+        if not default or not self._is_up_to_clients(environment):
+            return ""
+        name = environment.strict_policy if default == STRICT.name else default
+        self._policies.check_known(name)
+        caller = current_caller()
+        return name if not caller.policies or caller.may_ask_for_policy(name) else ""
+
+    def _is_up_to_clients(self, environment: Environment) -> bool:
+        """Whether no operator has set a policy: sessions have `open`, and any other allows less."""
+        return not (environment.command_policy or self._policies.is_chosen)
 
     def _check_room_of(self, user_id: str) -> None:
         """Refuse another session, counting those that are being opened, this one among them."""

@@ -109,3 +109,9 @@ def of_daemon(directory: Path) -> Config:
         console_port=0,
         command_policy="open",  # fake guests have commands of their own
     )
+
+
+def without_policy(config: Config) -> Config:
+    """The same, of an operator who has set no command policy."""
+    names = config.model_fields_set - {"command_policy"}
+    return Config(**{name: getattr(config, name) for name in names})

@@ -91,7 +91,7 @@ def test_plain_command_is_refused(command: str | Sequence[str], name: str) -> No
         "command": name,
         "kind": "policy",
     }
-    assert str(caught.value).endswith(str(found))
+    assert caught.value.message.endswith(str(found))
 
 
 @pytest.mark.parametrize("command", ALLOWED_THERE)

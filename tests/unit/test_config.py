@@ -25,7 +25,7 @@ def test_defaults_serve_loopback_only() -> None:
     assert config.runtime_dir == Path("/var/lib/sandboxd/runtime/current")
     assert config.default_exec_seconds == 30.0
     assert config.docker_network_mode == "none"
-    assert config.command_policy == "strict"
+    assert config.command_policy == "open"
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,12 @@ def test_setting_is_read_with_and_without_prefix(
     assert getattr(read({name: "nonsense", f"SANDBOXD_{name}": value}), field) == expected
 
 
+def test_policy_that_an_operator_sets_is_known_as_such() -> None:
+    """Also the one that a daemon without settings has: it is then no default."""
+    assert not read({}).has_chosen_policy
+    assert read({"SANDBOXD_COMMAND_POLICY": "open"}).has_chosen_policy
+
+
 @pytest.mark.parametrize(
     ("name", "value", "field", "expected"),
     [
@@ -69,7 +75,7 @@ def test_setting_is_read_with_and_without_prefix(
         ("MAX_CALLS", "17", "max_calls", 17),
         ("LOG_LEVEL", "error", "log_level", "error"),
         ("MAX_RUN_OUTPUT", "64k", "max_run_output_bytes", 65536),
-        ("COMMAND_POLICY", "open", "command_policy", "open"),
+        ("COMMAND_POLICY", "strict", "command_policy", "strict"),
     ],
 )
 def test_own_setting_needs_its_prefix(name: str, value: str, field: str, expected: object) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
-from sandboxd_client.command_policy import CommandPolicy
+from sandboxd_client.command_policy import STRICT, CommandPolicy
 from sandboxd_client.errors import (
     InvalidRequestError,
     MissingFileError,
@@ -51,6 +51,7 @@ from sandboxd_client.results import (
 from sandboxd_client.sandbox import AsyncSandbox
 from sandboxd_client.settings import Mode, Timeouts
 from sandboxd_client.snapshot_results import AutoSnapshotName
+from sandboxd_client.tracebacks import edge
 from sandboxd_client.turns import turn
 
 T = TypeVar("T")
@@ -84,8 +85,9 @@ class AsyncBashTool:
     conversation. The daemon and `policy` are chosen as for AsyncSandboxClient. `timeout_minutes` is
     the idle time after which a session expires, `timeout` how many seconds a command may run,
     `max_output_bytes` how much of each stream a model sees. With `auto_snapshot="turns"` each call
-    is a turn that `undo` takes back. Leaving the `async with` block frees
-    the connection; sessions stay open, so the next message of the conversation finds its files.
+    is a turn that `undo` takes back. New sessions have the policy `strict`, as with
+    AsyncSandboxClient, or `command_policy`. Leaving the `async with` block frees the connection;
+    sessions stay open, so the next message of the conversation finds its files.
 
     Example:
         async with AsyncBashTool(files=FilesInMemory({"/in.txt": b"3\\n1\\n2\\n"})) as bash:
@@ -111,6 +113,7 @@ class AsyncBashTool:
         local_settings: Mapping[str, object] | None = None,
         sandboxes: Sandboxes | None = None,
         auto_snapshot: AutoSnapshotName | None = None,
+        command_policy: str = "",
     ) -> None:
         self._sandboxes = sandboxes or DaemonSandboxes(
             mode,
@@ -121,6 +124,8 @@ class AsyncBashTool:
             local_settings=local_settings,
             idle_minutes=timeout_minutes,
             auto_snapshot=auto_snapshot,
+            command_policy=command_policy,
+            default_policy=STRICT,
         )
         self._has_turns = auto_snapshot not in (None, "off")
         self._files = files
@@ -366,7 +371,8 @@ class AsyncBashTool:
             notice = self._notice(sandbox.info) or notice
             return await work(sandbox, notice)
 
-        return await in_sandbox(self._sandboxes, conversation, noticed)
+        with edge:
+            return await in_sandbox(self._sandboxes, conversation, noticed)
 
     def _notice(self, session: SessionInfo) -> str:
         _, has_moved = self._sent.of(session)

@@ -46,8 +46,9 @@ class BashTool:
     conversation. The daemon and `policy` are chosen as for SandboxClient. `timeout_minutes` is
     the idle time after which a session expires, `timeout` how many seconds a command may run,
     `max_output_bytes` how much of each stream a model sees. With `auto_snapshot="turns"` each call
-    is a turn that `undo` takes back. Leaving the `with` block frees
-    the connection; sessions stay open, so the next message of the conversation finds its files.
+    is a turn that `undo` takes back. New sessions have the policy `strict`, as with
+    SandboxClient, or `command_policy`. Leaving the `with` block frees the connection;
+    sessions stay open, so the next message of the conversation finds its files.
 
     Example:
         with BashTool(files=FilesInMemory({"/in.txt": b"3\\n1\\n2\\n"})) as bash:
@@ -73,6 +74,7 @@ class BashTool:
         local_settings: Mapping[str, object] | None = None,
         sandboxes: Sandboxes | None = None,
         auto_snapshot: AutoSnapshotName | None = None,
+        command_policy: str = "",
     ) -> None:
         self._inner = AsyncBashTool(
             mode,
@@ -88,6 +90,7 @@ class BashTool:
             local_settings=local_settings,
             sandboxes=sandboxes,
             auto_snapshot=auto_snapshot,
+            command_policy=command_policy,
         )
 
     def __enter__(self) -> BashTool:

@@ -92,12 +92,16 @@ class DaemonSandboxes:
         local_settings: Mapping[str, object] | None = None,
         idle_minutes: float | None = None,
         auto_snapshot: AutoSnapshotName | None = None,
+        command_policy: str = "",
+        default_policy: str = "",
     ) -> None:
         self._settings = resolve(mode, server_url, token=token, local_settings=local_settings)
         self._check = command_check(policy)
         self._timeouts = timeouts or Timeouts()
         self._idle_seconds = None if idle_minutes is None else idle_minutes * 60
         self._auto_snapshot = auto_snapshot
+        self._command_policy = command_policy
+        self._default_policy = default_policy
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
             WeakKeyDictionary()
         )
@@ -110,6 +114,8 @@ class DaemonSandboxes:
             conversation.thread_id,
             idle_seconds=self._idle_seconds,
             auto_snapshot=self._auto_snapshot,
+            command_policy=self._command_policy,
+            default_policy=self._default_policy,
         )
         if is_repeated:
             connection = connection.repeating()

@@ -116,7 +116,7 @@ class Environment(google.protobuf.message.Message):
     image_bytes: builtins.int
     """Output only. Size of the image, with the layers that it shares with others; 0 without an image."""
     command_policy: builtins.str
-    """Output only. Name of the command policy of sessions that ask for no other."""
+    """Output only. Name of the command policy of sessions that ask for no other, neither by name nor by default."""
     active_sessions: builtins.int
     """Output only. Number of open sessions in it."""
     python_version: builtins.str

@@ -106,6 +106,7 @@ class OpenSessionRequest(google.protobuf.message.Message):
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     ENVIRONMENT_CONFIG_FIELD_NUMBER: builtins.int
     COMMAND_POLICY_FIELD_NUMBER: builtins.int
+    DEFAULT_COMMAND_POLICY_FIELD_NUMBER: builtins.int
     BUILD_WAIT_FIELD_NUMBER: builtins.int
     EGRESS_FIELD_NUMBER: builtins.int
     AUTO_SNAPSHOT_FIELD_NUMBER: builtins.int
@@ -126,8 +127,13 @@ class OpenSessionRequest(google.protobuf.message.Message):
     """
     command_policy: builtins.str
     """Optional. Name of the command policy: `strict`, `open`, or one that the daemon's configuration defines; empty means the policy of the
-    open session, or that of the environment for a new one. The caller's token must allow it. A session that is open with another policy
-    is refused with ENVIRONMENT_MISMATCH.
+    open session, or that of the environment for a new one. The caller's token must allow it, unless no operator has set a policy. A session
+    that is open with another policy is refused with ENVIRONMENT_MISMATCH.
+    """
+    default_command_policy: builtins.str
+    """Optional. Name of the command policy of a session that this call creates, if neither `command_policy` nor an operator names one:
+    it gives way to the daemon's setting, to the environment's policy, and to a token with a list that lacks it. `strict` stands for
+    `strict-node` in `node20`. It is not compared with the policy of a session that exists, which keeps its own.
     """
     auto_snapshot: sandboxd_proto.v1.snapshot_pb2.AutoSnapshot.ValueType
     """Optional. Which automatic snapshots the session gets; unspecified means those of the session, or the daemon's default for a new one."""
@@ -192,6 +198,7 @@ class OpenSessionRequest(google.protobuf.message.Message):
         environment: builtins.str = ...,
         environment_config: sandboxd_proto.v1.session_pb2.EnvironmentConfig | None = ...,
         command_policy: builtins.str = ...,
+        default_command_policy: builtins.str = ...,
         build_wait: google.protobuf.duration_pb2.Duration | None = ...,
         egress: sandboxd_proto.v1.egress_pb2.EgressRules | None = ...,
         auto_snapshot: sandboxd_proto.v1.snapshot_pb2.AutoSnapshot.ValueType = ...,
@@ -199,7 +206,7 @@ class OpenSessionRequest(google.protobuf.message.Message):
         data_sources: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["build_wait", b"build_wait", "egress", b"egress", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "park_after", b"park_after"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["auto_snapshot", b"auto_snapshot", "build_wait", b"build_wait", "command_policy", b"command_policy", "data_sources", b"data_sources", "egress", b"egress", "env", b"env", "environment", b"environment", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "park_after", b"park_after", "project_id", b"project_id", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["auto_snapshot", b"auto_snapshot", "build_wait", b"build_wait", "command_policy", b"command_policy", "data_sources", b"data_sources", "default_command_policy", b"default_command_policy", "egress", b"egress", "env", b"env", "environment", b"environment", "environment_config", b"environment_config", "idle_timeout", b"idle_timeout", "metadata", b"metadata", "park_after", b"park_after", "project_id", b"project_id", "thread_id", b"thread_id", "user_id", b"user_id"]) -> None: ...
 
 global___OpenSessionRequest = OpenSessionRequest
 

@@ -89,7 +89,7 @@ export type Environment = Message<"sandboxd.v1.Environment"> & {
         [key: string]: string;
     };
     /**
-     * Output only. Name of the command policy of sessions that ask for no other.
+     * Output only. Name of the command policy of sessions that ask for no other, neither by name nor by default.
      *
      * @generated from field: string command_policy = 13;
      */

@@ -78,12 +78,20 @@ export type OpenSessionRequest = Message<"sandboxd.v1.OpenSessionRequest"> & {
     environmentConfig?: EnvironmentConfig | undefined;
     /**
      * Optional. Name of the command policy: `strict`, `open`, or one that the daemon's configuration defines; empty means the policy of the
-     * open session, or that of the environment for a new one. The caller's token must allow it. A session that is open with another policy
-     * is refused with ENVIRONMENT_MISMATCH.
+     * open session, or that of the environment for a new one. The caller's token must allow it, unless no operator has set a policy. A session
+     * that is open with another policy is refused with ENVIRONMENT_MISMATCH.
      *
      * @generated from field: string command_policy = 23;
      */
     commandPolicy: string;
+    /**
+     * Optional. Name of the command policy of a session that this call creates, if neither `command_policy` nor an operator names one:
+     * it gives way to the daemon's setting, to the environment's policy, and to a token with a list that lacks it. `strict` stands for
+     * `strict-node` in `node20`. It is not compared with the policy of a session that exists, which keeps its own.
+     *
+     * @generated from field: string default_command_policy = 26;
+     */
+    defaultCommandPolicy: string;
     /**
      * Optional. How long to wait for the build of an environment or of its packages that are not ready; absent means not at all, and
      * the call fails with ENVIRONMENT_NOT_READY or PACKAGES_NOT_READY while the build goes on. At most 1 hour.

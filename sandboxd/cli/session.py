@@ -13,7 +13,7 @@ from sandboxd.cli.failure import USAGE, Failure, call
 from sandboxd.cli.target import Pairs, Target, json_option, target_options, warn_of_missing
 from sandboxd_client import SessionInfo, SessionList
 from sandboxd_client.results import StateName
-from sandboxd_client.session import close_session
+from sandboxd_client.session import close_session, in_seconds, open_session
 from sandboxd_client.snapshot_results import AutoSnapshotName
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
@@ -102,11 +102,12 @@ def open_(
     """Open the session of a USER's THREAD, or attach to it, and print its id."""
 
     async def work() -> SessionInfo:
-        async with target.client() as client:
-            return await client.get_or_create_session(
+        async with target.connection() as connection:
+            return await open_session(
+                connection,
                 user,
                 thread,
-                timeout_minutes,
+                idle_seconds=in_seconds(timeout_minutes),
                 metadata=dict(labels),
                 env=dict(env),
                 project=project,

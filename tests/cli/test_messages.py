@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -69,6 +70,21 @@ async def test_an_environment_that_is_being_built_can_be_waited_for(
     assert (refused.code, "or set `--build-wait` to wait for it" in refused.stderr) == (1, True)
     assert (opened.stdout, "ada/1 had no session; opened ses_" in opened.stderr) == ("hello\n", True)
     assert waited.code == 0
+
+
+async def test_selfcheck_names_environments_that_are_not_built(sandboxd: CommandLine) -> None:
+    """`./scripts/run` ends with it: the first session in one of them would wait for minutes."""
+    sandboxd.environment["SANDBOXD_CONFIG"] = os.devnull
+    before = await sandboxd("selfcheck", "--no-session")
+    await sandboxd("environments", "build", "small")
+    after = await sandboxd("selfcheck", "--no-session")
+
+    (line,) = [one for one in before.stdout.splitlines() if "not built" in one]
+    assert "node20" in line
+    assert "small" in line
+    assert "`sandboxd environments build NAME`" in line
+    (line,) = [one for one in after.stdout.splitlines() if "not built" in one]
+    assert "small" not in line
 
 
 def test_help_says_what_a_data_source_is_called() -> None:

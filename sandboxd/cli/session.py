@@ -18,6 +18,8 @@ from sandboxd_client.snapshot_results import AutoSnapshotName
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
 STATES = get_args(StateName)
+GO_ON: Sequence[StateName] = ("active", "stopped", "parked")
+"""States of sessions whose files are there, in the order of a list."""
 HEADER = ("SESSION", "USER", "THREAD", "STATE", "RUN", "INC", "AGE", "USED", "EXPIRES")
 
 
@@ -173,9 +175,9 @@ def list_(
     target: Target,
     as_json: bool,
 ) -> None:
-    """List active sessions, the last used first, then stopped ones, which keep their files until
-    they are opened again; with --all, then those that ended recently."""
-    wanted: Sequence[StateName | None] = [state] if state or is_all else ["active", "stopped"]
+    """List active sessions, the last used first, then stopped and parked ones, which keep their
+    files until they are opened again; with --all, then those that ended recently."""
+    wanted: Sequence[StateName | None] = [state] if state or is_all else GO_ON
 
     async def work() -> SessionList:
         async with target.client() as client:
@@ -190,7 +192,7 @@ def list_(
     listed = call(work())
     warn_of_missing(listed)
     found = sorted(listed, key=lambda info: info.last_used_at, reverse=True)
-    found.sort(key=lambda info: ("active", "stopped", info.state).index(info.state))
+    found.sort(key=lambda info: (*GO_ON, info.state).index(info.state))
     if as_json:
         table.show_document([document(info) for info in found])
     elif quiet:
@@ -301,7 +303,7 @@ def row(info: SessionInfo) -> Sequence[object]:
 
 
 def _state(info: SessionInfo) -> str:
-    return "stopped, files kept" if info.state == "stopped" else info.state
+    return f"{info.state}, files kept" if info.state in GO_ON[1:] else info.state
 
 
 def document(info: SessionInfo) -> Mapping[str, Any]:

@@ -297,7 +297,7 @@ def row(info: SessionInfo) -> Sequence[object]:
         info.running_execs,
         info.incarnation,
         table.since(info.created_at),
-        table.since(info.last_used_at),
+        "-" if info.state == "parked" else table.since(info.last_used_at),  # not known
         table.until(info.expires_at) if info.workspace_kept else "-",
     )
 

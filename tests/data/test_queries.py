@@ -329,7 +329,7 @@ async def test_a_refused_change_says_what_may_be_changed(
             with pytest.raises(SandboxdError, match=READ_ONLY):
                 await ask(broker, sql)
     async with broker_of(database.writable) as broker:
-        with pytest.raises(SandboxdError, match="on users: this source accepts changes of public."):
+        with pytest.raises(SandboxdError, match="on users: this source accepts changes of public"):
             await ask(broker, "UPDATE users SET name = NULL")
 
 

@@ -5,6 +5,11 @@ and terminals of one session. Both connect to SANDBOXD_URL, or to the local sock
 `AsyncSandboxClient` and `AsyncSandbox` have the same methods to `await` (`close` is `aclose`
 there). With `mode="local"` the daemon runs in the process itself; this needs the extra `daemon`.
 
+Nothing is published to a package index. Where an agent runs, `pip install PATH` installs the SDK
+and two libraries, not those of the daemon: PATH is the repository, or a wheel of it, which fits
+every machine (`pip wheel --no-deps --wheel-dir dist PATH`). Extras, such as the command line, then
+come with `pip install 'sandboxd[cli]'`.
+
 Over the network, SANDBOXD_TOKEN (or `token=`) is sent with every call. For `https://`,
 SANDBOXD_CA_FILE names the certificates to trust; SANDBOXD_CLIENT_CERT and SANDBOXD_CLIENT_KEY are
 the client's own certificate and key.

@@ -548,7 +548,8 @@ class AsyncSandbox:
     ) -> SessionInfo:
         """Return to an earlier state of the workspace: the end of a turn, `before` a turn, or any
         snapshot. Commands end; project_files/ stays. What was there is kept as a snapshot first,
-        so that a rewind can be rewound.
+        so that a rewind can be rewound. `turn` and `before` are ids of turns; `snapshot` takes the
+        names that `snapshots.diff` takes, so `before="7"` and `snapshot="before:7"` are the same.
 
         Example:
             await sandbox.snapshots.create("good")

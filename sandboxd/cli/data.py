@@ -94,7 +94,7 @@ def tables(source: str, target: Target, as_json: bool) -> None:
 @target_options
 @json_option
 def schema(source: str, table_name: str, target: Target, as_json: bool) -> None:
-    """Print the columns of a TABLE."""
+    """Print the columns of a TABLE of a data source, such as ada/archive."""
 
     async def work() -> Sequence[TableInfo]:
         async with target.client() as client:

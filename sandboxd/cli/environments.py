@@ -37,16 +37,16 @@ def command() -> None:
 def list_(target: Target, as_json: bool) -> None:
     """List the environments that sessions can be opened in."""
 
-    async def work() -> Sequence[Environment]:
-        async with target.connection() as connection:
-            request = pb.ListEnvironmentsRequest()
-            return (await connection.call(LIST_ENVIRONMENTS, request)).environments
-
-    found = call(work())
+    found = call(environments_of(target))
     if as_json:
         table.show_document([document(environment) for environment in found])
     else:
         table.show(HEADER, map(row, found))
+
+
+async def environments_of(target: Target) -> Sequence[Environment]:
+    async with target.connection() as connection:
+        return (await connection.call(LIST_ENVIRONMENTS, pb.ListEnvironmentsRequest())).environments
 
 
 @command.command("show")

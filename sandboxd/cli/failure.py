@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Coroutine
 from typing import IO, Any, TypeVar
@@ -37,6 +38,13 @@ OWN_FAULT = 125
 INTERRUPTED = 130
 
 T = TypeVar("T")
+_OPTIONS = {
+    "build_wait": "--build-wait",
+    "command_policy": "--policy",
+    "data_sources": "--data-source",
+}
+"""What `sandboxd session open` calls the fields of an open."""
+_FIELD = re.compile(rf"`({'|'.join(_OPTIONS)})`|\b(command_policy)(?:=\"(\w+)\")?")
 
 
 class Failure(click.ClickException):
@@ -55,7 +63,7 @@ def call(work: Coroutine[Any, Any, T], *, exit_code: int | None = None) -> T:
     try:
         return asyncio.run(work)
     except SandboxError as error:
-        raise Failure(error.message, exit_code or code_of(error)) from None
+        raise Failure(_with_options(str(error)), exit_code or code_of(error)) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise Failure(f"{where}{error.strerror or error}", exit_code or FAILED) from None
@@ -63,6 +71,19 @@ def call(work: Coroutine[Any, Any, T], *, exit_code: int | None = None) -> T:
         raise Failure(failure.message, exit_code or failure.exit_code) from None
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _with_options(message: str) -> str:
+    """With options of the command line in place of fields, and where those are."""
+    context = click.get_current_context(silent=True)
+    parameters = context.command.params if context else ()
+    own = {name for parameter in parameters for name in parameter.opts}
+
+    def option(field: re.Match[str]) -> str:
+        name, value = _OPTIONS[field[1] or field[2]], f" {field[3]}" if field[3] else ""
+        return f"`{name}{value}`" + ("" if name in own else " of `sandboxd session open`")
+
+    return _FIELD.sub(option, message)
 
 
 def code_of(error: SandboxError) -> int:

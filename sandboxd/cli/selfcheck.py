@@ -9,11 +9,13 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from sandboxd.cli.doctor import summary
+from sandboxd.cli.environments import environments_of
 from sandboxd.cli.failure import Failure, call
 from sandboxd.cli.settings import daemon_of, load_or_exit, socket_option
 from sandboxd.cli.target import Target, target_options
@@ -23,6 +25,7 @@ from sandboxd_client import AsyncSandboxClient, CallTimeoutError, ConnectionLost
 from sandboxd_client.errors import ConsoleOffError
 from sandboxd_client.settings import UNIX_SCHEME
 from sandboxd_proto.v1.admin_service_pb2 import PROTECTION_STATE_MISSING, GetStatusResponse
+from sandboxd_proto.v1.environment_pb2 import ENVIRONMENT_STATE_NOT_BUILT, Environment
 
 COMMAND = 'echo "hello from $(uname -s), uid $UID"'
 TRY_COMMAND = "date >> visits; cat visits"
@@ -51,15 +54,16 @@ def selfcheck(
     config = load_or_exit(None).config
     target = daemon_of(target, socket_path, config)
 
-    async def work() -> tuple[GetStatusResponse, str]:
+    async def work() -> tuple[GetStatusResponse, Sequence[Environment], str]:
         async with target.client() as client:
             status = await _wait_until_ready(client, wait_seconds, needs_pool=not no_session)
             if not no_session:
                 await _run_session(client)
-            return status, await _console_link(client)
+            return status, await environments_of(target), await _console_link(client)
 
-    status, console = call(work())
+    status, environments, console = call(work())
     show_status(status)
+    show_unbuilt(environments)
     show_addresses(target, config)
     if console:
         click.echo("The web console (valid for a minute; `sandboxd console` prints another link):")
@@ -142,6 +146,15 @@ def show_status(status: GetStatusResponse) -> None:
     for protection in status.protections:
         if protection.state == PROTECTION_STATE_MISSING:
             click.echo(f"  MISSING    {protection.name}: {protection.detail}")
+
+
+def show_unbuilt(environments: Sequence[Environment]) -> None:
+    unbuilt = [one.name for one in environments if one.state == ENVIRONMENT_STATE_NOT_BUILT]
+    if unbuilt:
+        click.echo(
+            f"  not built  {', '.join(unbuilt)}: the first session in one waits for that, or "
+            "`sandboxd environments build NAME` does it now"
+        )
 
 
 def show_addresses(target: Target, config: Config) -> None:

@@ -13,11 +13,13 @@ from sandboxd.cli.failure import USAGE, Failure, call
 from sandboxd.cli.target import Pairs, Target, json_option, target_options, warn_of_missing
 from sandboxd_client import SessionInfo, SessionList
 from sandboxd_client.results import StateName
-from sandboxd_client.session import close_session
+from sandboxd_client.session import close_session, in_seconds, open_session
 from sandboxd_client.snapshot_results import AutoSnapshotName
 from sandboxd_proto.v1.session_pb2 import SessionUsage
 
 STATES = get_args(StateName)
+GO_ON: Sequence[StateName] = ("active", "stopped", "parked")
+"""States of sessions whose files are there, in the order of a list."""
 HEADER = ("SESSION", "USER", "THREAD", "STATE", "RUN", "INC", "AGE", "USED", "EXPIRES")
 
 
@@ -102,11 +104,12 @@ def open_(
     """Open the session of a USER's THREAD, or attach to it, and print its id."""
 
     async def work() -> SessionInfo:
-        async with target.client() as client:
-            return await client.get_or_create_session(
+        async with target.connection() as connection:
+            return await open_session(
+                connection,
                 user,
                 thread,
-                timeout_minutes,
+                idle_seconds=in_seconds(timeout_minutes),
                 metadata=dict(labels),
                 env=dict(env),
                 project=project,
@@ -172,9 +175,9 @@ def list_(
     target: Target,
     as_json: bool,
 ) -> None:
-    """List active sessions, the last used first, then stopped ones, which keep their files until
-    they are opened again; with --all, then those that ended recently."""
-    wanted: Sequence[StateName | None] = [state] if state or is_all else ["active", "stopped"]
+    """List active sessions, the last used first, then stopped and parked ones, which keep their
+    files until they are opened again; with --all, then those that ended recently."""
+    wanted: Sequence[StateName | None] = [state] if state or is_all else GO_ON
 
     async def work() -> SessionList:
         async with target.client() as client:
@@ -189,7 +192,7 @@ def list_(
     listed = call(work())
     warn_of_missing(listed)
     found = sorted(listed, key=lambda info: info.last_used_at, reverse=True)
-    found.sort(key=lambda info: ("active", "stopped", info.state).index(info.state))
+    found.sort(key=lambda info: (*GO_ON, info.state).index(info.state))
     if as_json:
         table.show_document([document(info) for info in found])
     elif quiet:
@@ -294,13 +297,13 @@ def row(info: SessionInfo) -> Sequence[object]:
         info.running_execs,
         info.incarnation,
         table.since(info.created_at),
-        table.since(info.last_used_at),
+        "-" if info.state == "parked" else table.since(info.last_used_at),  # not known
         table.until(info.expires_at) if info.workspace_kept else "-",
     )
 
 
 def _state(info: SessionInfo) -> str:
-    return "stopped, files kept" if info.state == "stopped" else info.state
+    return f"{info.state}, files kept" if info.state in GO_ON[1:] else info.state
 
 
 def document(info: SessionInfo) -> Mapping[str, Any]:

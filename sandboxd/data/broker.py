@@ -98,7 +98,7 @@ class Broker:
             known = ", ".join(found.source.name for found in self.sources_of(user_id))
             raise DataSourceNotFound(
                 f"There is no data source {quoted(name)} for this user; "
-                + (f"there are {known}." if known else "there are none."),
+                + (f"there are {known}." if known else "an operator can set one up."),
                 source=name,
             )
         return state

@@ -22,9 +22,9 @@ from sandboxd.data.frames import (
 from sandboxd.errors import DataSourceNotFound, InvalidRequest, SandboxdError, quoted
 
 NAME = "sandboxd-data"
-VARIABLE = "SANDBOXD_DATA_DOOR"
-"""Lets `sandboxd-sql` tell a session without a door from one whose daemon is being restarted."""
 """The abstract name inside of the sandbox."""
+VARIABLE = "SANDBOXD_DATA_DOOR"
+"""By it `sandboxd-sql` knows a session whose daemon is being restarted from one without a door."""
 MAX_CONNECTIONS = 8
 WATCH_SECONDS = 0.02
 """How long a query runs before it is watched whether the sandbox still wants it."""

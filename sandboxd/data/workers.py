@@ -59,6 +59,8 @@ class Workers:
         self._tasks = Tasks()
         self._backoff = 0.0
         self._not_before = 0.0
+        self._failure = ""
+        """Why the last start failed."""
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
@@ -134,15 +136,15 @@ class Workers:
             self._tasks.spawn(self._drop(worker), f"data-drop-{self._name}")
         now = time.monotonic()
         if now < self._not_before:
-            raise self._lost("its worker failed a moment ago")
+            raise self._lost(f"its worker failed a moment ago: {self._failure}")
         try:
             # A caller that leaves meanwhile must not leave a process behind.
             worker = await run_to_end(WorkerProcess.start(self._settings), WorkerProcess.stop)
         except (WorkerLost, OSError) as error:
             self._backoff = min(max(FIRST_BACKOFF, 2 * self._backoff), MAX_BACKOFF)
-            self._not_before = now + self._backoff
-            log.error("data.worker_not_started", source=self._name, why=str(error))
-            raise self._lost(str(error)) from error
+            self._not_before, self._failure = now + self._backoff, str(error)
+            log.error("data.worker_not_started", source=self._name, why=self._failure)
+            raise self._lost(self._failure) from error
         self._backoff = 0.0
         self._all.add(worker)
         return worker

@@ -249,6 +249,8 @@ class _Inspection:
         if not self._name(name_word.text, call):
             return []
         self._pattern(call.words)
+        if wrappers.only_describes_itself(name, args):
+            return []
         try:
             self._arguments(name, args)
             inside = wrappers.inside(name, args)

@@ -15,6 +15,7 @@ Option: TypeAlias = tuple[str, Word | None]
 _AFTER_DASHES = "Put `--` before words that are not known beforehand, as in `xargs sort --`."
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=", re.ASCII)
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "rbash", "mksh"})
+_DESCRIBES_ITSELF = frozenset({"bash", "env", "nice", "nohup", "sed", "stdbuf", "timeout", "xargs"})
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -125,6 +126,12 @@ def _next(option: Word, rest: list[Word]) -> Word:
     if not rest or rest[0].may_split:
         raise Unclear(option.text)
     return rest.pop(0)
+
+
+def only_describes_itself(name: str, args: Sequence[Word]) -> bool:
+    """Whether the program only prints its help or its version."""
+    is_alone = len(args) == 1 and args[0].is_literal
+    return name in _DESCRIBES_ITSELF and is_alone and args[0].text in ("--help", "--version")
 
 
 def inside(name: str, args: Sequence[Word]) -> Inside | None:

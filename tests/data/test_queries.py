@@ -34,6 +34,7 @@ WAIT_SECONDS = 30.0
 ONE = replace(LIMITS, connections=1, user_connections=1, seconds=60.0)
 """One worker, so that a test knows which."""
 UNAVAILABLE = "DATA_SOURCE_UNAVAILABLE"
+READ_ONLY = "UPDATE is not allowed on documents: this source is read-only"
 
 TYPES = [
     ("1::int2", "int", 1, 1),
@@ -315,6 +316,21 @@ async def test_the_rate_of_a_user_is_bounded(database: Database) -> None:
         assert refused.value.reason == "TOO_MANY_REQUESTS"
         assert refused.value.retry_after_seconds
         assert (await ask(broker, "SELECT 1", user_id="grace")).value == 1
+
+
+async def test_a_refused_change_says_what_may_be_changed(
+    database: Database, tmp_path: Path
+) -> None:
+    """In the same words for both engines: nothing, or the tables that are named."""
+    sql = "UPDATE documents SET processed = NULL"
+    lite = sqlite_source(sqlite_file(tmp_path))
+    for source in (database.source, lite):
+        async with broker_of(source) as broker:
+            with pytest.raises(SandboxdError, match=READ_ONLY):
+                await ask(broker, sql)
+    async with broker_of(database.writable) as broker:
+        with pytest.raises(SandboxdError, match="on users: this source accepts changes of public"):
+            await ask(broker, "UPDATE users SET name = NULL")
 
 
 async def test_writes_are_made_once(database: Database) -> None:

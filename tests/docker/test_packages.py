@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import statistics
 import sys
@@ -391,6 +392,33 @@ async def test_session_keeps_its_packages_when_the_daemon_is_killed(index: Packa
             await api.sessions.ResetSession(request, timeout=60)
             assert await python(api, session_id, IMPORT) == "1.0 1.5"
             await close_session(api, session_id)
+
+
+async def test_stopped_session_comes_back_with_its_packages_or_not_at_all(
+    index: PackageIndex,
+) -> None:
+    """After a plain stop of the daemon, and if the operator has taken them away meanwhile."""
+    async with running_daemon(**settings(index)) as daemon:
+        sandboxd = CommandLine(daemon.socket)
+        async with daemon.api() as api:
+            await open_with(api, "first")
+        await daemon.stop()
+        await daemon.start()
+        again = await sandboxd("exec", "ada/t", "--", "python3", "-c", IMPORT)
+        assert (again.code, again.stdout) == (0, "1.0 1.5\n"), again
+        assert "was stopped; opened it again with its files" in again.stderr
+
+        await daemon.stop()
+        shutil.rmtree(daemon.directory / "state" / "packages" / "sets")
+        daemon.environment |= {
+            "SANDBOXD_PACKAGES_POLICY": "listed",
+            "SANDBOXD_PACKAGES_ALLOW": "other",
+        }
+        await daemon.start()
+        refused = await sandboxd("exec", "ada/t", "true")
+        assert (refused.code, "first" in refused.stderr) == (125, True), refused
+        (found,) = (await sandboxd("session", "list", "--json")).document
+        assert (found["state"], found["packages"]) == ("stopped", ["first"])
 
 
 async def test_daemon_that_is_killed_during_a_build_leaves_nothing(index: PackageIndex) -> None:

@@ -212,6 +212,10 @@ async def test_turn_is_taken_back(daemon: DaemonProcess) -> None:
         assert not await sandbox.files.exists("mess")
         turns = [one.turn_id for one in await sandbox.snapshots.list() if one.turn_id]
         assert sorted(turns) == ["first", "second"]
+        await sandbox.rewind("second")
+        assert await sandbox.files.exists("mess")
+        await sandbox.rewind(snapshot="before:second")
+        assert await sandbox.files.read("notes") == "1\n"
 
 
 async def _has_turn(sandbox: AsyncSandbox, turn_id: str, without: str = "") -> bool:

@@ -66,7 +66,7 @@ async def test_command_line(daemon: DaemonProcess, tmp_path: Path) -> None:
     missing = await sandboxd("snapshot", "show", session, "@1")
     wrong = await sandboxd("snapshot", "show", session, "first")
     parked = await sandboxd("session", "park", session)
-    states = (await sandboxd("session", "list", "--state", "parked", "--json")).document
+    states = (await sandboxd("session", "list", "--user", "cli", "--json")).document
     for one in (session, "cli/43"):
         await sandboxd("session", "close", one)
 
@@ -86,7 +86,8 @@ async def test_command_line(daemon: DaemonProcess, tmp_path: Path) -> None:
     assert [one["thread_id"] for one in forks] == ["43"]
     assert "0 problems" in verified.stderr
     assert (missing.code, wrong.code) == (3, 2)
-    assert [one["thread_id"] for one in states] == ["42"]
+    found = [(one["thread_id"], one["state"]) for one in states]
+    assert found == [("43", "active"), ("42", "parked")]
 
 
 async def test_bash_tool_takes_a_call_back(daemon: DaemonProcess) -> None:

@@ -99,6 +99,16 @@ async def test_outcome_has_everything_as_keys_and_attributes() -> None:
     assert caught.value.run is run
 
 
+def test_run_that_did_not_simply_end_says_so_where_it_is_printed() -> None:
+    """Agents pass the dict on; why the run ended and what to do next go with it."""
+    late = exec_pb2.ExitStatus(code=124, reason=exec_pb2.EXIT_REASON_TIMED_OUT, hint="Split it.")
+    run = CodeRun.of(ran(exit=late))
+
+    assert (run["reason"], run["hint"]) == ("timed_out", "Split it.")
+    assert "Split it." in repr(run)
+    assert not {"reason", "hint"} & set(CodeRun.of(ran()))
+
+
 @pytest.mark.parametrize("text", ["[" * 200_000, "{", "nul", "9" * 5000 + "]"])
 def test_result_that_is_not_json_is_told(text: str) -> None:
     """A sandbox may write anything; the caller gets a note, not an exception."""

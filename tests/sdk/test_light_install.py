@@ -104,6 +104,23 @@ def test_it_brings_two_libraries_and_imports_quickly(python: Path) -> None:
     assert "sandboxd[daemon]" in told
 
 
+def test_an_extra_comes_as_its_message_says(python: Path) -> None:
+    """Though no index has the package: it is installed, and only the extra is not."""
+    program = python.with_name("sandboxd")
+
+    def sandboxd() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    missing = sandboxd()
+    found = re.search(r"pip install '(.*)'", missing.stderr)
+    assert (missing.returncode, found is not None) == (1, True), missing.stderr
+    assert found is not None
+    install(python, found[1])
+    assert sandboxd().stdout.startswith("sandboxd, version ")
+
+
 @pytest.mark.parametrize("version", ["5.29", "6", "7"])
 @pytest.mark.asyncio(loop_scope="session")
 async def test_it_works_with_protobuf(

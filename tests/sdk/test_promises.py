@@ -14,7 +14,6 @@ import pytest
 from sandboxd_client import (
     CommandFailedError,
     CommandNotStartableError,
-    CommandResult,
     ExecConflictError,
     ExecNotFoundError,
     MissingFileError,
@@ -26,7 +25,6 @@ from sandboxd_client import (
     SessionNotFoundError,
     TextNotFoundError,
 )
-from sandboxd_proto.v1 import exec_pb2
 from tests.sdk.faces import Face
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -80,17 +78,15 @@ async def test_timeout_is_a_result_with_what_was_written(face: Face, thread: str
     assert "timeout" in result.hint
 
 
-async def test_result_of_a_command_that_did_not_simply_exit_says_so_where_it_is_printed() -> None:
-    """Agents pass the dict on; why the command ended and what to do next go with it."""
-    killed = exec_pb2.ExitStatus(
-        signal=9, reason=exec_pb2.EXIT_REASON_OUT_OF_MEMORY, hint="Out of memory: use less."
-    )
-    nothing = exec_pb2.CapturedOutput()
-    result = CommandResult.of("id", killed, nothing, nothing)
+async def test_out_of_memory_is_a_result_that_says_so(face: Face, thread: str) -> None:
+    """Where it is printed, and in the dict that agents pass on."""
+    async with face.client() as client:
+        await client.get_or_create_session("ada", thread)
+        result = await client.execute("exec python3 -c 'bytearray(4 << 30)'")
 
-    assert (result["reason"], result["hint"]) == ("out_of_memory", "Out of memory: use less.")
-    assert "out_of_memory" in repr(result)
-    assert "use less" in str(result)
+    assert (result["exit_code"], result["reason"]) == (137, "out_of_memory")
+    assert result["hint"].startswith("Out of memory")
+    assert result.hint in repr(result)
 
 
 async def test_expired_session_is_opened_again_once(face: Face, thread: str) -> None:

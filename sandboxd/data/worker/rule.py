@@ -137,7 +137,7 @@ class _Check:
         known = ", ".join(sorted(self._permits.writes))
         raise Refused(
             Rule.KIND,
-            f"{_WRITES[kind]} is not allowed on {target}: "
+            f"{_WRITES[kind]} is not allowed on {_as_written(body['relation'])}: "
             + (f"this source accepts changes of {known}" if known else "this source is read-only"),
             target,
         )
@@ -231,6 +231,11 @@ class _Check:
         for name in names[first:]:
             if name in self._permits.row_functions:
                 raise _refused_function(name)
+
+
+def _as_written(relation: Mapping[str, Any]) -> str:
+    names = (relation.get("schemaname"), relation["relname"])
+    return ".".join(filter(None, names))
 
 
 def _names(parts: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -59,28 +59,26 @@ class HttpCalls:
         request[CALLER] = caller
         return caller
 
-    def begin(self, request: web.Request, method: Method) -> Conversation:
+    def begin(self, request: web.Request, path: str) -> Conversation:
         """A call as the caller of this request."""
         metadata = [
             (name, value) for name in PASSED_ON if (value := request.headers.get(name)) is not None
         ]
         peer = _Visitor(request, is_unix=self._is_unix).peer()
-        return self._calls.begin(method.path, request[CALLER], peer=peer, metadata=metadata)
+        return self._calls.begin(path, request[CALLER], peer=peer, metadata=metadata)
 
     async def answers(
         self, request: web.Request, method: Method, fields: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
         """The answers to one message; CallRefused if the call fails."""
-        conversation = self.begin(request, method)
+        conversation = self.begin(request, method.path)
         await conversation.put(method.packed(fields))
         await conversation.put(None)
         async with aclosing(conversation.responses()) as messages:
             async for message in messages:
                 yield method.answer(message)
 
-    async def call(
-        self, request: web.Request, name: str, fields: dict[str, Any]
-    ) -> dict[str, Any]:
+    async def call(self, request: web.Request, name: str, fields: dict[str, Any]) -> dict[str, Any]:
         """The only answer, as JSON."""
         async with aclosing(self.answers(request, Method.named(name), fields)) as answers:
             return as_json(await anext(answers))

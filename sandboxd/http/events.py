@@ -16,6 +16,7 @@ from aiohttp import web
 
 from sandboxd.http import problems
 from sandboxd.http.calls import HttpCalls
+from sandboxd.http.transfers import write
 from sandboxd.service.in_process import CallRefused
 from sandboxd.service.json_messages import Method, Positions, as_json, has_positions
 
@@ -24,8 +25,6 @@ FIRST_SECONDS = 1.0
 """How long the head of an answer waits for the first message: a refusal then has its status."""
 SILENT_SECONDS = 15.0
 """After which a stream of events says that it is alive, for what stands in between."""
-SEND_SECONDS = 60.0
-"""How long a reader may take nothing at all."""
 LAST_EVENT = "Last-Event-ID"
 MAX_PIECE = 1 << 20
 ATTACH = "ExecService.AttachExec"
@@ -103,8 +102,7 @@ class _Stream:
 
     async def _write(self, data: bytes) -> None:
         for begin in range(0, len(data), MAX_PIECE):
-            async with asyncio.timeout(SEND_SECONDS):
-                await self._response.write(data[begin : begin + MAX_PIECE])
+            await write(self._response, data[begin : begin + MAX_PIECE])
 
 
 def _start(request: web.Request, fields: dict[str, Any]) -> Positions:

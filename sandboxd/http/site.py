@@ -12,7 +12,7 @@ from aiohttp import web
 
 from sandboxd import __version__
 from sandboxd.access import Caller
-from sandboxd.errors import SandboxdError
+from sandboxd.errors import InvalidRequest, SandboxdError
 from sandboxd.http import problems
 from sandboxd.http.api import api_routes
 from sandboxd.http.browsers import BrowserGuard
@@ -22,6 +22,7 @@ from sandboxd.http.seeds import seed_routes
 from sandboxd.service.in_process import CallRefused, InProcessCalls
 from sandboxd.service.json_messages import refusal
 from sandboxd.service.transport.guard import CallGuard
+from sandboxd_client.errors import InvalidRequestError
 from sandboxd_client.site_names import SiteNames
 
 log = structlog.get_logger()
@@ -128,7 +129,11 @@ class HttpApi:
             return problems.answer(refusal(error))
         except web.HTTPException as error:
             return problems.of_http(error)
-        except (ConnectionError, TimeoutError):
+        except InvalidRequestError as error:  # of the SDK, for the routes that use it
+            return problems.answer(refusal(InvalidRequest("request", error.message)))
+        except TimeoutError:
+            return problems.of_http(web.HTTPGatewayTimeout(text="The call took too long."))
+        except ConnectionError:
             raise  # the caller is gone
         except Exception as error:
             log.error("http.failed", method=request.method, exc_info=error)

@@ -31,7 +31,7 @@ async def converse(
 ) -> web.WebSocketResponse:
     """A call with streams in both directions. What the path names is its first message."""
     socket = _socket()
-    conversation = calls.begin(request, method)
+    conversation = calls.begin(request, method.path)
 
     async def take(frame: WSMessage) -> None:
         await _put(conversation, method, frame)

@@ -19,22 +19,23 @@ from sandboxd.service.json_messages import Method, as_json, has_field
 
 CHUNK = 256 << 10
 SEND_SECONDS = 60.0
+"""How long a reader may take nothing at all."""
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 DOCUMENT_POLICY = "sandbox; default-src 'none'"
 
 
 @asynccontextmanager
 async def feeding(
-    request: web.Request, conversation: Conversation, first: bytes
+    chunks: AsyncIterator[bytes], conversation: Conversation, first: bytes
 ) -> AsyncIterator[None]:
-    """Pass the body of a request on to a call, while the call is answered. A body that breaks off
+    """Pass the bytes of a file on to a call, while the call is answered. A body that breaks off
     cancels the call: it must not look like a whole one."""
     answering = asyncio.current_task()
 
     async def feed() -> None:
         try:
             await conversation.put(first)
-            async for data in request.content.iter_chunked(CHUNK):
+            async for data in chunks:
                 await conversation.put(bodies.chunk_message(data))
             await conversation.put(None)
         except Exception:
@@ -54,14 +55,26 @@ async def receive(
 ) -> web.Response:
     """Feed the body into a call that takes a file, and answer with its message."""
     header = fields.setdefault("header", {})
+    chunks = request.content.iter_chunked(CHUNK)
     if request.content_length is not None and _takes_size(method):
         header.setdefault("size_bytes", request.content_length)
-    conversation = calls.begin(request, method)
+    return web.json_response(await feed_into(request, calls, method, fields, chunks))
+
+
+async def feed_into(
+    request: web.Request,
+    calls: HttpCalls,
+    method: Method,
+    fields: dict[str, Any],
+    chunks: AsyncIterator[bytes],
+) -> dict[str, Any]:
+    """The answer of a call that takes these bytes."""
+    conversation = calls.begin(request, method.path)
     async with (
-        feeding(request, conversation, method.packed(fields)),
+        feeding(chunks, conversation, method.packed(fields)),
         aclosing(conversation.responses()) as answers,
     ):
-        return web.json_response(as_json(method.answer(await anext(answers))))
+        return as_json(method.answer(await anext(answers)))
 
 
 def _takes_size(method: Method) -> bool:
@@ -107,6 +120,15 @@ async def send(
         return await _pass_on(request, response, parts, _Range(0, wanted.end - wanted.begin))
 
 
+async def write(response: web.StreamResponse, data: bytes) -> None:
+    """ConnectionError if the reader is gone, or takes nothing for too long."""
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await response.write(data)
+    except TimeoutError:
+        raise ConnectionResetError("the reader takes nothing") from None
+
+
 async def _parts(
     request: web.Request, calls: HttpCalls, method: Method, fields: dict[str, Any]
 ) -> AsyncGenerator[Any, None]:
@@ -138,8 +160,7 @@ async def _pass_on(
             position += len(chunk)
             if data:
                 sent += len(data)
-                async with asyncio.timeout(SEND_SECONDS):
-                    await response.write(data)
+                await write(response, data)
             if wanted is not None and position >= wanted.end:
                 break
     except CallRefused:

@@ -112,7 +112,6 @@ class HttpApi:
             web.get("/metrics", self._metrics),
             web.get("/docs", self._asset("docs.html", "text/html")),
             web.get("/openapi.json", self._asset("openapi.json", "application/json")),
-            web.options("/{path:.*}", self._preflight),
         ]
 
     # --- what surrounds every request ---
@@ -122,6 +121,8 @@ class HttpApi:
         structlog.contextvars.clear_contextvars()  # a connection's requests share a context
         try:
             self._check(request)
+            if request.method == "OPTIONS":  # a browser asks whether a page may call
+                return web.Response(status=204)
             return await handler(request)
         except CallRefused as refused:
             return problems.answer(refused)
@@ -151,9 +152,6 @@ class HttpApi:
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers.update(self._browsers.cors_headers(request))
-
-    async def _preflight(self, request: web.Request) -> web.Response:
-        return web.Response(status=204)
 
     # --- health and metrics ---
 

@@ -60,6 +60,7 @@ class Listener:
             shutdown_timeout=CLOSE_SECONDS,
             keepalive_timeout=SILENT_SECONDS,
             handler_cancellation=ends_with_caller,
+            auto_decompress=False,
         )
         self._address = address
         self._tls = tls

@@ -184,8 +184,10 @@ async def _status(visit: Visit) -> Given:
 def _usage(usage: Any) -> Given:
     return {
         "memory_bytes": usage.memory_bytes,
+        "cpu_seconds": usage.cpu_time.seconds + usage.cpu_time.nanos / 1e9,
         "processes": usage.processes,
-        "running_execs": usage.running_execs,
+        "workspace_bytes": usage.workspace_bytes,
+        "workspace_files": usage.workspace_files,
     }
 
 

@@ -177,7 +177,8 @@ class Exchange:
         path, fields = _filled(route, fields)
         options: dict[str, Any] = {"json": fields} if route.has_body else {"params": fields}
         if route.kind == "upload":
-            options = {"data": b""}
+            named = {name.removeprefix("header."): value for name, value in fields.items()}
+            options = {"data": b"", "params": named}
         if route.kind == "socket":
             return await self._converse(path, {} if "{" in route.path else whole)
         async with self._http.session.request(route.verb, path, **options) as answer:

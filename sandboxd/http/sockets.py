@@ -57,7 +57,7 @@ async def terminal(
     request: web.Request, calls: HttpCalls, fields: Mapping[str, Any]
 ) -> web.WebSocketResponse:
     """A running command as a terminal: binary frames are keys and output, text frames are
-    `{"resize": {"rows": 40, "columns": 120}}` and `{"signal": "SIGINT"}`, and at the end the
+    `{"resize": {"rows": 40, "columns": 120}}` and `{"signal": 2}`, and at the end the
     daemon sends `{"exited": ...}`. With `?offset=` it begins there."""
     socket = _socket()
     ids = {name: fields[name] for name in ("session_id", "exec_id")}

@@ -20,7 +20,7 @@ from sandboxd.service.json_messages import Method, as_json, has_field
 CHUNK = 256 << 10
 SEND_SECONDS = 60.0
 """How long a reader may take nothing at all."""
-_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
+_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
 DOCUMENT_POLICY = "sandbox; default-src 'none'"
 
 
@@ -82,13 +82,13 @@ def _takes_size(method: Method) -> bool:
     return "size_bytes" in header.fields_by_name
 
 
-class _Range(NamedTuple):
+class Range(NamedTuple):
     begin: int
     end: int
     """Behind the last byte."""
 
 
-class _Unsatisfiable(Exception):
+class Unsatisfiable(Exception):
     """The file has no byte of the range."""
 
 
@@ -104,7 +104,7 @@ async def send(
         size = getattr(about, "size_bytes", 0)
         try:
             wanted = _wanted(request, size, tag)
-        except _Unsatisfiable:
+        except Unsatisfiable:
             return web.Response(status=416, headers={"Content-Range": f"bytes */{size}"})
         response = _head(request, fields, size, tag, wanted)
         if request.method == "HEAD":
@@ -117,7 +117,7 @@ async def send(
     async with aclosing(_parts(request, calls, method, fields)) as parts:
         if _tag(await anext(parts)) != tag:
             raise web.HTTPPreconditionFailed(text="The file has just changed; ask again.")
-        return await _pass_on(request, response, parts, _Range(0, wanted.end - wanted.begin))
+        return await _pass_on(request, response, parts, Range(0, wanted.end - wanted.begin))
 
 
 async def write(response: web.StreamResponse, data: bytes) -> None:
@@ -148,7 +148,7 @@ async def _pass_on(
     request: web.Request,
     response: web.StreamResponse,
     parts: AsyncGenerator[Any, None],
-    wanted: _Range | None,
+    wanted: Range | None,
 ) -> web.StreamResponse:
     await response.prepare(request)
     position, sent = 0, 0
@@ -178,27 +178,33 @@ def _broken(request: web.Request, response: web.StreamResponse) -> web.StreamRes
     return response
 
 
-def _wanted(request: web.Request, size: int, tag: str) -> _Range | None:
+def _wanted(request: web.Request, size: int, tag: str) -> Range | None:
     """The range that a request asks for; None for the whole file."""
     if request.headers.get("If-Range", tag) != tag or not size:
         return None
-    match = _RANGE.fullmatch(request.headers.get("Range", ""))
+    return wanted_range(request.headers.get("Range", ""), size)
+
+
+def wanted_range(text: str, size: int) -> Range | None:
+    """The range that a header asks for, of so many bytes. None for the whole file, which is a right
+    answer to several ranges, too, and to what is none; Unsatisfiable."""
+    match = _RANGE.fullmatch(text)
     if match is None or not (match[1] or match[2]):
-        return None  # as for several ranges: the whole file is a right answer to all of them
+        return None
     if not match[1]:
         begin, end = max(0, size - int(match[2])), size
     else:
         begin = int(match[1])
         end = min(size, int(match[2]) + 1) if match[2] else size
-    if match[1] and match[2] and int(match[2]) < begin:
-        return None
+        if match[2] and int(match[2]) < begin:
+            return None
     if begin >= end:
-        raise _Unsatisfiable
-    return _Range(begin, end)
+        raise Unsatisfiable
+    return Range(begin, end)
 
 
 def _head(
-    request: web.Request, fields: Mapping[str, Any], size: int, tag: str, wanted: _Range | None
+    request: web.Request, fields: Mapping[str, Any], size: int, tag: str, wanted: Range | None
 ) -> web.StreamResponse:
     response = web.StreamResponse(
         status=200 if wanted is None else 206, headers=attachment(_name(request, fields))

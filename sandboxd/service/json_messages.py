@@ -15,7 +15,21 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from sandboxd.errors import InvalidRequest, SandboxdError
 from sandboxd.service.in_process import TRAILER, CallRefused
 from sandboxd.service.transport.status import to_status
-from sandboxd_proto.v1 import exec_pb2
+from sandboxd_proto.v1 import (  # noqa: F401  # so that their methods are found by name
+    admin_service_pb2,
+    cluster_service_pb2,
+    code_service_pb2,
+    data_service_pb2,
+    door_service_pb2,
+    environment_service_pb2,
+    exec_pb2,
+    exec_service_pb2,
+    file_service_pb2,
+    port_service_pb2,
+    project_service_pb2,
+    session_service_pb2,
+    snapshot_service_pb2,
+)
 
 PACKAGE = "sandboxd.v1"
 MAX_DEPTH = 32
@@ -48,7 +62,8 @@ class Method(NamedTuple):
         """A request; CallRefused if these are not its fields."""
         try:
             message = json_format.ParseDict(fields, self.request(), max_recursion_depth=MAX_DEPTH)
-        except (json_format.ParseError, UnicodeError, RecursionError) as error:
+        # SystemError: what protobuf makes of a name that is not Unicode.
+        except (json_format.ParseError, UnicodeError, RecursionError, SystemError) as error:
             raise refusal(InvalidRequest("request", _words(error))) from None
         packed: bytes = message.SerializeToString()
         return packed

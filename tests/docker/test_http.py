@@ -7,7 +7,11 @@ import base64
 import hashlib
 import json
 import random
+import re
 import sqlite3
+import statistics
+import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +19,11 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from grpc import aio
 from yarl import URL
 
 from sandboxd.http.seeds import seed_routes
+from sandboxd_proto.v1 import exec_service_pb2, exec_service_pb2_grpc
 from tests.docker.daemon_process import running_daemon
 from tests.ports import free_port
 from tests.scale import SCALE
@@ -28,6 +34,11 @@ WAIT_SECONDS = 60.0
 FILE_MB = int(100 * SCALE)
 """2 GB with TEST_SCALE=20."""
 CUTS = 20
+CHECKS = (
+    *("not_a_server_error", "status_code_conformance", "content_type_conformance"),
+    *("response_schema_conformance", "response_headers_conformance"),
+)
+LEFT_OUT = "WatchFigures|WatchFiles|DrainWorker|BuildEnvironment|DeleteEnvironment|EnsurePackages"
 OUTPUT = (
     "for i in $(seq 1 2000); do echo line $i of output; echo error $i >&2; "
     "[ $((i % 100)) = 0 ] && sleep 0.02; done"
@@ -37,7 +48,8 @@ OUTPUT = (
 class Daemon:
     """A daemon with HTTP and a data source."""
 
-    def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, address: str, port: int, session: aiohttp.ClientSession) -> None:
+        self.port = port
         self.url = f"http://{address}"
         self.http = session
 
@@ -75,9 +87,11 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
     settings.write_text(
         f'config_version = 1\n[data_sources.shop]\nengine = "sqlite"\npath = "{table}"\n'
     )
-    address = f"127.0.0.1:{free_port()}"
+    address, port = f"127.0.0.1:{free_port()}", free_port()
     async with (
         running_daemon(
+            HOST="127.0.0.1",
+            PORT=str(port),
             SANDBOXD_HTTP_ADDRESS=address,
             SANDBOXD_CONFIG=str(settings),
             MAX_FILE_SIZE_MB=str(max(100, FILE_MB)),
@@ -85,7 +99,7 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
         ),
         aiohttp.ClientSession(f"http://{address}") as session,
     ):
-        yield Daemon(address, session)
+        yield Daemon(address, port, session)
 
 
 # --- the routes of the design documents ---
@@ -307,6 +321,48 @@ async def test_a_caller_who_goes_away_ends_its_command(daemon: Daemon) -> None:
         await answer.content.readline()
     done = await daemon.ok("GET", f"/v1/sessions/{session}/execs/left")
     assert done["exec"]["exit"]["reason"] == "EXIT_REASON_CANCELLED"
+    await daemon.ok("DELETE", f"/v1/sessions/{session}")
+
+
+# --- all of it ---
+
+
+async def test_what_schemathesis_finds(daemon: Daemon) -> None:
+    """Requests made from the OpenAPI document, valid and not: no server error, and no answer that the
+    document does not describe. What would change the daemon for others is left out."""
+    phases = "examples,coverage,fuzzing" if SCALE >= 1 else "examples"
+    process = await asyncio.create_subprocess_exec(
+        *(Path(sys.executable).with_name("schemathesis"), "run", f"{daemon.url}/openapi.json"),
+        *("--checks", ",".join(CHECKS), "--phases", phases, "-n", str(max(1, int(2 * SCALE)))),
+        *("--exclude-operation-id-regex", f"_({LEFT_OUT})$", "--generation-deterministic"),
+        *("--continue-on-failure", "--no-color", "--request-timeout", "60", "-w", "2"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0, printed.decode()[-6000:]
+    cases = re.search(r"(\d+) generated", printed.decode())
+    assert cases is not None
+    print(f"schemathesis: {cases[1]} requests, {len(CHECKS)} checks, no failure")
+
+
+async def test_true_over_http_beside_grpc(daemon: Daemon) -> None:
+    """In turns over one session, both over TCP; the figures are printed."""
+    session = await daemon.open("bench")
+    run = f"/v1/sessions/{session}/run"
+    request = exec_service_pb2.ExecRequest(session_id=session, shell="true")
+    times: dict[str, list[float]] = {"http": [], "grpc": []}
+    async with aio.insecure_channel(f"127.0.0.1:{daemon.port}") as channel:
+        stub = exec_service_pb2_grpc.ExecServiceStub(channel)
+        for _ in range(int(100 * SCALE) + 1):
+            begun = time.perf_counter()
+            assert (await daemon.ok("POST", run, json={"shell": "true"}))["exit"]["code"] == 0
+            between = time.perf_counter()
+            assert (await stub.Run(request)).exit.code == 0
+            times["http"].append(between - begun)
+            times["grpc"].append(time.perf_counter() - between)
+    http, grpc = (1000 * statistics.median(times[way]) for way in ("http", "grpc"))
+    print(f"true over http: {http:.2f} ms, over grpc {grpc:.2f} ms, ratio {http / grpc:.2f}")
     await daemon.ok("DELETE", f"/v1/sessions/{session}")
 
 

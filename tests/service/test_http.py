@@ -365,13 +365,14 @@ async def test_only_named_origins_may_call_from_a_page(start_daemon: StartDaemon
         ({"data": b'{"user_id": 5}'}, 400),
         ({"data": b'{"user_idd": "x"}'}, 400),
         ({"data": b'{"user_id": "\\ud800"}'}, 400),
+        ({"data": b'{"\\ud800": 1}'}, 400),
         ({"data": b"\xff\xfe"}, 400),
         ({"data": b'{"egress": ' + b'{"a":' * 100_000}, 400),
         ({"data": b'{"metadata": ' + b"[" * 100_000}, 400),
         ({"data": b'{"user_id": "' + b"x" * (10 << 20) + b'"}'}, 400),
     ],
     ids=[
-        *("cut", "list", "text", "number", "unknown field", "surrogate", "no text"),
+        *("cut", "list", "text", "number", "unknown field", "surrogate", "surrogate name", "no text"),
         *("deep object", "deep list", "large"),
     ],
 )

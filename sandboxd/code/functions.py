@@ -1,4 +1,4 @@
-"""What code can use besides its language: functions, modules, worked examples."""
+"""What code can use besides its language: functions and modules."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from sandboxd.code.settings import OPEN, CodeSettings
+from sandboxd.guest.code.database import NO_SOURCE
 from sandboxd.guest.code.policy_names import ALLOWED_MODULES, BLOCKED_CALLS
 
 
@@ -15,12 +16,7 @@ class Function(NamedTuple):
     description: str
 
 
-class Example(NamedTuple):
-    title: str
-    code: str
-
-
-FUNCTIONS = (
+_ALWAYS = (
     Function(
         "debug",
         "debug(message, level='DEBUG') -> None",
@@ -42,36 +38,34 @@ FUNCTIONS = (
         "Displays values in the richest form that they offer, such as HTML or PNG.",
     ),
 )
-EXAMPLES = (
-    Example(
-        "Return a result",
-        "numbers = [3, 1, 2]\n"
-        "__result__ = {'sorted': sorted(numbers), 'mean': sum(numbers) / len(numbers)}\n",
+_OF_DATABASE = (
+    Function(
+        "db_query",
+        "db_query(sql, params=None, *, source='', timeout=None, max_rows=None) -> list",
+        "Runs one statement with parameters as `:name` and returns its rows as dictionaries.",
     ),
-    Example(
-        "Log while it runs",
-        "total = 0\n"
-        "for n in range(3):\n"
-        "    total += n\n"
-        "    debug(f'after {n}: {total}', 'INFO')\n"
-        "inspect_var('total', total)\n"
-        "__result__ = total\n",
+    Function("db_tables", "db_tables(source='') -> list", "Returns the tables that can be read."),
+    Function(
+        "db_schema",
+        "db_schema(table, source='') -> dict",
+        "Returns a table with its columns; its text is one line.",
     ),
-    Example(
-        "Wait for several things at once",
-        "import asyncio\n\n"
-        "async def slow(n):\n"
-        "    await asyncio.sleep(0.01)\n"
-        "    return n * n\n\n"
-        "__result__ = await asyncio.gather(*(slow(n) for n in range(3)))\n",
-    ),
-    Example(
-        "Read a file of the workspace",
-        "from pathlib import Path\n"
-        "Path('notes.txt').write_text('one\\ntwo\\n')\n"
-        "__result__ = Path('notes.txt').read_text().split()\n",
+    Function(
+        "db_sources",
+        "db_sources() -> list",
+        "Returns the data sources of the session, with the tables that can be changed.",
     ),
 )
+_AWAITED = "It can be awaited or not."
+
+
+def functions(has_data: bool) -> Sequence[Function]:
+    """Those of databases say how a session gets a data source if it has none."""
+    note = _AWAITED if has_data else NO_SOURCE
+    return [
+        *_ALWAYS,
+        *(one._replace(description=f"{one.description} {note}") for one in _OF_DATABASE),
+    ]
 
 
 class Rules(NamedTuple):

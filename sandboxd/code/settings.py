@@ -26,6 +26,16 @@ class Limits(NamedTuple):
     """Time of a run that does not ask for another."""
 
 
+SETTINGS = {
+    "memory_bytes": "SANDBOXD_CODE_MEMORY",
+    "cpu_percent": "SANDBOXD_CODE_CPU_PERCENT",
+    "open_files": "SANDBOXD_CODE_OPEN_FILES",
+    "threads": "SANDBOXD_CODE_THREADS",
+    "timeout_seconds": "SANDBOXD_CODE_TIMEOUT_SECONDS",
+}
+"""Where an operator sets each limit."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CodeSettings:
     limits: Limits = field(default_factory=Limits)
@@ -54,6 +64,10 @@ class CodeSettings:
         for name, most in self.limits._asdict().items():
             value = getattr(asked, name)
             if value > most:
-                raise InvalidRequest(f"limits.{name}", f"must be at most {most:g}")
+                raise InvalidRequest(
+                    f"limits.{name}",
+                    f"must be at most {most}, the {SETTINGS[name]} of this daemon; ask for less, "
+                    "or have the operator raise it",
+                )
             found.append(value or most)
         return Limits(*found)

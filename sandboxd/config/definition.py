@@ -39,10 +39,10 @@ CODE_POLICY_LISTS = ("allowed_modules", "blocked_calls")
 AGGRESSIVE_SECONDS = 30.0
 """Seconds that surplus warm sandboxes are kept with AGGRESSIVE_CLEANUP."""
 DATA_PACKAGES = (
-    *("beautifulsoup4", "duckdb", "httpx", "jinja2", "lxml", "matplotlib", "networkx", "numpy"),
-    *("openpyxl", "pandas", "pillow", "plotly", "polars", "pyarrow", "pydantic", "pypdf", "pytest"),
-    *("python-dateutil", "python-docx", "python-pptx", "pyyaml", "reportlab", "requests", "rich"),
-    *("scikit-learn", "scipy", "seaborn", "sqlalchemy", "statsmodels", "sympy", "tabulate"),
+    *("aiohttp", "beautifulsoup4", "duckdb", "httpx", "jinja2", "lxml", "matplotlib", "networkx"),
+    *("numpy", "openpyxl", "pandas", "pillow", "plotly", "polars", "pyarrow", "pydantic", "pypdf"),
+    *("pytest", "python-dateutil", "python-docx", "python-pptx", "pyyaml", "reportlab", "requests"),
+    *("rich", "scikit-learn", "scipy", "seaborn", "sqlalchemy", "statsmodels", "sympy", "tabulate"),
     *("tqdm", "xlsxwriter"),
 )
 """Packages that sessions can ask for unless the operator says otherwise."""

@@ -13,7 +13,7 @@ FILE_VARIABLE = "SANDBOXD_CONFIG"
 FOR_OTHERS = re.compile(
     f"{FILE_VARIABLE}"
     # Variables of clients and tests.
-    "|SANDBOXD_(URL|MODE|TOKEN|CA_FILE|CLIENT_[A-Z0-9_]+|TEST_[A-Z0-9_]+)"
+    "|SANDBOXD_(URL|MODE|TOKEN|CA_FILE|DATA_SOURCE|CLIENT_[A-Z0-9_]+|TEST_[A-Z0-9_]+)"
     # Variables that Kubernetes sets in every pod for a service named sandboxd.
     "|SANDBOXD_SERVICE_[A-Z0-9_]+|SANDBOXD_PORT_[0-9]+_[A-Z0-9_]+"
 )

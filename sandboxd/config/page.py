@@ -47,9 +47,10 @@ An unknown key in the file or an unknown flag keeps the daemon from starting; th
 the name that was probably meant. An unknown `{PREFIX}` variable may belong to another program: the
 daemon logs a warning (`setting.ignored`) with the nearest name and starts without it;
 `sandboxd config check` prints the same warning. There is no warning about variables for clients
-(`SANDBOXD_URL`, `SANDBOXD_MODE`, `SANDBOXD_TOKEN`, `SANDBOXD_CA_FILE`, `SANDBOXD_CLIENT_*`) or
-about those that Kubernetes sets for a service named `sandboxd`. Give such a pod
-`enableServiceLinks: false` anyway: otherwise Kubernetes sets `SANDBOXD_PORT` to an address.
+(`SANDBOXD_URL`, `SANDBOXD_MODE`, `SANDBOXD_TOKEN`, `SANDBOXD_CA_FILE`, `SANDBOXD_CLIENT_*`,
+`SANDBOXD_DATA_SOURCE`) or about those that Kubernetes sets for a service named `sandboxd`. Give
+such a pod `enableServiceLinks: false` anyway: otherwise Kubernetes sets `SANDBOXD_PORT` to an
+address.
 
 A size is a number of bytes or a number with `k`, `m` or `g`, as Docker writes it: `256m`. For
 everything else the name contains the unit. In flags and the environment, lists are separated by

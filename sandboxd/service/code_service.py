@@ -229,9 +229,12 @@ class CodeServicer(pb_grpc.CodeServiceServicer):
     async def ListFunctions(
         self, request: pb.ListFunctionsRequest, context: Context
     ) -> pb.ListFunctionsResponse:
-        contexts = (await self._session(request.session_id)).contexts
-        found = contexts.get(request.context or MAIN)
-        return code_wire.functions_response(found, contexts.settings)
+        session = await self._session(request.session_id)
+        return code_wire.functions_response(
+            session.contexts.get(request.context or MAIN),
+            session.contexts.settings,
+            has_data=bool(session.record.data_sources),
+        )
 
     async def _session(self, session_id: str) -> Session:
         if not session_id:

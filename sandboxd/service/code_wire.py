@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandboxd.code.context import MAIN, Context, ContextPlan, Phase
+from sandboxd.code.context import MAIN, PYTHON, Context, ContextPlan, Phase
 from sandboxd.code.contexts import CodeRun, SessionContexts
-from sandboxd.code.functions import EXAMPLES, FUNCTIONS, rules_of
+from sandboxd.code.examples import examples
+from sandboxd.code.functions import functions, rules_of
 from sandboxd.code.outcome import CodeStatus, ContextOutcome, outcome_of, status_of
 from sandboxd.code.report import Report
 from sandboxd.code.settings import CodeSettings, Limits
@@ -307,10 +308,13 @@ def check_response(report: Report) -> pb.CheckCodeResponse:
     return pb.CheckCodeResponse(allowed=not violations, violations=violations)
 
 
-def functions_response(context: Context, settings: CodeSettings) -> pb.ListFunctionsResponse:
+def functions_response(
+    context: Context, settings: CodeSettings, *, has_data: bool
+) -> pb.ListFunctionsResponse:
     rules, limits = rules_of(settings, context.policy), settings.limits_of(context.plan.limits)
+    is_python = context.plan.language == PYTHON
     return pb.ListFunctionsResponse(
-        functions=[pb.CodeFunction(**one._asdict()) for one in FUNCTIONS],
+        functions=[pb.CodeFunction(**one._asdict()) for one in functions(has_data) if is_python],
         allowed_modules=rules.modules,
         blocked_calls=rules.blocked_calls,
         limits=pb.CodeLimits(
@@ -320,6 +324,6 @@ def functions_response(context: Context, settings: CodeSettings) -> pb.ListFunct
             open_files=limits.open_files,
             threads=limits.threads,
         ),
-        examples=[pb.CodeExample(**one._asdict()) for one in EXAMPLES],
+        examples=[pb.CodeExample(**one._asdict()) for one in examples(has_data) if is_python],
         policy=context.policy,
     )

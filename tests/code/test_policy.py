@@ -19,6 +19,8 @@ ALLOWED = [
     "from urllib.parse import quote\nquote('a b')",
     "from urllib import parse\nparse.quote('a b')",
     "import asyncio\nawait asyncio.sleep(0)",
+    "import aiohttp\naiohttp.ClientTimeout(1)",
+    "json.dumps(re.findall('a', datetime.now().isoformat()))",
     "x = 1\nx.__class__.__name__",
     "class A:\n    def __init__(self):\n        self.n = 1\n    def __repr__(self): ...\na = A()",
     "class B(dict):\n    def __init__(self):\n        super().__init__()\nB()",

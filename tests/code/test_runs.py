@@ -89,6 +89,21 @@ def test_programs_of_the_documentation(context: ContextRig, name: str) -> None:
     assert outcome.result
 
 
+def test_names_that_are_given(zygote: Zygote) -> None:
+    """`datetime`, `json` and `re` need no import, are in no listing, and can be hidden; a policy
+    gives only what it allows."""
+    context = zygote.context()
+    code = "[type(datetime.utcnow()).__name__, json.loads('[1]'), re.findall('b', 'abc')]"
+    assert context.run(code).result == ["datetime", [1], ["b"]]
+    answer = context.run(mode="state").of(Answer)[0]
+    assert isinstance(answer.body, Variables)
+    assert answer.body.variables == []
+    assert context.run("import datetime\ndatetime.date(2024, 1, 2).year").value == "2024"
+    narrow = zygote.context(policy={"name": "narrow", "allowed_modules": ["re"]})
+    assert narrow.run("re.escape('a')").value == "'a'"
+    assert narrow.run("json").error.type == "NameError"
+
+
 def test_the_main_module(context: ContextRig) -> None:
     """Code is __main__, so that pickle and dataclasses find its classes."""
     context.run("import pickle\nclass A:\n    n = 1")

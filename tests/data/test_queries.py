@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from sandboxd.code.functions import functions
 from sandboxd.data.answers import Rows
 from sandboxd.data.frames import Request
 from sandboxd.data.records import QueryRecord
@@ -387,6 +389,17 @@ async def test_nothing_is_left_of_a_closed_broker(database: Database) -> None:
             "SELECT count(*) FROM pg_stat_activity WHERE usename = 'reader'"
         ) == [(0,)]
     )  # fmt: skip
+
+
+def test_listed_functions_are_those_of_the_client_inside() -> None:
+    """Names and parameters that a session lists are what its code can call."""
+    listed = {one.name: one.signature.partition(" -> ")[0] for one in functions(has_data=True)}
+    for name, function in inside.helpers().items():
+        if inspect.isfunction(function):
+            found = inspect.signature(function)
+            plain = [one.replace(annotation=one.empty) for one in found.parameters.values()]
+            bare = found.replace(parameters=plain, return_annotation=found.empty)
+            assert listed[name] == f"{name}{bare}"
 
 
 def test_the_client_inside_runs_on_old_pythons() -> None:

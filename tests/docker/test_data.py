@@ -23,6 +23,8 @@ from tests.data.rig import Database, running_database, sqlite_file
 from tests.docker.daemon_process import DaemonProcess, served
 
 USE_CASES = Path(__file__).parents[1] / "data" / "use_cases"
+USED = ("analysis", "extraction", "debugging")
+"""In the order of the worked examples."""
 PASSWORD = "correct-horse-battery"
 PRELUDE = """
 import ast, asyncio, builtins, inspect, json, sys
@@ -85,26 +87,48 @@ async def python(sandbox: AsyncSandbox, code: str) -> CommandResult:
     return await sandbox.commands.run("python3 program.py", timeout=120)
 
 
-async def test_use_cases_run_as_they_stand(place: Place) -> None:
-    """Analysis, extraction with its UPDATE, and debugging: as users wrote them, on PostgreSQL."""
+async def test_use_cases_and_worked_examples(place: Place) -> None:
+    """Analysis, extraction with its UPDATE, and debugging, as users wrote them and as a session
+    lists them: on PostgreSQL, under the strict code policy."""
     async with await place.open("cases", "docs") as sandbox:
-        results = {}
-        for case in ("analysis", "extraction", "debugging"):
-            done = await sandbox.code.run((USE_CASES / f"{case}.txt").read_text(), timeout=120)
-            assert done.error is None, done.error
-            results[case] = done.result
-    assert results["analysis"]["total_activities"] == 200
-    assert results["analysis"]["unique_users"] == 7
-    extracted = results["extraction"]
-    assert extracted["processed_documents"] == 20
-    assert extracted["extracted_knowledge"][0]["entities"]["emails"]
+        strict = await sandbox.code.create_context("cases", policy="strict")
+        examples = (await sandbox.code.functions()).examples
+        listed = [one.code for one in examples if "db_query" in one.code]
+        written = [(USE_CASES / f"{case}.txt").read_text() for case in USED]
+        changed: list[int] = []
+        for programs in (written, listed):
+            runs = [await sandbox.code.run(one, context=strict, timeout=120) for one in programs]
+            assert [run.error for run in runs] == [None] * 3
+            analysis, extraction, debugging = (run.result for run in runs)
+            assert (analysis["total_activities"], analysis["unique_users"]) == (200, 7)
+            assert len(analysis["most_active_users"]) == 7
+            assert extraction["processed_documents"] == 20
+            first, *_ = found = extraction["extracted_knowledge"]
+            assert first["entities"]["emails"] == [f"u{first['document_id']}@example.com"]
+            assert first["entities"]["phones"] == ["555-123-4567"]
+            changed += [one["document_id"] for one in found]
+            assert (debugging["input_count"], debugging["valid_output_count"]) == (5, 3)
+            assert debugging["debug_summary"]["levels"]["WARNING"] == 2
     processed = place.database.execute("SELECT id FROM documents WHERE processed ORDER BY id")
-    wanted = sorted(one["document_id"] for one in extracted["extracted_knowledge"])
-    assert [row[0] for row in processed] == wanted
-    assert (results["debugging"]["input_count"], results["debugging"]["valid_output_count"]) == (
-        5,
-        3,
-    )
+    assert [row[0] for row in processed] == sorted(changed)
+
+
+async def test_functions_of_databases_are_listed(place: Place) -> None:
+    """With a data source as they are called; without one with what is missing, and no examples."""
+    async with await place.open("listed", "app") as with_data, await place.open("bare") as without:
+        there, missing = (await with_data.code.functions(), await without.code.functions())
+    assert [one.signature for one in there.functions] == [
+        one.signature for one in missing.functions
+    ]
+    described = {
+        one.name: (one.description, other.description)
+        for one, other in zip(there.functions, missing.functions, strict=True)
+    }
+    for name in ("db_query", "db_tables", "db_schema"):
+        usable, how = described[name]
+        assert "data_sources=[NAME]" not in usable
+        assert "data_sources=[NAME]" in how
+    assert not [one.title for one in missing.examples if "db_query" in one.code]
 
 
 @pytest.mark.parametrize(

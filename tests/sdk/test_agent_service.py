@@ -147,6 +147,15 @@ for execution in history:
     print(f"Execution {execution['execution_id']}: {execution['status']}")
 """
 
+ALLOWED = [
+    *("import json, datetime, math, random, collections", "import pandas, numpy"),
+    *("import re, string", "import requests, aiohttp", "from urllib.parse import quote"),
+]
+BLOCKED = [
+    *("import os", "import sys", "import subprocess", "import socket", "import urllib.request"),
+    *("eval('1')", "exec('1')", "compile('1', '', 'eval')", "globals()", "locals()", "vars()"),
+]
+
 CLEANUP = """
 # Always clean up when done
 await service.cleanup_sandbox(sandbox_id)
@@ -222,6 +231,34 @@ async def test_line_that_fails_is_the_last(program: Program) -> None:
     assert "ZeroDivisionError" in steps[-1]["result"].error
 
 
+async def test_code_that_does_not_begin_is_one_step(program: Program) -> None:
+    """Refused, or no Python: the line where it is, with the reason; nothing has run."""
+    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
+    for code in ("a = 1\nimport os", "a = 1\nif a"):
+        (step,) = [step async for step in service.debug_code(sandbox_id, code)]
+        assert (step["line_number"], step["line_code"]) == (2, code.partition("\n")[2])
+        assert step["result"].status == "failed"
+        assert step["state"]["variables"] == {}
+
+
+async def test_policy_of_new_sandboxes(program: Program) -> None:
+    """Modules that compute and fetch, and nothing that evaluates text or leaves the interpreter,
+    unless the configuration names another policy."""
+    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
+    sandbox = await service._sandbox(sandbox_id)
+    for line in ALLOWED:
+        assert (await sandbox.code.check(line)).allowed, line
+    for line in BLOCKED:
+        assert not (await sandbox.code.check(line)).allowed, line
+    refused = await service.execute_code(sandbox_id, "x = 1\nimport os")
+    assert refused.status == "failed"
+    assert "the module `os` is not allowed by the policy `strict`" in refused.error
+    assert (await service.quick_execute(7, "import os")).status == "failed"
+    free = await service.create_agent_sandbox(1, {"policy": "open"})
+    assert (await service.execute_code(free, "import os\nos.getpid()")).status == "completed"
+    await service.cleanup_sandbox(free)
+
+
 async def test_code_queries_the_database(program: Program) -> None:
     """The first program of the page, and the queries from outside."""
     printed = await program.run(EXECUTE)
@@ -292,12 +329,13 @@ async def test_functions_and_examples(program: Program) -> None:
     """What the daemon lists; each example runs."""
     service, sandbox_id = program.names["service"], program.names["sandbox_id"]
     found = await service.get_available_functions(sandbox_id)
-    assert "debug" in [function["name"] for function in found["functions"]]
+    names = {function["name"] for function in found["functions"]}
+    assert {"debug", "inspect_var", "db_query", "db_tables", "db_schema"} <= names
     examples = await service.get_code_examples(sandbox_id)
     assert examples
     for example in examples:
         if "db_" in example["code"]:
-            continue  # those need a data source, and run where there is one
+            continue  # they need tables that are in the database of tests/docker/test_data.py
         result = await service.execute_code(sandbox_id, example["code"])
         assert result.status == "completed", (example["title"], result)
 
@@ -317,9 +355,23 @@ async def test_history_statistics_and_cleanup(program: Program) -> None:
 
 
 async def test_quick_execution(program: Program) -> None:
-    """A sandbox for one call."""
-    result = await program.names["service"].quick_execute(7, "__result__ = [1, 2]")
-    assert (result.status, result.result) == ("completed", [1, 2])
+    """A sandbox for one call, with the database; afterwards it is gone."""
+    service = program.names["service"]
+    before = (await service.get_sandbox_statistics())["active_sandboxes"]
+    result = await service.quick_execute(7, "__result__ = len(db_query('SELECT * FROM users'))")
+    assert (result.status, result.result) == ("completed", 3)
+    assert (await service.get_sandbox_statistics())["active_sandboxes"] == before
+
+
+async def test_service_without_a_database(program: Program) -> None:
+    """Queries say which variable is missing, from outside and to code."""
+    async with SandboxService() as service:
+        sandbox_id = await service.create_agent_sandbox(1)
+        with pytest.raises(InvalidRequestError, match="SANDBOXD_DATA_SOURCE"):
+            await service.query_database(sandbox_id, "SELECT 1")
+        inside = await service.execute_code(sandbox_id, "await db_query('SELECT 1')")
+        assert "data_sources=" in str(inside.error)
+        await service.cleanup_sandbox(sandbox_id)
 
 
 async def test_wrong_configuration_is_refused(program: Program) -> None:
@@ -330,6 +382,8 @@ async def test_wrong_configuration_is_refused(program: Program) -> None:
             await service.create_agent_sandbox(1, config)
     with pytest.raises(InvalidRequestError):
         await service.create_agent_sandbox(2, {"policy": "no-such-policy"})
+    with pytest.raises(InvalidRequestError, match=r"268435456.*SANDBOXD_CODE_MEMORY"):
+        await service.create_agent_sandbox(2, {"max_memory_mb": 512})
     off = await service.create_agent_sandbox(1, {"enable_debugging": False})
     with pytest.raises(InvalidRequestError, match="enable_debugging"):
         async for _ in service.debug_code(off, "x = 1"):

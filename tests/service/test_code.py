@@ -210,3 +210,14 @@ async def test_history_names_the_context(api: Api, session_id: str) -> None:
     history = await api.executions(session_id)
     assert (history.executions[0].command, history.executions[0].context) == ("echo 1", "work")
     assert history.executions[0].exit.reason == exec_pb2.EXIT_REASON_EXITED
+
+
+async def test_functions_are_for_python(api: Api, session_id: str) -> None:
+    """A context of JavaScript has none of them; what it may use is its language."""
+    await api.code.CreateContext(
+        pb.CreateContextRequest(session_id=session_id, name="js", language="javascript")
+    )
+    for name, has_functions in (("main", True), ("js", False)):
+        request = pb.ListFunctionsRequest(session_id=session_id, context=name)
+        found = await api.code.ListFunctions(request)
+        assert (bool(found.functions), bool(found.examples)) == (has_functions, has_functions)

@@ -258,6 +258,7 @@ def test_warnings_come_with_problems() -> None:
         "SANDBOXD_TOKEN",
         "SANDBOXD_MODE",
         "SANDBOXD_CA_FILE",
+        "SANDBOXD_DATA_SOURCE",
         "SANDBOXD_CLIENT_TIMEOUT",
         "SANDBOXD_SERVICE_HOST",
         "SANDBOXD_PORT_5000_TCP_ADDR",

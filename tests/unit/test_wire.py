@@ -18,14 +18,14 @@ def test_declared_value_is_accepted(value: int) -> None:
     check_enum("state", value, STATES, noun="state")
 
 
-@pytest.mark.parametrize("value", [-1, 6, 77, 2**31 - 1])
+@pytest.mark.parametrize("value", [-1, max(session_pb2.SessionState.values()) + 1, 77, 2**31 - 1])
 def test_unknown_value_is_answered_with_the_valid_ones(value: int) -> None:
     """A caller learns what to send instead, without the prefix that all values share."""
     with pytest.raises(InvalidRequest) as caught:
         check_enum("state", value, STATES, noun="state")
 
     assert caught.value.message == (
-        "state: unknown state; valid values are ACTIVE, EXPIRED, LOST, CLOSED, PARKED"
+        "state: unknown state; valid values are ACTIVE, EXPIRED, LOST, CLOSED, PARKED, STOPPED"
     )
 
 

@@ -1,7 +1,8 @@
 """One object for programs that run code for agents: sandboxes by id, code, steps, history.
 
 `SandboxService` has the methods of a service that such programs often write for themselves; each is
-a thin layer over `AsyncSandbox`.
+a thin layer over `AsyncSandbox`. Code runs under the policy `strict`, unless the configuration of
+its sandbox names another one.
 
 Example:
     import asyncio
@@ -25,9 +26,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from sandboxd_client.code import quick_execute
 from sandboxd_client.code_help import CodeLimits
-from sandboxd_client.code_results import CodeRun
+from sandboxd_client.code_results import CodeFrame, CodeRun
 from sandboxd_client.connection import Connection, acquire, release
 from sandboxd_client.debug_results import DebugStep
 from sandboxd_client.errors import InvalidRequestError
@@ -48,8 +48,8 @@ COMPLETED, FAILED = "completed", "failed"
 CONTEXT = "main"
 DEFAULTS: Mapping[str, object] = {
     "max_execution_time": 30,
-    "max_memory_mb": 256,
     "enable_debugging": True,
+    "policy": "strict",
 }
 _LIMITS = {
     "max_memory_mb": "memory_bytes",
@@ -57,13 +57,14 @@ _LIMITS = {
     "max_open_files": "open_files",
     "max_threads": "threads",
 }
-_OTHERS = ("max_execution_time", "enable_debugging", "policy", "environment", "packages")
+_NUMBERS = ("max_execution_time", *_LIMITS, "build_wait")
+_OTHERS = ("enable_debugging", "policy", "environment", "packages", "egress")
 
 
 async def get_db_session(data_source: str | None = None) -> str | None:
     """What `SandboxService` takes as its database: the name of a data source of the daemon.
 
-    Without a name it is that of SANDBOXD_DATA_SOURCE, or none.
+    Without a name it is that of SANDBOXD_DATA_SOURCE, or none: then code has no database.
     """
     return data_source or os.environ.get("SANDBOXD_DATA_SOURCE") or None
 
@@ -162,7 +163,9 @@ class SandboxService:
         """A new sandbox of a user; its id.
 
         `config` has `max_execution_time` (seconds), `max_memory_mb`, `max_cpu_percent`,
-        `max_open_files`, `max_threads`, `enable_debugging`, `policy`, `environment`, `packages`.
+        `max_open_files`, `max_threads`, `enable_debugging`, `policy` (of code: `strict`, `open` or
+        one of the daemon's), and `environment`, `packages`, `build_wait` and `egress` as
+        `AsyncSandbox.create` has them.
         """
         given = _checked({**DEFAULTS, **(config or {})})
         connection = await self._connected()
@@ -172,12 +175,14 @@ class SandboxService:
             f"agent-{secrets.token_hex(8)}",
             environment=str(given.get("environment", "")),
             packages=given.get("packages"),
+            build_wait=float(given.get("build_wait", 0)),
+            egress=given.get("egress"),
             data_sources=[self._database] if self._database else (),
         )
         sandbox = sandbox_of(connection, info)
         try:
             await sandbox.code.create_context(
-                CONTEXT, policy=str(given.get("policy", "")), limits=_limits(given)
+                CONTEXT, policy=str(given["policy"]), limits=_limits(given)
             )
         except BaseException:
             await connection.clean_up(close_session(connection, info.session_id))
@@ -236,16 +241,20 @@ class SandboxService:
                     yield _line(previous, outcome, shown)
                 previous = step
             assert steps.result is not None
-            if previous is not None:
-                yield _line(previous, ExecutionOutcome.of(steps.result), shown)
+            last = previous or _refused_line(steps.result)
+            if last is not None:
+                yield _line(last, ExecutionOutcome.of(steps.result), shown)
 
     async def quick_execute(
         self, user_id: int | str, code: str, *, timeout: float | None = None
     ) -> ExecutionOutcome:
         """Run code in a sandbox for this call only."""
-        connection = await self._connected()
-        run = await quick_execute(connection, code, user_id=str(user_id), timeout=timeout)
-        return ExecutionOutcome.of(run)
+        config = {} if timeout is None else {"max_execution_time": timeout}
+        sandbox_id = await self.create_agent_sandbox(user_id, config)
+        try:
+            return await self.execute_code(sandbox_id, code)
+        finally:
+            await (await self._connected()).clean_up(self.cleanup_sandbox(sandbox_id))
 
     async def analyze_data(
         self,
@@ -289,12 +298,12 @@ class SandboxService:
         self, sandbox_id: str, query: str, params: Mapping[str, Any] | None = None
     ) -> list[dict[str, Any]]:
         """Rows of a query, with parameters as `:name`, as `db_query` returns them to code."""
-        sandbox = await self._sandbox(sandbox_id)
+        sandbox = await self._with_database(sandbox_id)
         return [dict(row) for row in await sandbox.data.query(query, params)]
 
     async def get_database_schema(self, sandbox_id: str) -> dict[str, Any]:
         """Names of the tables, and the columns of each."""
-        tables = await (await self._sandbox(sandbox_id)).data.schema()
+        tables = await (await self._with_database(sandbox_id)).data.schema()
         return {
             "tables": [table.name for table in tables],
             "columns": {
@@ -351,16 +360,25 @@ class SandboxService:
             self._sandboxes[sandbox_id] = sandbox
         return sandbox
 
+    async def _with_database(self, sandbox_id: str) -> AsyncSandbox:
+        sandbox = await self._sandbox(sandbox_id)
+        if not sandbox.info.data_sources:
+            raise InvalidRequestError(
+                "this sandbox has no database: set SANDBOXD_DATA_SOURCE to the name of a data "
+                "source of the daemon, and give SandboxService what get_db_session() returns"
+            )
+        return sandbox
+
     def _config(self, sandbox_id: str) -> Mapping[str, Any]:
         return self._configs.get(sandbox_id, DEFAULTS)
 
 
 def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    known = (*_OTHERS, *_LIMITS)
+    known = (*_NUMBERS, *_OTHERS)
     for name, value in config.items():
         if name not in known:
             raise InvalidRequestError(f"config: {name!r} is not one of {', '.join(known)}")
-        if name.startswith("max_") and not (isinstance(value, int | float) and value > 0):
+        if name in _NUMBERS and not (isinstance(value, int | float) and value > 0):
             raise InvalidRequestError(f"config: {name} is a number above 0, not {value!r:.80}")
     return config
 
@@ -415,8 +433,13 @@ def _apply(step: DebugStep, shown: dict[str, str]) -> None:
         shown.pop(name, None)
 
 
+def _refused_line(run: CodeRun) -> CodeFrame | None:
+    """Where code is that was refused, or is no Python: no line of it has run."""
+    return run.error.frames[-1] if run.error is not None and run.error.frames else None
+
+
 def _line(
-    step: DebugStep, outcome: ExecutionOutcome, variables: Mapping[str, str]
+    step: DebugStep | CodeFrame, outcome: ExecutionOutcome, variables: Mapping[str, str]
 ) -> dict[str, Any]:
     return {
         "line_number": step.line,

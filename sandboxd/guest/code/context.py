@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import json
+import re
 import sys
 from datetime import datetime
 from posix import _exit, chdir, getpid, register_at_fork
@@ -30,6 +32,8 @@ from .tracebacks import Sources, Tracebacks
 _OWN_DESCRIPTORS = 11
 """Standard streams, five of the runner, three of its event loop."""
 _RESULT_SECONDS = 1.0
+_GIVEN = {"datetime": datetime, "json": json, "re": re}
+"""There without an import. They are builtins: listings do not show them, assignments hide them."""
 
 
 class Context:
@@ -79,8 +83,8 @@ class Context:
         sys.path.insert(0, "")
         self._modules = dict(sys.modules)
         self._names = self._main.__dict__
-        self._names["datetime"] = datetime
         self._builtins = self._guards.builtins(self._names)
+        self._builtins.update(_given(self._policy))
         self._builtins.update(functions(self._log, self._displays))
         self._has_database = False
         self._log.follow_logging()
@@ -270,6 +274,10 @@ def _limit_files(files: int) -> int:
         limit = min(limit, hard)
     setrlimit(RLIMIT_NOFILE, (limit, limit))
     return max(3, limit - _OWN_DESCRIPTORS)
+
+
+def _given(policy: Policy) -> dict[str, Any]:
+    return {name: value for name, value in _GIVEN.items() if policy.allows_module(name)}
 
 
 def _apply_environment(given: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from . import records
@@ -12,9 +11,9 @@ from .summaries import cut, length_of, size_of, summary, type_name
 MAX_LISTED = 1000
 
 
-def is_listed(name: Any, value: Any) -> bool:
-    """Names with two underscores are the language's, except the result; `datetime` is given."""
-    if type(name) is not str or value is datetime:
+def is_listed(name: Any) -> bool:
+    """Names with two underscores are the language's, except the result."""
+    if type(name) is not str:
         return False
     return name == "__result__" or (not name.startswith("__") and name != "_")
 
@@ -27,7 +26,7 @@ def describe(name: str, value: Any) -> Variable:
 
 def listing(names: dict[str, Any]) -> bytes:
     """One ANSWER of command 0 with the variables."""
-    listed = [name for name, value in names.items() if is_listed(name, value)]
+    listed = [name for name in names if is_listed(name)]
     variables = [describe(name, names[name]) for name in listed[:MAX_LISTED]]
     left_out = len(listed) - len(variables)
     return records.answer(0, Forms.VARIABLES, records.variables(variables) + records.u64(left_out))

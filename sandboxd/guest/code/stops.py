@@ -269,7 +269,7 @@ class Commands:
 
 
 def _globals(frame: Any) -> list[tuple[str, Any]]:
-    return [pair for pair in list(frame.f_globals.items()) if is_listed(*pair)]
+    return [pair for pair in list(frame.f_globals.items()) if is_listed(pair[0])]
 
 
 def _evaluate(expression: str, frame: Any) -> Any:

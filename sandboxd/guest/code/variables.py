@@ -14,7 +14,7 @@ _MAX_FRAMES = 500
 def local_names(frame: Any) -> dict[str, Any]:
     """Local variables; of the run itself those of the context, without the language's own."""
     found = frame.f_locals
-    return {name: value for name, value in list(found.items()) if is_listed(name, value)}
+    return {name: value for name, value in list(found.items()) if is_listed(name)}
 
 
 def shown(name: str, value: Any, previous: str | None = None, handle: int = 0) -> Variable:

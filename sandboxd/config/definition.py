@@ -31,7 +31,7 @@ UPSTREAM_NAME = re.compile(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", re.ASCII)
 """Names of upstreams; they become part of names of hosts."""
 CONFIGURED_NAME_RULE = "1 to 64 lower-case letters, digits or . _ -, a letter first"
 BUILT_IN_POLICIES = ("strict", "strict-node", "open", "custom")
-HTTP_ADDRESS = re.compile(r"unix:/.+|(\[[0-9a-fA-F:]+\]|[^:/\[\]]+):\d{1,5}")
+HTTP_ADDRESS = re.compile(r"unix:/.+|(\[[0-9a-fA-F:]+\]|[^:/\[\]\s]+):\d{1,5}")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
 BUILT_IN_CODE_POLICIES = ("open", "strict")

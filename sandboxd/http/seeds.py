@@ -219,8 +219,8 @@ async def _execute(visit: Visit) -> Given:
     """Run code where the body has `code`, a command where it has `command`."""
     if code := visit.text("code"):
         info = await visit.session()
-        outcome = await visit.service().execute_code(info.session_id, code)
-        return _outcome(outcome)
+        service, timeout = visit.service(), visit.seconds()
+        return _outcome(await service.execute_code(info.session_id, code, timeout=timeout))
     command = visit.required("command")
     done = await (await visit.sandbox()).commands.run(
         command, timeout=visit.seconds(), cwd=visit.text("working_dir", "cwd") or None

@@ -327,9 +327,9 @@ async def test_a_caller_who_goes_away_ends_its_command(daemon: Daemon) -> None:
 # --- all of it ---
 
 
-async def test_what_schemathesis_finds(daemon: Daemon) -> None:
-    """Requests made from the OpenAPI document, valid and not: no server error, and no answer that the
-    document does not describe. What would change the daemon for others is left out."""
+async def test_what_schemathesis_finds(daemon: Daemon, tmp_path: Path) -> None:
+    """Requests made from the OpenAPI document, valid and not: no server error, and no answer that
+    is not described there. What would change the daemon for others is left out."""
     phases = "examples,coverage,fuzzing" if SCALE >= 1 else "examples"
     process = await asyncio.create_subprocess_exec(
         *(Path(sys.executable).with_name("schemathesis"), "run", f"{daemon.url}/openapi.json"),
@@ -338,6 +338,7 @@ async def test_what_schemathesis_finds(daemon: Daemon) -> None:
         *("--continue-on-failure", "--no-color", "--request-timeout", "60", "-w", "2"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        cwd=tmp_path,
     )
     printed, _ = await process.communicate()
     assert process.returncode == 0, printed.decode()[-6000:]

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
@@ -18,19 +19,25 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from grpc import aio
 
-from sandboxd.daemon.composition import Daemon
+from sandboxd.config import Config
+from sandboxd.daemon.composition import Daemon, running
 from sandboxd.http.api import api_routes
 from sandboxd.http.routes import ROUTES, Route
 from sandboxd.http.seeds import seed_routes
+from tests.fakes.engine import FakeEngine
+from tests.fakes.guest import FakeGuests
+from tests.fakes.settings import without_policy
 from tests.ports import free_port
 from tests.service import test_access as access
+from tests.service import test_listeners as listeners
 from tests.service.test_access import SERVED, TOKENS, request_for, session_of_ada
+from tests.service.test_listeners import Pki
 
 StartDaemon = Callable[..., Awaitable[Daemon]]
 KEPT_OUT = {"UNAUTHENTICATED", "NOT_PERMITTED", "SESSION_NOT_FOUND", "PROJECT_NOT_FOUND"}
 MISDIRECTED = "Misdirected Request"
 
-tokens_file = access.tokens_file
+tokens_file, pki = access.tokens_file, listeners.pki
 
 
 class Http:
@@ -304,6 +311,51 @@ async def test_a_socket_is_trusted_as_that_of_grpc(
         )
 
 
+async def test_certificates_are_asked_for_as_over_grpc(
+    start_daemon: StartDaemon, pki: Pki, tokens_file: Path
+) -> None:
+    """With a CA for clients there is no connection without a certificate, and its name is who
+    calls."""
+    caller = replace(access.CALLERS["bob"], name="bobs-certificate")
+    add_line(tokens_file, access.line(caller, "bob.example.org", kind="cert"))
+    address = f"127.0.0.1:{free_port()}"
+    tls = {"tls_cert": pki.cert, "tls_key": pki.key, "tls_client_ca": pki.ca}
+    await start_daemon(tokens_file=tokens_file, http_address=address, **tls)
+    for name, status in (("bob.example.org", 200), ("nobody.example.org", 401)):
+        context = pki.context(name)
+        async with aiohttp.ClientSession() as session:
+            url = f"https://{address}/v1/caller"
+            async with session.get(url, ssl=context) as answer:
+                assert answer.status == status
+                if status == 200:
+                    assert (await answer.json())["userId"] == "bob"
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"https://{address}/health", ssl=pki.context(None))
+
+
+def add_line(file: Path, text: str) -> None:
+    file.write_text(f"{file.read_text()}\n{text}")
+
+
+async def test_sessions_of_the_seeds_routes_are_strict(
+    config: Config, engine: FakeEngine, guests: FakeGuests
+) -> None:
+    """As the documents promise it, where no operator has set a policy and the caller names none."""
+    settings = without_policy(config).model_copy(
+        update={"http_address": f"127.0.0.1:{free_port()}"}
+    )
+    async with (
+        running(settings, engine=engine, maker=guests.maker),
+        Http(settings.http_address) as http,
+    ):
+        started = await http.ok("POST", "/sandbox/chat-1/start", json={})
+        session = await http.ok("GET", f"/v1/sessions/{started['session_id']}")
+        assert session["session"]["commandPolicy"] == "strict"
+        usual = await http.ok("GET", f"/v1/sessions/{await http.open()}")
+        assert usual["session"]["commandPolicy"] == "open"
+
+
 # --- what a page could send ---
 
 
@@ -372,8 +424,8 @@ async def test_only_named_origins_may_call_from_a_page(start_daemon: StartDaemon
         ({"data": b'{"user_id": "' + b"x" * (10 << 20) + b'"}'}, 400),
     ],
     ids=[
-        *("cut", "list", "text", "number", "unknown field", "surrogate", "surrogate name", "no text"),
-        *("deep object", "deep list", "large"),
+        *("cut", "list", "text", "number", "unknown field", "surrogate", "surrogate name"),
+        *("no text", "deep object", "deep list", "large"),
     ],
 )
 async def test_bad_json_is_a_typed_problem(options: Any, status: int, http: Http) -> None:

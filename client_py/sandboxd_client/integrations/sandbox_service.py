@@ -216,10 +216,12 @@ class SandboxService:
 
     # --- code ---
 
-    async def execute_code(self, sandbox_id: str, code: str) -> ExecutionOutcome:
+    async def execute_code(
+        self, sandbox_id: str, code: str, *, timeout: float | None = None
+    ) -> ExecutionOutcome:
         """Run code; what it sets stays for the next call. An exception is an outcome too."""
         sandbox = await self._sandbox(sandbox_id)
-        timeout = self._config(sandbox_id)["max_execution_time"]
+        timeout = timeout or self._config(sandbox_id)["max_execution_time"]
         return ExecutionOutcome.of(
             await sandbox.code.run(code, context=CONTEXT, timeout=float(timeout))
         )

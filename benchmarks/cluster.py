@@ -255,6 +255,7 @@ async def cluster(engine: Engine, *, rounds: int) -> Group:
             "SANDBOXD_CLUSTER_KEY_FILE": str(key),
             "SANDBOXD_SNAPSHOTS": "false",
             "SANDBOXD_CONSOLE_PORT": "0",
+            "SANDBOXD_HTTP_ADDRESS": "",
         }
 
         def worker(number: int) -> Any:

@@ -369,8 +369,9 @@ def _unreachable(settings: Settings, details: str) -> str:
     target = settings.target
     if "Failed parsing HTTP/2" in details:
         return (
-            f"The server at {target} is not the API of a daemon; it may be a web console. Set "
-            "SANDBOXD_URL to the address of the API, whose port is SANDBOXD_PORT of the daemon."
+            f"The server at {target} is not the API of a daemon; it may be a web console, or the "
+            "API over HTTP. Set SANDBOXD_URL to the address of the API, whose port is "
+            "SANDBOXD_PORT of the daemon."
         )
     if settings.is_secure and "WRONG_VERSION_NUMBER" in details:
         return f"The server at {target} does not use TLS; write http://{target} in place of https."

@@ -166,6 +166,8 @@ def show_addresses(target: Target, config: Config) -> None:
     if is_own and config.host:
         host = f"[{config.host}]" if ":" in config.host else config.host
         click.echo(f"  address    {host}:{config.port or ' with the port in its log'}")
+    if is_own and config.http_address:
+        click.echo(f"  http       {_http_url(config)}, described at /docs")
     click.echo("\nTo try in another terminal:\n")
     if target.url.startswith(UNIX_SCHEME):
         click.echo(
@@ -180,6 +182,12 @@ def show_addresses(target: Target, config: Config) -> None:
         f'print(sandbox.commands.run("{TRY_COMMAND}").stdout); sandbox.close()'
     )
     click.echo(f"{_program('python')} -c {shlex.quote(program)}\n")
+
+
+def _http_url(config: Config) -> str:
+    is_unix = config.http_address.startswith("unix:")
+    scheme = "" if is_unix else "http://" if config.tls_cert is None else "https://"
+    return f"{scheme}{config.http_address}"
 
 
 def _ms_since(started: float) -> float:

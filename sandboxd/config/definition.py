@@ -31,6 +31,7 @@ UPSTREAM_NAME = re.compile(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", re.ASCII)
 """Names of upstreams; they become part of names of hosts."""
 CONFIGURED_NAME_RULE = "1 to 64 lower-case letters, digits or . _ -, a letter first"
 BUILT_IN_POLICIES = ("strict", "strict-node", "open", "custom")
+HTTP_ADDRESS = re.compile(r"unix:/.+|(\[[0-9a-fA-F:]+\]|[^:/\[\]\s]+):\d{1,5}")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
 BUILT_IN_CODE_POLICIES = ("open", "strict")
@@ -85,6 +86,17 @@ def _field(default: Any, alias: str | AliasChoices, constraints: dict[str, Any])
     if callable(default):
         return Field(default_factory=default, validation_alias=alias, **constraints)
     return Field(default, validation_alias=alias, **constraints)
+
+
+def _check_http_address(text: str) -> str:
+    if text and not HTTP_ADDRESS.fullmatch(text):
+        raise ValueError("write HOST:PORT, or unix:/PATH for a unix socket")
+    return text
+
+
+def _listed(text: str) -> Sequence[str]:
+    """What stands between the commas."""
+    return [part for part in (part.strip().lower() for part in text.split(",")) if part]
 
 
 class Table(NamedTuple):
@@ -655,6 +667,18 @@ class Config(BaseModel):
     console_names: str = _own("", "CONSOLE_NAMES")
     """Further names under which browsers reach the web console, separated by commas. The first is
     the one in links."""
+    http_address: Annotated[str, AfterValidator(_check_http_address)] = _own(
+        "127.0.0.1:8000", "HTTP_ADDRESS"
+    )
+    """Address of the API over HTTP, HOST:PORT or unix:/PATH; nothing means none. Beyond loopback it
+    needs SANDBOXD_TOKENS_FILE or SANDBOXD_TLS_CLIENT_CA. If the port is taken, the daemon serves
+    without it; see docs/http.md."""
+    http_names: str = _own("", "HTTP_NAMES")
+    """Further names of hosts under which the API is reached over HTTP, separated by commas."""
+    http_origins: str = _own("", "HTTP_ORIGINS")
+    """Origins of web pages that may call the API over HTTP (CORS), separated by commas."""
+    http_open: str = _own("health,ready", "HTTP_OPEN")
+    """Which of health, ready and metrics need no token over HTTP, separated by commas."""
     traces: bool = _own(False, "TRACES")
     """Whether to send traces, to the address in the OTEL_EXPORTER_OTLP_* variables. Needs the
     extra `otel`."""
@@ -699,6 +723,12 @@ class Config(BaseModel):
                 "empty and use the unix socket"
             )
         yield from self._console_contradictions()
+        if self.http_is_on_network and not self.asks_who_calls:
+            yield (
+                f"SANDBOXD_HTTP_ADDRESS={self.http_address} would open the API to the network "
+                "without authentication; set SANDBOXD_TOKENS_FILE or SANDBOXD_TLS_CLIENT_CA, or "
+                "use 127.0.0.1"
+            )
         if (self.tls_cert is None) != (self.tls_key is None):
             yield "SANDBOXD_TLS_CERT and SANDBOXD_TLS_KEY need each other; set both or neither"
         if self.tls_client_ca is not None and self.tls_cert is None:
@@ -820,8 +850,33 @@ class Config(BaseModel):
 
     @property
     def names_of_console(self) -> Sequence[str]:
-        names = (name.strip().lower() for name in self.console_names.split(","))
-        return [name for name in names if name]
+        return _listed(self.console_names)
+
+    @property
+    def http_is_on_network(self) -> bool:
+        is_tcp = bool(self.http_address) and not self.http_address.startswith("unix:")
+        return is_tcp and self._http_host not in LOOPBACK
+
+    @property
+    def http_is_everywhere(self) -> bool:
+        """Whether it listens on every address of the host."""
+        return self._http_host in EVERY_ADDRESS and not self.http_address.startswith("unix:")
+
+    @property
+    def _http_host(self) -> str:
+        return self.http_address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+    @property
+    def names_over_http(self) -> Sequence[str]:
+        return _listed(self.http_names)
+
+    @property
+    def origins_over_http(self) -> Sequence[str]:
+        return _listed(self.http_origins)
+
+    @property
+    def open_over_http(self) -> Sequence[str]:
+        return _listed(self.http_open)
 
     @property
     def asks_who_calls(self) -> bool:

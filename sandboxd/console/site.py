@@ -6,7 +6,6 @@ that a browser would add to a request of a foreign page.
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import ssl
@@ -24,6 +23,7 @@ from sandboxd.access import Caller, Logins
 from sandboxd.access.shares import CONSOLE_PAGES, Places, holder_of
 from sandboxd.console.bodies import Bodies
 from sandboxd.console.socket import PageSocket
+from sandboxd.http.listener import Address, Listener
 from sandboxd.service.in_process import InProcessCalls
 from sandboxd_client.site_names import SiteNames, bracketed
 
@@ -34,14 +34,9 @@ LOGIN_TRIES = 5
 """Failed logins in a second from one address that are recorded; then it is told to wait."""
 MAX_TRIES = 50
 """The same, from all addresses."""
-MAX_CONNECTIONS = 1024
-SILENT_SECONDS = 30.0
-"""How long a connection may wait between requests, or with one that is not complete."""
-HANDSHAKE_SECONDS = 10.0
 MAX_STRANGERS = 16
 """Sockets of one address that have not said yet which login they have."""
 MAX_ALL_STRANGERS = 64
-CLOSE_SECONDS = 1.0
 INDEX = "index.html"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -56,10 +51,6 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), usb=(), payment=()",
 }
-
-
-class PortInUse(Exception):
-    """The port could not be opened; the text says which and what to do."""
 
 
 class ConsoleSettings(NamedTuple):
@@ -93,15 +84,8 @@ class Console:
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_LOGIN_BYTES)
         application.on_response_prepare.append(_add_headers)
         application.add_routes(self._routes())
-        self._runner = web.AppRunner(
-            application,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=CLOSE_SECONDS,
-            keepalive_timeout=SILENT_SECONDS,
-        )
-        self._listener: asyncio.Server | None = None
-        self.port = 0
+        address = Address(settings.host, settings.port)
+        self._listener = Listener(application, address, settings.tls)
 
     def _routes(self) -> Sequence[web.RouteDef]:
         return [
@@ -114,38 +98,18 @@ class Console:
         ]
 
     async def __aenter__(self) -> Console:
-        await self._runner.setup()
-        settings = self._settings
-        handshake_seconds = HANDSHAKE_SECONDS if settings.tls is not None else None
-        try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                self._accept,
-                settings.host or None,
-                settings.port,
-                ssl=settings.tls,
-                ssl_handshake_timeout=handshake_seconds,
-            )
-        except OSError as error:
-            await self._runner.cleanup()
-            raise PortInUse(
-                f"{settings.host}:{settings.port} is in use by another program; set "
-                "SANDBOXD_CONSOLE_PORT to a free port, or to 0 for no console"
-            ) from error
-        self.port = self._listener.sockets[0].getsockname()[1]
+        await self._listener.__aenter__()
         return self
 
-    def _accept(self) -> asyncio.BaseProtocol:
-        server = self._runner.server
-        if server is None or len(server.connections) >= MAX_CONNECTIONS:
-            return _Refused()
-        return server()
-
     async def __aexit__(self, *_: object) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
         for page in tuple(self._sockets):
             await page.close()
-        await self._runner.cleanup()
+        await self._listener.__aexit__()
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
 
     @property
     def address(self) -> str:
@@ -257,14 +221,6 @@ class Console:
 
     def _admit(self, caller: Caller) -> AbstractContextManager[None]:
         return self._pages.place(holder_of(caller))
-
-
-class _Refused(asyncio.Protocol):
-    """A connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.abort()
 
 
 class _Asset(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from sandboxd.daemon.cluster import cluster_key, open_cluster, open_ownership
 from sandboxd.daemon.console import ConsoleLinks
 from sandboxd.daemon.data import DataDoors, open_broker
 from sandboxd.daemon.doors import open_doors, open_ports
+from sandboxd.daemon.http import open_http
 from sandboxd.daemon.instance import StartRefused, claim
 from sandboxd.daemon.packages import open_packages
 from sandboxd.daemon.preparation import BuiltPreparation
@@ -45,7 +46,7 @@ from sandboxd.isolation.kernel_memory import KernelMemoryWatch
 from sandboxd.isolation.uids import UidRange
 from sandboxd.observability.history import History
 from sandboxd.observability.journal import DAEMON, KeptJournal
-from sandboxd.observability.metrics import Figures, MetricsServer, PortInUse
+from sandboxd.observability.metrics import Exposition, Figures, MetricsServer, PortInUse
 from sandboxd.observability.samples import Samples, sample_of
 from sandboxd.observability.statistics import Statistics
 from sandboxd.observability.strangers import StrangersLog
@@ -87,6 +88,7 @@ from sandboxd.workspaces.disks import Disks, DisksUnusable, ProofWithoutSpace
 if TYPE_CHECKING:
     from sandboxd.observability.traces import Traces
 
+Opens = Callable[[AsyncExitStack], Awaitable[None]]
 log = structlog.get_logger()
 
 
@@ -241,12 +243,17 @@ async def running(
             ),
             cluster_key=cluster_key(config) if ownership.is_shared else b"",
         )
-        figures = Figures(sessions, pools, journal, time.monotonic())
-        metrics = await _serve_metrics(config, figures, server, stack) if listen else None
+        exposition = Exposition(Figures(sessions, pools, journal, time.monotonic()))
+        metrics = await _serve_metrics(config, exposition, server, stack) if listen else None
         # At the end, in reverse: callers learn that the daemon stops, then how their commands
         # ended, and only then the listeners close.
         if listen:
-            await _open_listeners(server, console, journal, stack)
+            await _open_listeners(
+                server,
+                partial(console.serve, server, journal),
+                partial(open_http, config, keyring, server, exposition, pools),
+                stack=stack,
+            )
         stack.push_async_callback(sessions.shut_down, config.drain_seconds)
         if listen:
             stack.push_async_callback(server.announce_stop)
@@ -271,12 +278,11 @@ async def running(
     log.info("daemon.stopped")
 
 
-async def _open_listeners(
-    server: ApiServer, console: ConsoleLinks, journal: KeptJournal, stack: AsyncExitStack
-) -> None:
+async def _open_listeners(server: ApiServer, *further: Opens, stack: AsyncExitStack) -> None:
     await server.start()
     stack.push_async_callback(server.stop)
-    await console.serve(server, journal, stack)
+    for open_one in further:
+        await open_one(stack)
 
 
 async def _take_samples(
@@ -352,12 +358,14 @@ async def _open_examiner(
 
 
 async def _serve_metrics(
-    config: Config, figures: Figures, server: ApiServer, stack: AsyncExitStack
+    config: Config, exposition: Exposition, server: ApiServer, stack: AsyncExitStack
 ) -> MetricsServer | None:
     """Served from before the API starts until after it stops, to say that it does not serve."""
     if not config.metrics_port:
         return None
-    metrics = MetricsServer(figures, port=config.metrics_port, is_serving=lambda: server.is_serving)
+    metrics = MetricsServer(
+        exposition, port=config.metrics_port, is_serving=lambda: server.is_serving
+    )
     try:
         return await stack.enter_async_context(metrics)
     except PortInUse as error:

@@ -8,8 +8,9 @@ import structlog
 
 from sandboxd.access import Caller, Logins
 from sandboxd.config import Config
-from sandboxd.console.site import Console, ConsoleSettings, PortInUse
+from sandboxd.console.site import Console, ConsoleSettings
 from sandboxd.errors import ConsoleOff, Unauthenticated
+from sandboxd.http.listener import AddressInUse
 from sandboxd.observability.journal import KeptJournal
 from sandboxd.service.in_process import InProcessCalls
 from sandboxd.service.transport.keyring import Keyring
@@ -50,8 +51,9 @@ class ConsoleLinks:
         console = Console(self._settings, calls, self.logins, on_refused)
         try:
             self._console = await stack.enter_async_context(console)
-        except PortInUse as error:
-            log.warning("console.not_served", why=str(error))
+        except AddressInUse as error:
+            why = f"{error}; set SANDBOXD_CONSOLE_PORT to a free port, or to 0 for no console"
+            log.warning("console.not_served", why=why)
 
 
 def _settings(config: Config, keyring: Keyring) -> ConsoleSettings:

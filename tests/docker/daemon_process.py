@@ -106,6 +106,7 @@ class DaemonProcess:
             "MAX_WORKSPACE_SIZE_MB": "64",
             "SANDBOXD_EXAMINE": "false",
             "SANDBOXD_CONSOLE_PORT": "0",
+            "SANDBOXD_HTTP_ADDRESS": "",
             "SANDBOXD_COMMAND_POLICY": "open",
             **settings,
         }

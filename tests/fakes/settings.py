@@ -107,6 +107,7 @@ def of_daemon(directory: Path) -> Config:
         workspace_backend="memory",
         examine=False,
         console_port=0,
+        http_address="",
         command_policy="open",  # fake guests have commands of their own
     )
 

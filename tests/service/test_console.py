@@ -22,11 +22,11 @@ from sandboxd.access.token_file import hash_of, line, new_token
 from sandboxd.audit.check import entries
 from sandboxd.audit.files import strangers_directory
 from sandboxd.config import Config
-from sandboxd.console import site as site_module
 from sandboxd.console import socket as frames
 from sandboxd.console.bodies import document_policy
 from sandboxd.console.site import HEADERS, LOGIN_TRIES, MAX_STRANGERS
 from sandboxd.daemon.composition import Daemon, running
+from sandboxd.http import listener as listener_module
 from sandboxd.service.transport.rules import RULES
 from sandboxd_proto.v1 import (
     admin_service_pb2,
@@ -498,8 +498,8 @@ async def test_silent_connections_are_limited(
 ) -> None:
     """They are closed after a while, whether they send nothing or half a request; one too many is
     closed at once."""
-    monkeypatch.setattr(site_module, "MAX_CONNECTIONS", 2)
-    monkeypatch.setattr(site_module, "SILENT_SECONDS", 2.0)
+    monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(listener_module, "SILENT_SECONDS", 2.0)
     port = (await start_daemon(console_port=free_port())).config.console_port
     held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     held[1][1].write(b"GET / HTTP/1.1\r\nHost: ")

@@ -79,6 +79,14 @@ class Pki:
         chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
         return grpc.ssl_channel_credentials(roots, issued.private_key_pem.bytes(), chain)
 
+    def context(self, name: str | None) -> ssl.SSLContext:
+        """The same for a client of HTTP."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        if name is not None:
+            issued = self._ca.issue_cert("client.example.org", common_name=name)
+            issued.configure_cert(context)
+        return context
+
     def lock_key(self) -> None:
         """Give the server's key a passphrase."""
         key = load_pem_private_key(self.key.read_bytes(), password=None)

@@ -115,6 +115,24 @@ def test_host_beyond_loopback_is_refused(host: str) -> None:
         Config(host=host)
 
 
+def test_http_beyond_loopback_needs_authentication(tmp_path: Path) -> None:
+    """As the API does; on loopback and on a unix socket it needs none."""
+    for address in ("0.0.0.0:8000", "[::]:8000", "192.168.1.7:8000", "localhost.evil:8000"):
+        with pytest.raises(ValidationError, match="without authentication"):
+            Config.model_validate({"SANDBOXD_HTTP_ADDRESS": address})
+        tokens = {"SANDBOXD_TOKENS_FILE": tmp_path / "tokens"}
+        Config.model_validate({"SANDBOXD_HTTP_ADDRESS": address, **tokens})
+    for address in ("127.0.0.1:1", "[::1]:8000", "localhost:8000", "unix:/run/x.sock", ""):
+        Config.model_validate({"SANDBOXD_HTTP_ADDRESS": address})
+
+
+@pytest.mark.parametrize("address", ["8000", "host:", "host:x", "unix:x", "::1:80", "a b:1"])
+def test_address_of_http_that_is_none_is_refused(address: str) -> None:
+    """With what to write instead."""
+    with pytest.raises(ValidationError, match="write HOST:PORT"):
+        Config.model_validate({"SANDBOXD_HTTP_ADDRESS": address})
+
+
 def test_console_beyond_loopback_needs_tokens_and_tls(tmp_path: Path) -> None:
     """Either alone is not enough; a console that is off needs neither."""
     tls = {"SANDBOXD_TLS_CERT": tmp_path / "cert", "SANDBOXD_TLS_KEY": tmp_path / "key"}

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -130,6 +130,13 @@ class SandboxService:
         self._sandboxes: dict[str, AsyncSandbox] = {}
         self._configs: dict[str, Mapping[str, Any]] = {}
 
+    @classmethod
+    def over(cls, connection: Connection, database: str | None = None) -> SandboxService:
+        """The same over a connection that its owner frees."""
+        service = cls(database, server_url="unix:/")
+        service._connection = connection
+        return service
+
     async def __aenter__(self) -> SandboxService:
         return self
 
@@ -209,15 +216,17 @@ class SandboxService:
 
     # --- code ---
 
-    async def execute_code(self, sandbox_id: str, code: str) -> ExecutionOutcome:
+    async def execute_code(
+        self, sandbox_id: str, code: str, *, timeout: float | None = None
+    ) -> ExecutionOutcome:
         """Run code; what it sets stays for the next call. An exception is an outcome too."""
         sandbox = await self._sandbox(sandbox_id)
-        timeout = self._config(sandbox_id)["max_execution_time"]
+        timeout = timeout or self._config(sandbox_id)["max_execution_time"]
         return ExecutionOutcome.of(
             await sandbox.code.run(code, context=CONTEXT, timeout=float(timeout))
         )
 
-    async def debug_code(self, sandbox_id: str, code: str) -> AsyncIterator[dict[str, Any]]:
+    async def debug_code(self, sandbox_id: str, code: str) -> AsyncGenerator[dict[str, Any], None]:
         """Run code line by line: each line with its outcome, and the variables after it."""
         sandbox = await self._sandbox(sandbox_id)
         if not self._config(sandbox_id)["enable_debugging"]:

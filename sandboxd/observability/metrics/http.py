@@ -24,13 +24,28 @@ class PortInUse(Exception):
     """The port could not be opened; the text says which and what to do."""
 
 
-class MetricsServer:
-    """Serves everyone on the host while it is open as a context manager."""
+class Exposition:
+    """The figures and those of the process, as Prometheus reads them."""
 
-    def __init__(self, figures: Figures, *, port: int, is_serving: Callable[[], bool]) -> None:
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, figures: Figures) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(figures)
         ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """In the loop, not in a thread: the state that is read belongs to the loop."""
+        return generate_latest(self._registry)
+
+
+class MetricsServer:
+    """Serves everyone on the host while it is open as a context manager."""
+
+    def __init__(
+        self, exposition: Exposition, *, port: int, is_serving: Callable[[], bool]
+    ) -> None:
+        self._exposition = exposition
         self._wanted_port = port
         self._is_serving = is_serving
         application = web.Application(middlewares=[_guard])
@@ -59,9 +74,8 @@ class MetricsServer:
         await self._runner.cleanup()
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        # In the loop, not in a thread: the state that is read belongs to the loop.
         return web.Response(
-            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+            body=self._exposition.text(), headers={"Content-Type": Exposition.content_type}
         )
 
     async def _health(self, _: web.Request) -> web.Response:

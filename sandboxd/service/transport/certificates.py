@@ -22,6 +22,8 @@ class Certificates:
         self._client_ca = client_ca
         self._fresh: grpc.ServerCertificateConfiguration | None = None
         self._latest: ssl.SSLContext
+        self._asking: ssl.SSLContext
+        """The same, for a listener that needs client certificates."""
         self.credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
             self._read(), self._take_fresh, require_client_authentication=client_ca is not None
         )
@@ -30,14 +32,14 @@ class Certificates:
         """Read the files again; new connections use their content."""
         self._fresh = self._read()
 
-    def context(self) -> ssl.SSLContext:
-        """For a listener that asks for no client certificate. Each of its connections has the
-        certificate that was read last."""
+    def context(self, *, asks_clients: bool = False) -> ssl.SSLContext:
+        """For a listener of HTTP. Each of its connections has the certificate that was read last.
+        `asks_clients`: it needs a client certificate, if there is a CA for them."""
 
         def take_latest(connection: ssl.SSLObject, *_: object) -> None:
-            connection.context = self._latest
+            connection.context = self._asking if asks_clients else self._latest
 
-        context = self._load()
+        context = self._load(asks_clients=asks_clients)
         context.sni_callback = take_latest
         return context
 
@@ -58,17 +60,10 @@ class Certificates:
     def _check(self) -> None:
         """CertificatesInvalid if the files do not fit together. The core would notice only at the
         first connection, and say little."""
-        latest = self._load()
-        if self._client_ca is not None:
-            try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(self._client_ca)
-            except (OSError, ssl.SSLError) as error:
-                raise CertificatesInvalid(
-                    f"the CA {self._client_ca} cannot be used ({_words(error)}); it has to be PEM"
-                ) from error
-        self._latest = latest
+        latest, asking = self._load(), self._load(asks_clients=True)
+        self._latest, self._asking = latest, asking
 
-    def _load(self) -> ssl.SSLContext:
+    def _load(self, *, asks_clients: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             # Without this, OpenSSL would ask for a passphrase on the terminal.
@@ -78,6 +73,14 @@ class Certificates:
                 f"the certificate {self._cert} and the key {self._key} cannot be used "
                 f"({_words(error)}); both have to be PEM, belong together and have no passphrase"
             ) from error
+        if asks_clients and self._client_ca is not None:
+            try:
+                context.load_verify_locations(self._client_ca)
+            except (OSError, ssl.SSLError) as error:
+                raise CertificatesInvalid(
+                    f"the CA {self._client_ca} cannot be used ({_words(error)}); it has to be PEM"
+                ) from error
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Protocol
 
 from structlog.contextvars import bind_contextvars
 
@@ -15,6 +16,14 @@ from sandboxd.service.transport.rules import OVERSEE
 from sandboxd.service.wire import Context
 
 SCHEME = "bearer"
+
+
+class Visitor(Protocol):
+    """What tells who calls, in a call of gRPC and in a request of HTTP."""
+
+    def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]] | None: ...
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...
+    def peer(self) -> str: ...
 
 
 class Entrance:
@@ -39,7 +48,7 @@ class Entrance:
         """Whether a caller may turn out to be unknown."""
         return self._access is not None
 
-    def identify(self, context: Context, method: str) -> Caller:
+    def identify(self, context: Context | Visitor, method: str) -> Caller:
         """Serve the rest of the call as its caller; Unauthenticated if that is unknown."""
         if isinstance(context, InProcessContext):
             act_as(context.caller)
@@ -98,7 +107,7 @@ class Entrance:
         if self._rate is not None:
             self._rate.take(caller)
 
-    def _find(self, access: Access, context: Context) -> Caller:
+    def _find(self, access: Access, context: Context | Visitor) -> Caller:
         if self._trusts_socket and context.peer().startswith("unix:"):
             return HOST
         if (token := _bearer(context)) is not None:
@@ -121,14 +130,14 @@ class Entrance:
         )
 
 
-def _statement(context: Context) -> bytes | None:
+def _statement(context: Context | Visitor) -> bytes | None:
     for key, value in context.invocation_metadata() or ():
         if key == VOUCHED_METADATA:
             return value if isinstance(value, bytes) else b""
     return None
 
 
-def _bearer(context: Context) -> str | None:
+def _bearer(context: Context | Visitor) -> str | None:
     for key, value in context.invocation_metadata() or ():
         if key == "authorization":
             scheme, _, token = str(value).partition(" ")
@@ -136,6 +145,6 @@ def _bearer(context: Context) -> str | None:
     return None
 
 
-def _certificate_name(context: Context) -> str | None:
+def _certificate_name(context: Context | Visitor) -> str | None:
     names = context.auth_context().get("x509_common_name", ())
     return next((name.decode(errors="replace") for name in names), None)

@@ -33,8 +33,8 @@ from sandboxd.observability.journal import MAX_COMMAND
 from sandboxd.observability.statistics import Statistics
 from sandboxd.service.transport.chunk_messages import chunk_in
 from sandboxd.service.transport.cluster import Cluster
-from sandboxd.service.transport.entrance import Entrance
-from sandboxd.service.transport.rules import PASSIVE_METHODS, RULES
+from sandboxd.service.transport.entrance import Entrance, Visitor
+from sandboxd.service.transport.rules import OVERSEE, PASSIVE_METHODS, RULES
 from sandboxd.service.transport.status import internal_status, to_status
 from sandboxd.service.wire import Context
 from sandboxd.sessions.journal import Journal
@@ -101,6 +101,18 @@ class CallGuard:
         self._cluster = cluster
         self._drains = 0
         """Streams without a place that are being read to be answered."""
+
+    def identify(self, visitor: Visitor, method: str) -> Caller:
+        """The caller of a request that did not come over gRPC; Unauthenticated if it is unknown."""
+        try:
+            return self._entrance.identify(visitor, method)
+        except Unauthenticated as error:
+            self._journal.on_stranger_refused(error, method, visitor.peer())
+            raise
+
+    def check_overseer(self, caller: Caller, method: str) -> None:
+        """CallNotPermitted unless the caller may look at what is about all users."""
+        self._entrance.check(caller, method, OVERSEE)
 
     def handler(self, service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
         """The handler for the calls of a service."""

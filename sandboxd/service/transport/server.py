@@ -145,7 +145,7 @@ class ApiServer:
             guard.handler(_CLUSTER, servicers.cluster),
             guard.handler(_ADMIN, servicers.admin),
         )
-        self._guard = guard
+        self.guard = guard
         self.port = 0
         self.is_serving = False
 
@@ -157,7 +157,7 @@ class ApiServer:
         self._server.add_generic_rpc_handlers((*self.handlers, self._health.handler))
         if self._config.reflection:
             names = (*SERVICES, HEALTH_SERVICE)
-            self._server.add_generic_rpc_handlers(tuple(reflection_handlers(names, self._guard)))
+            self._server.add_generic_rpc_handlers(tuple(reflection_handlers(names, self.guard)))
         socket_path = self._config.api_socket
         self._listen_unix(socket_path)
         if self._config.host:

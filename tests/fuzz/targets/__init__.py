@@ -30,6 +30,7 @@ TARGETS = {
     "e2b-frames": "tests.fuzz.targets.e2b_frames:E2B_FRAMES",
     "code-answers": "tests.fuzz.targets.code_answers:CODE_ANSWERS",
     "dap": "tests.fuzz.targets.dap:DAP",
+    "http-requests": "tests.fuzz.targets.http:HTTP_REQUESTS",
     "cluster-replies": "tests.fuzz.targets.cluster:REPLIES",
 }
 """Where each is found; only the process that fuzzes it imports it."""

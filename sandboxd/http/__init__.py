@@ -1,0 +1,1 @@
+"""The API over HTTP: the same guarded handlers as gRPC's, by the routes of protos/http.yaml."""

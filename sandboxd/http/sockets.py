@@ -1,0 +1,173 @@
+"""WebSockets: calls whose messages go both ways, and terminals.
+
+A text frame is a message as JSON. Where the messages are the bytes of a connection, binary frames
+are those bytes, and an empty one ends the caller's side. A refusal is a text frame with `error`,
+and then the socket closes with 1008.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+
+from sandboxd.http import problems
+from sandboxd.http.calls import HttpCalls
+from sandboxd.service.in_process import CallRefused, Conversation
+from sandboxd.service.json_messages import Method, as_json, from_body
+
+MAX_FRAME = 4 << 20
+HEARTBEAT_SECONDS = 20.0
+SEND_SECONDS = 60.0
+
+
+async def converse(
+    request: web.Request, calls: HttpCalls, method: Method, fields: dict[str, Any]
+) -> web.WebSocketResponse:
+    """A call with streams in both directions. What the path names is its first message."""
+    socket = _socket()
+    conversation = calls.begin(request, method.path)
+
+    async def take(frame: WSMessage) -> None:
+        await _put(conversation, method, frame)
+
+    await socket.prepare(request)
+    if fields:
+        await conversation.put(method.packed(fields))
+    async with (
+        _taking(socket, take),
+        _closing(socket),
+        aclosing(conversation.responses()) as answers,
+    ):
+        async for packed in answers:
+            answer = method.answer(packed)
+            if data := getattr(answer, "data", b""):
+                await _send(socket.send_bytes(data))
+            else:
+                await _send(socket.send_str(json.dumps(as_json(answer))))
+    return socket
+
+
+async def terminal(
+    request: web.Request, calls: HttpCalls, fields: Mapping[str, Any]
+) -> web.WebSocketResponse:
+    """A running command as a terminal: binary frames are keys and output, text frames are
+    `{"resize": {"rows": 40, "columns": 120}}` and `{"signal": 2}`, and at the end the
+    daemon sends `{"exited": ...}`. With `?offset=` it begins there."""
+    socket = _socket()
+    ids = {name: fields[name] for name in ("session_id", "exec_id")}
+    attach = Method.named("ExecService.AttachExec")
+
+    async def take(frame: WSMessage) -> None:
+        if frame.type is WSMsgType.BINARY:
+            typed = {"data": _base64(frame.data), "append": True}
+            await calls.call(request, "ExecService.WriteStdin", {**ids, **typed})
+            return
+        wish = from_body(frame.data.encode())
+        if "resize" in wish:
+            size = {"terminal": wish["resize"]}
+            await calls.call(request, "ExecService.ResizeExec", {**ids, **size})
+        if "signal" in wish:
+            await calls.call(request, "ExecService.SignalExec", {**ids, "signal": wish["signal"]})
+
+    offset = request.query.get("offset", "0")
+    wanted = {**ids, "stdout_offset": offset}
+    await socket.prepare(request)
+    async with (
+        _taking(socket, take),
+        _closing(socket),
+        aclosing(calls.answers(request, attach, wanted)) as answers,
+    ):
+        async for answer in answers:
+            for event in answer.events:
+                await _show(socket, event)
+    return socket
+
+
+async def _show(socket: web.WebSocketResponse, event: Any) -> None:
+    kind = event.WhichOneof("event")
+    if kind in ("stdout", "stderr"):
+        await _send(socket.send_bytes(getattr(event, kind).data))
+    else:
+        await _send(socket.send_str(json.dumps(as_json(event))))
+
+
+def _socket() -> web.WebSocketResponse:
+    return web.WebSocketResponse(
+        heartbeat=HEARTBEAT_SECONDS, max_msg_size=MAX_FRAME, compress=False, autoclose=True
+    )
+
+
+async def _put(conversation: Conversation, method: Method, frame: WSMessage) -> None:
+    if frame.type is WSMsgType.TEXT:
+        await conversation.put(method.packed(from_body(frame.data.encode())))
+    elif not frame.data:
+        await conversation.put(None)
+    else:
+        await conversation.put(method.packed({"data": _base64(frame.data)}))
+
+
+@asynccontextmanager
+async def _taking(
+    socket: web.WebSocketResponse, take: Callable[[WSMessage], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Take the frames of the caller meanwhile. One who goes away, or sends what cannot be taken,
+    ends the call."""
+    serving = asyncio.current_task()
+    assert serving is not None
+
+    async def run() -> None:
+        try:
+            async for frame in socket:
+                await take(frame)
+        except CallRefused as refused:
+            await _refuse(socket, refused)
+        serving.cancel()
+
+    task = asyncio.create_task(run(), name="frames of a caller")
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not socket.closed:
+            raise
+        serving.uncancel()  # the caller went away, which ends its call and nothing else
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def _closing(socket: web.WebSocketResponse) -> AsyncIterator[None]:
+    """Say how the call ended."""
+    try:
+        yield
+        await socket.close()
+    except CallRefused as refused:
+        await _refuse(socket, refused)
+    except ConnectionError:
+        pass  # the caller is gone
+
+
+async def _refuse(socket: web.WebSocketResponse, refused: CallRefused) -> None:
+    try:
+        await _send(socket.send_str(problems.as_text(refused)))
+        await socket.close(code=WSCloseCode.POLICY_VIOLATION)
+    except ConnectionError:
+        pass  # the caller is gone
+
+
+async def _send(sending: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await sending
+    except TimeoutError:
+        raise ConnectionError("the caller takes nothing") from None
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

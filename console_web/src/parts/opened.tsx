@@ -33,6 +33,7 @@ export function Opened(props: { session: Session; entry: FileEntry; onClose: () 
   const [view, setView] = useState<View>(views[0]);
   const [data, setData] = useState<Uint8Array | null>(null);
   const [problem, setProblem] = useState("");
+  const [isLarge, setLarge] = useState(false);
   const limit = view === "picture" ? MAX_PICTURE : MAX_TEXT;
   useEffect(() => {
     if (entry.sizeBytes > BigInt(limit)) {
@@ -46,13 +47,16 @@ export function Opened(props: { session: Session; entry: FileEntry; onClose: () 
       .catch((error: Error) => setProblem(error.message));
   }, []);
   return (
-    <div class="opened">
+    <div class={`opened ${isLarge ? "large" : ""}`} onKeyDown={(event) => event.key === "Escape" && setLarge(false)}>
       <div class="row">
         <strong>
           <Name>{entry.name}</Name>
         </strong>
         {views.length > 1 && <Tabs tabs={views.map((one) => [one, TITLES[one]] as const)} value={view} onPick={setView} label="View" />}
         <span class="spring" />
+        <Button kind="plain" title={isLarge ? "Make smaller" : "Enlarge"} pressed={isLarge} onClick={() => setLarge(!isLarge)}>
+          ⤢
+        </Button>
         <Button kind="plain" title="Close" onClick={props.onClose}>
           ✕
         </Button>
@@ -99,16 +103,30 @@ function Picture({ name, data }: { name: string; data: Uint8Array }) {
   return url ? <img class="picture" src={url} alt={name} /> : null;
 }
 
+// How a result of code looks in its frame: as the page around it.
+function look(): string {
+  const style = getComputedStyle(document.documentElement);
+  const [text, back, line, raised] = ["--text", "--sunken", "--line", "--raised"].map((name) => style.getPropertyValue(name));
+  return `<!doctype html><style>
+    body { margin: 8px; color: ${text}; background: ${back}; font: 13px/1.45 system-ui, "DejaVu Sans", sans-serif; }
+    table { border-collapse: collapse; border: 0; font-variant-numeric: tabular-nums; }
+    th, td { padding: 3px 10px; border: 0; border-bottom: 1px solid ${line}; text-align: right; }
+    thead th { background: ${raised}; }
+  </style>`;
+}
+
 // HTML of a sandbox: in a frame with an origin of its own, without scripts unless someone asks for them.
-export function Untrusted({ html, title }: { html: string; title: string }) {
+export function Untrusted({ html, title, isResult }: { html: string; title: string; isResult?: boolean }) {
   const [url, setUrl] = useState("");
   const [scripts, setScripts] = useState(false);
   useEffect(() => {
     if (html.length > MAX_DOCUMENT) return;
-    post(`/document${scripts ? "?scripts=1" : ""}`, html)
+    post(`/document${scripts ? "?scripts=1" : ""}`, isResult ? look() + html : html)
       .then((answer) => setUrl(`/document/${answer.ticket}`))
       .catch(complain);
-  }, [html, scripts]);
+  }, [html, scripts, isResult && theme.value]);
+  // A frame that may not run scripts cannot say how high it is.
+  const height = isResult ? Math.min(440, 40 + 26 * html.split("<tr").length) : undefined;
   const run = async () => {
     const yes = await ask(
       "Run the scripts in this result?",
@@ -119,7 +137,7 @@ export function Untrusted({ html, title }: { html: string; title: string }) {
   };
   return (
     <div class="untrusted">
-      {url && <iframe key={url} src={url} sandbox={scripts ? "allow-scripts" : ""} title={title} />}
+      {url && <iframe key={url} style={{ height }} src={url} sandbox={scripts ? "allow-scripts" : ""} title={title} />}
       {!scripts && /<script/i.test(html) && (
         <Button kind="plain" onClick={run}>
           run scripts in this result

@@ -207,6 +207,14 @@ async def test_flow_of_a_project(tab: Tab) -> None:
     await page.wait_for_selector("[data-path='/workspace/project_files/test.py']")
     assert "exit 0" in await tab.run("python /workspace/project_files/test.py")
     assert await tab.output() == "hello there\n"
+    await page.click("[data-path='/workspace/project_files/test.py'] .name")
+    await page.click(".cm-content")
+    await page.keyboard.press("Control+End")
+    await tab.type("; print(6 * 7)")
+    await page.keyboard.press("Control+s")
+    await page.wait_for_selector(".notices >> text=Saved")
+    await tab.run("python /workspace/project_files/test.py")
+    assert await tab.output() == "hello there\n42\n"
     await page.click("role=button[name='Delete data.csv']")
     await page.click("dialog button.danger")
     await until(tab.file_names, lambda names: "data.csv" not in names, "a deleted file")

@@ -2,13 +2,15 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { FileEntry } from "#gen/files_pb";
+import { OnConflict } from "#gen/project_service_pb";
 import type { Session } from "#gen/session_pb";
-import { call, fetchFile, files, post, ticket } from "../api";
+import { call, fetchFile, files, post, projects, ticket, upload } from "../api";
 import { bytes, millis, pathOf } from "../format";
 import { complain, isDark, theme } from "../store";
 import { ask, Button, Empty, Name, Tabs } from "../ui";
 import { Markdown } from "./markdown";
 import { isPicture, pictureProblem, Table, Tree } from "./previews";
+import { projectOf } from "./uploads";
 
 const MAX_TEXT = 1 << 20;
 const MAX_PICTURE = 5 << 20;
@@ -147,6 +149,16 @@ export function Untrusted({ html, title, isResult }: { html: string; title: stri
   );
 }
 
+// Returns the file's new time. A file of a project is replaced there.
+async function write(session: Session, entry: FileEntry, text: string): Promise<FileEntry["modifyTime"]> {
+  const request = { sessionId: session.sessionId, ...pathOf(entry) };
+  const project = projectOf(session, entry.path);
+  if (!project) return (await call(files.writeText, { ...request, text })).entry?.modifyTime;
+  const header = { ...project, name: entry.name, onConflict: OnConflict.REPLACE };
+  await upload(projects.uploadProjectFile, { part: { case: "header", value: header } }, new Blob([text]), () => {});
+  return (await call(files.statFile, request)).entry?.modifyTime;
+}
+
 function Editor(props: { session: Session; entry: FileEntry; text: string; onSaved: () => void }) {
   const { session, entry } = props;
   const box = useRef<HTMLDivElement>(null);
@@ -174,8 +186,7 @@ function Editor(props: { session: Session; entry: FileEntry; text: string; onSav
         if (!(await ask("Overwrite?", text, "Overwrite", { danger: true }))) return false;
       }
       try {
-        const written = await call(files.writeText, { ...request, text });
-        modified.current = millis(written.entry?.modifyTime);
+        modified.current = millis(await write(session, entry, text));
       } catch (error) {
         complain(error);
         return false;

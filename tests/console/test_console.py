@@ -874,6 +874,9 @@ async def test_code_cells_and_debugger(tab: Tab) -> None:
     await page.keyboard.press("Control+Enter")
     cell = page.frame_locator(".cell iframe").locator("td")
     assert await cell.evaluate("(cell) => getComputedStyle(cell).borderLeftWidth") == "0px"
+    frame = await page.locator(".cell iframe").bounding_box()
+    assert frame
+    assert frame["height"] < 140
     tab.expects_errors = False
     await write("x = 20\ny = x + 1\ny * 2")
     await page.click("role=button[name=Run]")

@@ -262,7 +262,7 @@ function Branch(props: { path: string; children: Map<string, FileEntry[]>; expan
                     <Name>{entry.linkTarget}</Name>
                   </span>
                 )}
-                {entry.name === PROJECT_FILES && level === 1 && <span class="faint"> read-only for commands</span>}
+                {entry.name === PROJECT_FILES && level === 1 && <span class="faint"> read-only</span>}
               </span>
               <span class="faint">
                 {entry.type === FileType.FILE ? bytes(entry.sizeBytes) : ""} {clock(entry.modifyTime)}

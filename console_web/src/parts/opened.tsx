@@ -128,7 +128,7 @@ export function Untrusted({ html, title, isResult }: { html: string; title: stri
       .catch(complain);
   }, [html, scripts, isResult && theme.value]);
   // A frame that may not run scripts cannot say how high it is.
-  const height = isResult ? Math.min(440, 40 + 26 * html.split("<tr").length) : undefined;
+  const height = isResult ? `${Math.min(440, 40 + 26 * html.split("<tr").length)}px` : undefined;
   const run = async () => {
     const yes = await ask(
       "Run the scripts in this result?",

@@ -175,12 +175,9 @@ async def test_start_reset_and_stop(tab: Tab) -> None:
 
 async def test_flow_of_a_project(tab: Tab) -> None:
     """A project, its files, a session on it that is started with variables and a policy, a command,
-    code that is uploaded beside it, a reset and a stop: step by step, as people are told."""
+    code that is uploaded beside it, a reset and a stop, one step after the other."""
     page = tab.page
-    await page.goto(f"{tab.origin}/#/projects")
-    await page.click("role=button[name='New project']")
-    await page.fill("dialog input", "flow")
-    await page.click("dialog >> text=Create >> nth=-1")
+    await create_project(tab, "flow")
     await page.set_input_files(
         "[aria-label='Files to upload']", files=[given("data.csv", "1\n2\n")]
     )
@@ -237,6 +234,13 @@ async def test_flow_of_a_project(tab: Tab) -> None:
     await page.click("role=button[name='Start a session']")
     await page.wait_for_selector(".head .dot.good")
     assert await tab.refusals() == []
+
+
+async def create_project(tab: Tab, name: str) -> None:
+    await tab.page.goto(f"{tab.origin}/#/projects")
+    await tab.page.click("role=button[name='New project']")
+    await tab.page.fill("dialog input", name)
+    await tab.page.click("dialog >> text=Create >> nth=-1")
 
 
 def given(name: str, text: str) -> FilePayload:
@@ -977,10 +981,7 @@ async def test_pages_of_the_daemon(tab: Tab) -> None:
     await page.wait_for_selector("text=The chain is whole")
     await page.goto(f"{tab.origin}/#/doctor")
     await page.wait_for_selector("td >> text=in force")
-    await page.goto(f"{tab.origin}/#/projects")
-    await page.click("role=button[name='New project']")
-    await page.fill("dialog input", "p1")
-    await page.click("dialog >> text=Create >> nth=-1")
+    await create_project(tab, "p1")
     await page.set_input_files(
         "input[type=file]", files=[{"name": "f.csv", "mimeType": "text/csv", "buffer": b"a,b\n"}]
     )

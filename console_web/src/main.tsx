@@ -72,19 +72,17 @@ function pages(): [string, string][] {
 
 function Bar() {
   const here = place.value[0] === "session" ? "sessions" : (place.value[0] ?? pages()[0][0]);
-  const links = useRef<HTMLElement>(null);
+  const [isOpen, setOpen] = useState(false); // on a phone, where the pages are a menu
   const shown = pages();
-  // On a phone the pages are in a row that scrolls; some join it when the daemon has answered.
-  useEffect(
-    () => links.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }),
-    [here, shown.length],
-  );
   return (
-    <header>
+    <header class={isOpen ? "open" : ""} onKeyDown={(event) => event.key === "Escape" && setOpen(false)}>
+      <button type="button" class="menu plain" aria-expanded={isOpen} aria-controls="pages" onClick={() => setOpen(!isOpen)}>
+        <span aria-hidden="true">☰</span> {shown.find(([id]) => id === here)?.[1] ?? "Pages"}
+      </button>
       <a class="brand" href="#/">
         sandboxd
       </a>
-      <nav aria-label="Pages" ref={links}>
+      <nav aria-label="Pages" id="pages" onClick={() => setOpen(false)}>
         {shown.map(([id, title]) => (
           <a key={id} href={`#/${id}`} aria-current={here === id ? "page" : undefined}>
             {title}

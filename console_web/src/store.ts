@@ -24,7 +24,10 @@ function read(): string[] {
   return location.hash.startsWith("#/") ? location.hash.slice(2).split("/").map(decodeURIComponent) : [];
 }
 
-window.addEventListener("hashchange", () => (place.value = read()));
+window.addEventListener("hashchange", () => {
+  place.value = read();
+  if (codeOf(location.hash)) void start(); // a link that was opened in a tab that shows the console already
+});
 
 export function go(...parts: string[]): void {
   location.hash = `#/${parts.map(encodeURIComponent).join("/")}`;
@@ -59,6 +62,13 @@ export function complain(error: unknown): void {
   say(error instanceof Error ? error.message : String(error), true);
 }
 
+// What follows a session ends with its sandbox; the head of the session's page says how that ended.
+const ENDINGS = new Set(["SANDBOX_LOST", "SESSION_CLOSED", "SESSION_EXPIRED", "SESSION_PARKED", "SESSION_RECREATED"]);
+
+export function complainUnlessEnded(error: unknown): void {
+  if (!(error instanceof CallError && ENDINGS.has(error.reason))) complain(error);
+}
+
 export function attempt<T>(work: Promise<T>): Promise<T | undefined> {
   return work.catch((error: unknown) => {
     complain(error);
@@ -88,7 +98,9 @@ async function begin(secret: string): Promise<void> {
 export async function logIn(given: { token?: string; code?: string }): Promise<void> {
   const answer = await post("/login", JSON.stringify(given));
   loginMessage.value = "";
-  await begin(answer.key);
+  if (!me.value) return begin(answer.key);
+  sessionStorage.setItem(KEY, answer.key); // someone else was logged in: nothing of theirs stays in this tab
+  location.reload();
 }
 
 export async function logOut(): Promise<void> {
@@ -104,15 +116,20 @@ function end(message: string): void {
   loginMessage.value = message;
 }
 
+function codeOf(hash: string): string | undefined {
+  return /^#code=([\w-]+)$/.exec(hash)?.[1];
+}
+
 // With a one-time code in the address, or with the key of this tab.
 export async function start(): Promise<void> {
-  const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
+  const code = codeOf(location.hash);
   if (code) history.replaceState(null, "", "/");
   const kept = sessionStorage.getItem(KEY);
   try {
     if (code) await logIn({ code });
     else if (kept) await begin(kept);
   } catch (error) {
-    if (state.value !== "reconnecting") end(error instanceof Error ? error.message : "");
+    if (me.value) complain(error); // a link that is too old ends no login
+    else if (state.value !== "reconnecting") end(error instanceof Error ? error.message : "");
   }
 }

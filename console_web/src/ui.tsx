@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { shown } from "./format";
-import { complain } from "./store";
+import { complainUnlessEnded } from "./store";
 import { state } from "./socket";
 
 export function Name({ children }: { children: string }) {
@@ -124,7 +124,7 @@ export function usePoll(work: () => Promise<unknown>, milliseconds: number, deps
         try {
           await work();
         } catch (error) {
-          complain(error);
+          complainUnlessEnded(error);
         }
       }
       if (!isGone) timer = window.setTimeout(turn, milliseconds);
@@ -148,9 +148,8 @@ export function useStream(work: (signal: AbortSignal) => Promise<void>, deps: un
           return;
         } catch (error) {
           if (controller.signal.aborted) return;
-          const isBroken = (error as { reason?: string }).reason === "DISCONNECTED";
-          if (!isBroken) {
-            complain(error);
+          if (!["DISCONNECTED", "SESSION_RETURNING"].includes((error as { reason?: string }).reason ?? "")) {
+            complainUnlessEnded(error);
             return;
           }
           await new Promise((resolve) => setTimeout(resolve, 200));

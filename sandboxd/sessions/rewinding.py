@@ -86,7 +86,8 @@ class Rewinding:
         return fresh
 
     async def _keep_present(self, session: Session, before: list[Snapshot]) -> None:
-        """Take a snapshot of what a session has, if that has changed since the last one."""
+        """Take a snapshot of what a session has, if that has changed since the last one. It
+        replaces an earlier one of the same rewind."""
         disk = kept_files_of(session.record).disk
         if disk is None or not self._kept_files.has(disk):
             return  # it expired, or a snapshot holds its files already
@@ -96,4 +97,6 @@ class Rewinding:
             session.record, session.sandbox, _BEFORE, only_if_changed=True
         )
         if taken is not None:
+            if before:
+                await self._lines.store.delete(line_of(session.record), before.pop().number)
             before.append(taken)

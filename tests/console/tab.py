@@ -23,6 +23,11 @@ VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
   window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+window.refusals = [];
+new MutationObserver(() => {
+  for (const notice of document.querySelectorAll(".notices .bad"))
+    window.refusals.push(notice.innerText);
+}).observe(document, { subtree: true, childList: true });
 """
 SCREEN = """() => {
   const box = document.querySelector(".terminal-box");
@@ -149,6 +154,11 @@ class Tab:
 
     async def violations(self) -> list[str]:
         found: list[str] = await self.page.evaluate("() => window.violations")
+        return found
+
+    async def refusals(self) -> list[str]:
+        """What the page has complained about since it was loaded."""
+        found: list[str] = await self.page.evaluate("() => window.refusals")
         return found
 
     async def file_names(self) -> list[str]:

@@ -309,15 +309,40 @@ async def test_paste_cannot_leave_its_brackets(tab: Tab) -> None:
 async def test_pages_are_accessible(
     scheme: Any, width: int, height: int, browser: Browser, daemon: DaemonProcess
 ) -> None:
-    """axe finds nothing on any page, no policy is violated, nothing scrolls sideways."""
+    """axe finds nothing on any page, no policy is violated, nothing scrolls sideways. On a phone
+    the bar is one line, from which every page can be reached."""
     async with opened_tab(
         browser, daemon, color_scheme=scheme, viewport={"width": width, "height": height}
     ) as tab:
         await tab.log_in()
-        session_id = await tab.open_session("axe", tab="run")
+        page = tab.page
+        session_id = await tab.open_session("axe", tab="code")
+        await page.click("role=button[name=Run]")
+        await page.wait_for_selector(".cell .value")
+        await tab.check_accessible("a cell")
+        await page.click("role=tab[name=Snapshots]")
+        await page.click("role=button[name='Take a snapshot']")
+        await tab.check_accessible("a question")
+        await page.click("dialog >> text=Take >> nth=-1")
         await tab.run("echo hi > f.txt; echo out; false")
-        await tab.page.click("[data-path$='f.txt'] .name")
-        await tab.page.wait_for_selector(".cm-content")
+        await page.click("role=tab[name=Snapshots]")
+        await page.click(".line >> text=#1")
+        await page.click("role=button[name='Against the present']")
+        await page.wait_for_selector(".diff >> text=+hi")
+        await tab.check_accessible("a snapshot")
+        await page.click("[data-path$='f.txt'] .name")
+        await page.wait_for_selector(".cm-content")
+        await page.goto(f"{tab.origin}/#/sessions")
+        await page.click("text=Project, packages, variables, policy")
+        await tab.check_accessible("the form that starts a session")
+        if width == 390:
+            bar = await page.locator("header").bounding_box()
+            assert bar
+            assert bar["height"] < 50
+            await page.click("header .menu")
+            for link in await page.locator("nav a").all():
+                await link.click(trial=True)
+            await tab.check_accessible("the menu")
         pages = [
             f"session/{session_id}/{part}"
             for part in ("terminal", "run", "code", "history", "turns", "ports", "about")

@@ -9,11 +9,12 @@ import json
 import re
 import signal
 import time
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, FilePayload
 
 from sandboxd.console.socket import (
     HEAD,
@@ -66,15 +67,24 @@ async def test_login_by_token(
 
 
 async def test_link_works_once(tab: Tab, browser: Browser, daemon: DaemonProcess) -> None:
-    """A second browser with the same link has to log in; the code is not in the address."""
+    """Also in a tab that shows the login page. A second browser with the same link has to log in,
+    and in the first one it ends no login; the code is not in the address."""
     link = await asyncio.to_thread(tab.link)
     async with opened_tab(browser, daemon) as first, opened_tab(browser, daemon) as second:
-        second.expects_errors = True
+        first.expects_errors = second.expects_errors = True
+        await first.page.goto(first.origin)
+        await first.page.wait_for_selector("input[type=password]")
         await first.page.goto(link)
         await first.page.wait_for_selector("header")
         assert "code" not in first.page.url
         await second.page.goto(link)
         await second.page.wait_for_selector("role=alert >> text=was used")
+        await first.page.goto(link)
+        await first.page.wait_for_selector(".notices >> text=was used")
+        assert await first.page.query_selector("header") is not None
+        await first.page.goto(await asyncio.to_thread(tab.link))
+        await first.page.wait_for_function("() => window.refusals.length === 0")  # a fresh page
+        await first.page.wait_for_selector("header")
 
 
 async def test_scopes_decide_what_is_shown(
@@ -163,13 +173,127 @@ async def test_start_reset_and_stop(tab: Tab) -> None:
     await page.wait_for_selector("tr >> text=closed")
 
 
-async def test_list_is_filtered_and_walked_by_keys(tab: Tab) -> None:
-    """The slash goes to the filter, j and k move, Enter opens."""
+async def test_flow_of_a_project(tab: Tab) -> None:
+    """A project, its files, a session on it that is started with variables and a policy, a command,
+    code that is uploaded beside it, a reset and a stop, one step after the other."""
     page = tab.page
-    for thread in ("alpha", "beta"):
-        await tab.open_session(thread, tab="run")
+    await create_project(tab, "flow")
+    await page.set_input_files(
+        "[aria-label='Files to upload']", files=[given("data.csv", "1\n2\n")]
+    )
+    await page.wait_for_selector("td >> text=data.csv")
+
     await page.goto(f"{tab.origin}/#/sessions")
-    await page.wait_for_selector("tr >> text=alpha")
+    await page.fill("[aria-label=Thread]", "flow")
+    await page.click("text=Project, packages, variables, policy")
+    await page.get_by_label("Project").select_option("flow")
+    await page.get_by_label("Command policy").fill("open")
+    await page.get_by_label("Variables").fill("GREETING=hello there")
+    await page.click("role=button[name=Start]")
+    await page.wait_for_selector(".head .state:has(.dot.good) >> text=active")
+    await page.wait_for_selector(".head >> text=policy open")
+
+    await page.click("role=tab[name=Run]")
+    assert "exit 0" in await tab.run("ls /workspace/project_files; touch made")
+    assert await tab.output() == "data.csv\n"
+
+    code = "import os; print(os.environ['GREETING'])"
+    await page.set_input_files(
+        "[aria-label='Files to upload to the project']", files=[given("test.py", code)]
+    )
+    await page.wait_for_selector("[data-path='/workspace/project_files/test.py']")
+    assert "exit 0" in await tab.run("python /workspace/project_files/test.py")
+    assert await tab.output() == "hello there\n"
+    await page.click("[data-path='/workspace/project_files/test.py'] .name")
+    await page.click(".cm-content")
+    await page.keyboard.press("Control+End")
+    await tab.type("; print(6 * 7)")
+    await page.keyboard.press("Control+s")
+    await page.wait_for_selector(".notices >> text=Saved")
+    await tab.run("python /workspace/project_files/test.py")
+    assert await tab.output() == "hello there\n42\n"
+    await page.click("role=button[name='Delete data.csv']")
+    await page.click("dialog button.danger")
+    await until(tab.file_names, lambda names: "data.csv" not in names, "a deleted file")
+
+    await page.click("role=button[name=Reset]")
+    await page.click("dialog >> text=Reset >> nth=-1")
+    await page.wait_for_selector("[data-incarnation] >> text=2")
+    assert "exit 0" in await tab.run("ls project_files; test ! -e made")
+    assert await tab.output() == "test.py\n"
+
+    await page.click("role=button[name=Stop]")
+    await page.wait_for_selector("dialog >> text=but not those of its project")
+    await page.click("dialog button.danger")
+    await page.wait_for_selector(".head .state:has(.dot:not(.good)) >> text=closed")
+    async with tab.daemon.api() as api:
+        assert (await api.status()).active_sessions == 0
+    await page.goto(f"{tab.origin}/#/projects")
+    await page.click(".entry >> text=flow")
+    await page.wait_for_selector("td >> text=test.py")
+    await page.click("role=button[name='Start a session']")
+    await page.wait_for_selector(".head .dot.good")
+    assert await tab.refusals() == []
+
+
+async def create_project(tab: Tab, name: str) -> None:
+    await tab.page.goto(f"{tab.origin}/#/projects")
+    await tab.page.click("role=button[name='New project']")
+    await tab.page.fill("dialog input", name)
+    await tab.page.click("dialog >> text=Create >> nth=-1")
+
+
+def given(name: str, text: str) -> FilePayload:
+    return {"name": name, "mimeType": "text/plain", "buffer": text.encode()}
+
+
+async def test_configuration_is_pasted(tab: Tab) -> None:
+    """As JSON, whole or without its environment. What is wrong with it is said, and nothing is
+    started; packages that are not allowed are refused with the settings that would allow them."""
+    page = tab.page
+    await page.goto(f"{tab.origin}/#/sessions")
+    await page.click("text=Project, packages, variables, policy")
+    config = {"packages": ["tensorflow", "keras"], "env_vars": {"DEBUG": "1"}}
+    whole = {"environment_type": "python3.11", "environment_config": config}
+    json_field = page.get_by_label("Or a configuration as JSON")
+    await json_field.fill(json.dumps(whole))
+    assert await page.input_value("[aria-label=Environment]") == "python3.11"
+    assert await page.get_by_label("Packages").input_value() == "tensorflow keras"
+    assert await page.get_by_label("Variables").input_value() == "DEBUG=1"
+    await page.click("role=button[name=Start]")
+    refusal = await page.inner_text("[role=alert]")
+    for word in ("keras", "SANDBOXD_PACKAGES_ALLOW", "SANDBOXD_PACKAGES_POLICY=open"):
+        assert word in refusal
+    for text, said in (
+        ("{", "This is not JSON"),
+        ('{"package": []}', "packages and env_vars"),
+        ('{"env_vars": {"DEBUG": 1}}', "DEBUG in env_vars is not a text"),
+    ):
+        await json_field.fill(text)
+        await page.click("role=button[name=Start]")
+        await page.wait_for_selector(f"[role=alert] >> text={said}")
+    await json_field.fill(json.dumps(config | {"packages": []}))
+    await page.click("role=button[name=Start]")
+    await page.wait_for_selector("section.session")
+    await page.click("role=tab[name=Run]")
+    await tab.run("echo $DEBUG")
+    assert await tab.output() == "1\n"
+
+
+async def test_list_is_filtered_and_walked_by_keys(tab: Tab) -> None:
+    """Active sessions come first, each with its age. The slash goes to the filter, j and k move,
+    Enter opens."""
+    page = tab.page
+    for thread in ("alpha", "beta", "gone"):
+        await tab.open_session(thread, tab="run")
+    await page.click("role=button[name=Stop]")
+    await page.click("dialog button.danger")
+    await page.wait_for_selector(".head >> text=closed")
+    await page.goto(f"{tab.origin}/#/sessions")
+    await page.wait_for_selector("tr:has-text('gone') >> text=closed")
+    rows = await page.locator("tbody tr").all_inner_texts()
+    assert ["beta" in rows[0], "alpha" in rows[1], "gone" in rows[2]] == [True] * 3
+    assert re.search(r"\d (ms|s|min)\b", await page.locator("tbody td.age").first.inner_text())
     await page.keyboard.press("/")
     await tab.type("beta")
     await until(
@@ -273,12 +397,12 @@ async def test_much_output_arrives_whole_while_the_page_answers(
             requestAnimationFrame(frame);
           };
           requestAnimationFrame(frame);
-          document.querySelector("header button").addEventListener("click", (event) =>
+          document.querySelector("header button[title]").addEventListener("click", (event) =>
             window.seen.clicks.push([event.timeStamp, performance.now(), total()]));
         }"""
     )
     for _ in range(5):
-        await page.click("header button >> nth=0")
+        await page.click("header button[title]")
     await tab.drop({"go": ""})
     assert "exit 0" in await tab.ended(exec_id)
     async with daemon.api() as api:
@@ -358,12 +482,10 @@ async def test_terminal_is_a_terminal(tab: Tab) -> None:
     await tab.shows("left 42")  # when it ends, top discards what was typed meanwhile
     await tab.type("clear; printf '\\e[38;2;%d;0;0mr%s\\e[0m\\n' 255 ed\n")
     await tab.shows("red")
-    colours = await tab.page.eval_on_selector_all(
-        ".xterm-rows span",
-        """(spans) => spans.filter((span) => span.textContent === "red")
-          .map((span) => getComputedStyle(span).color)""",
+    await tab.page.wait_for_function(  # it is drawn a moment later
+        """() => [...document.querySelectorAll(".xterm-rows span")].some((span) =>
+          span.textContent === "red" && getComputedStyle(span).color === "rgb(255, 0, 0)")"""
     )
-    assert colours == ["rgb(255, 0, 0)"]
     await tab.type("clear; yes 0123456789abcdef | head -c 3000000; echo; echo flooded $((6*7))\n")
     await tab.shows("flooded 42")
     before = await tab.terminal_size()
@@ -481,7 +603,7 @@ async def test_strict_policy_gives_a_prompt(
 
 
 async def test_files_are_dropped_downloaded_and_deleted(tab: Tab) -> None:
-    """Several at once arrive whole; the download has the name and the bytes; a directory asks."""
+    """Several at once arrive whole; the download has the name and the bytes; a deletion asks."""
     page = tab.page
     await tab.open_session("files", tab="run")
     odd = "sp ace\"quo'te-ünï.txt"
@@ -499,6 +621,7 @@ async def test_files_are_dropped_downloaded_and_deleted(tab: Tab) -> None:
     assert saved.suggested_filename.startswith("sp ace")
     assert (await saved.path()).read_text() == "odd"
     await page.click("role=button[name='Delete a.txt']")
+    await page.click("dialog button.danger")
     await until(tab.file_names, lambda names: "a.txt" not in names, "a deleted file")
     await page.click("role=button[name='Delete dir']")
     await page.click("dialog >> text=Cancel")
@@ -589,6 +712,7 @@ async def test_odd_names_are_shown_and_handled(tab: Tab) -> None:
     await page.wait_for_selector(".cm-content >> text=two")
     for name in names:
         await page.get_by_role("button", name=f"Delete {name}", exact=True).click()
+        await page.click("dialog button.danger")
     await page.get_by_role("button", name=f"Delete {directory}", exact=True).click()
     await page.click("dialog button.danger")
     await until(tab.file_names, lambda seen: not {*names, directory} & set(seen), "the deletions")
@@ -616,17 +740,23 @@ async def test_upload_that_does_not_fit_says_why(tab: Tab) -> None:
 
 
 async def test_editor_saves_and_does_not_overwrite_unseen(tab: Tab) -> None:
-    """Ctrl-S writes the file; one that a command changed meanwhile is shown and asked about."""
+    """Ctrl-S writes the file, also where the editor has the whole window; one that a command
+    changed meanwhile is shown and asked about."""
     page = tab.page
     await tab.open_session("edit", tab="run")
     await tab.run("echo old > note.txt")
     await page.click("[data-path$='note.txt'] .name")
+    await page.wait_for_selector(".cm-content")
+    await page.click("role=button[name=Enlarge]")
+    await until(editor_width(tab), lambda width: width > 1200, "an editor as wide as the window")
     await page.click(".cm-content")
     await page.keyboard.press("Control+End")
     await tab.type("new\n")
     await page.wait_for_selector("text=Not saved")
     await page.keyboard.press("Control+s")
     await page.wait_for_selector(".notices >> text=Saved")
+    await page.keyboard.press("Escape")
+    await until(editor_width(tab), lambda width: width < 640, "an editor beside the command")
     await tab.run("cat note.txt")
     assert await tab.output() == "old\nnew\n"
     await tab.run("echo other > note.txt")
@@ -637,6 +767,10 @@ async def test_editor_saves_and_does_not_overwrite_unseen(tab: Tab) -> None:
     await page.click("dialog >> text=Cancel")
     await tab.run("cat note.txt")
     assert await tab.output() == "other\n"
+
+
+def editor_width(tab: Tab) -> Callable[[], Awaitable[int]]:
+    return lambda: tab.page.evaluate("() => document.querySelector('.editor').clientWidth")
 
 
 async def test_editor_keeps_bytes_that_were_not_edited(tab: Tab) -> None:
@@ -709,6 +843,8 @@ async def test_previews(tab: Tab) -> None:
 
 # --- history, code, snapshots ---
 
+TABLE = """type("T", (), {"_repr_html_": lambda self: "<table border=1><tr><td>cell"})()"""
+
 
 async def test_history_has_every_command(tab: Tab) -> None:
     """With its end, and its output as long as it is kept."""
@@ -723,13 +859,30 @@ async def test_history_has_every_command(tab: Tab) -> None:
 
 
 async def test_code_cells_and_debugger(tab: Tab) -> None:
-    """Values and variables of a context, and stepping through code."""
+    """Values and variables of a context, nothing where there is none, tables that look as the page
+    does, and stepping through code."""
     page = tab.page
     await tab.open_session("cells", tab="code")
     await page.click(".cm-content")
-    await page.keyboard.press("Control+a")
-    await page.keyboard.press("Delete")
-    await tab.type("x = 20\ny = x + 1\ny * 2")
+
+    async def write(code: str) -> None:
+        await page.keyboard.press("Control+a")
+        await tab.type(code)
+
+    await write("z = 5")
+    await page.keyboard.press("Control+Enter")
+    await page.wait_for_selector(".variables >> text=z")
+    assert (await page.inner_text(".cell")).split()[:5] == ["z", "=", "5", "exit", "0"]
+    tab.expects_errors = True  # the frame runs no script, also not those of this test
+    await write(TABLE)
+    await page.keyboard.press("Control+Enter")
+    cell = page.frame_locator(".cell iframe").locator("td")
+    assert await cell.evaluate("(cell) => getComputedStyle(cell).borderLeftWidth") == "0px"
+    frame = await page.locator(".cell iframe").bounding_box()
+    assert frame
+    assert frame["height"] < 140
+    tab.expects_errors = False
+    await write("x = 20\ny = x + 1\ny * 2")
     await page.click("role=button[name=Run]")
     await page.wait_for_selector(".cell .value >> text=42")
     await page.wait_for_selector(".variables >> text=21")
@@ -742,9 +895,11 @@ async def test_code_cells_and_debugger(tab: Tab) -> None:
 
 
 async def test_snapshots_are_compared_restored_and_forked(tab: Tab) -> None:
-    """What changed is shown; going back brings the file back; a fork is another session."""
+    """What changed is shown; going back brings the file back, without a complaint and with one
+    snapshot of before, also with a terminal that goes on writing; a fork is another session."""
     page = tab.page
-    await tab.open_session("turns", tab="run")
+    await tab.open_session("turns")
+    await page.click("role=tab[name=Run]")
     await tab.run("echo before > f.txt")
 
     async def take() -> None:
@@ -760,7 +915,11 @@ async def test_snapshots_are_compared_restored_and_forked(tab: Tab) -> None:
     await page.click(".line >> text=#2")
     await page.click("role=button[name='What changed']")
     await page.wait_for_selector(".diff >> text=+after")
-    await page.click(".line >> text=#2")
+    await page.click("role=tab[name=Terminal]")
+    await page.wait_for_selector(".terminal-box[data-live=yes]")
+    await tab.type("echo writing; while sleep 0.01; do echo x >> log; done\n")
+    await tab.shows("\nwriting")
+    await page.click("role=tab[name=Snapshots]")
     await page.click(".line >> text=#1")
     await page.click("role=button[name='Go back']")
     await page.click("dialog button.danger")
@@ -768,7 +927,11 @@ async def test_snapshots_are_compared_restored_and_forked(tab: Tab) -> None:
     await page.click("role=tab[name=Run]")
     await tab.run("cat f.txt")
     assert await tab.output() == "before\n"
+    await page.wait_for_selector("[data-path$='f.txt']")
+    assert await tab.refusals() == []
     await page.click("role=tab[name=Snapshots]")
+    await page.wait_for_selector(".line >> text=before rewind")
+    assert await page.locator(".line >> text=before rewind").count() == 1
     await page.click(".line >> text=#2")
     await page.click("role=button[name=Fork]")
     await page.click("dialog >> text=Fork >> nth=-1")
@@ -818,10 +981,7 @@ async def test_pages_of_the_daemon(tab: Tab) -> None:
     await page.wait_for_selector("text=The chain is whole")
     await page.goto(f"{tab.origin}/#/doctor")
     await page.wait_for_selector("td >> text=in force")
-    await page.goto(f"{tab.origin}/#/projects")
-    await page.click("role=button[name='New project']")
-    await page.fill("dialog input", "p1")
-    await page.click("dialog >> text=Create >> nth=-1")
+    await create_project(tab, "p1")
     await page.set_input_files(
         "input[type=file]", files=[{"name": "f.csv", "mimeType": "text/csv", "buffer": b"a,b\n"}]
     )
@@ -1015,7 +1175,8 @@ def frame_of(number: int, method: str, message: bytes) -> bytes:
 
 
 async def test_open_page_does_not_keep_a_session(browser: Browser) -> None:
-    """A tab that only shows files lets the session expire."""
+    """A tab that only shows files lets the session expire. Before the first one, the console says
+    what to do next."""
     async with (
         running_daemon(
             SANDBOXD_CONSOLE_PORT=str(free_port()),
@@ -1025,6 +1186,13 @@ async def test_open_page_does_not_keep_a_session(browser: Browser) -> None:
         opened_tab(browser, daemon) as tab,
     ):
         await tab.log_in()
+        for place in ("overview", "sessions"):
+            await tab.page.goto(f"{tab.origin}/#/{place}")
+            await tab.page.wait_for_selector('.steps pre >> text=Sandbox.open("me", "first")')
+            await tab.check_accessible(place)
+        assert "sandboxd token create" in await tab.page.inner_text(".steps")
+        await tab.page.click("role=button[name='Copy a link']")
+        await tab.page.wait_for_selector(".notices >> text=Copied")
         await tab.open_session("idle", tab="run")
         await tab.page.wait_for_selector(".tree [data-path]")
         await tab.page.wait_for_selector(".head >> text=expired")

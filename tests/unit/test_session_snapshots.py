@@ -513,19 +513,27 @@ async def test_rewind_of_another_incarnation_is_refused(rig: Rig) -> None:
 
 
 async def test_rewind_ends_commands_and_keeps_what_they_wrote(rig: Rig) -> None:
-    """Until they were ended: the snapshot of before is taken from the disk that they had."""
+    """Until they were ended: the one snapshot of before is taken from the disk that they had."""
     session = await rig.open()
     await rig.snapshots.create(session.id)
     image = rig.image(session)
     execution, _ = await rig.sessions.check_and_start_exec(session.id, a_command("sleep"))
     rig.write(session, "half")
+    restore = rig.store.restore
+
+    async def restore_while_writing(*arguments: Any, **fields: Any) -> None:
+        rig.write(session, "whole")
+        await restore(*arguments, **fields)
+
+    rig.store.restore = restore_while_writing  # type: ignore[method-assign]
     done = await rig.snapshots.restore(session.id, SnapshotRef(number=1))
     status = await execution.wait()
 
     assert status.reason is Reason.SESSION_CLOSED
     assert rig.store.unmounted == [image]
     assert done.before is not None
-    assert rig.store.content(line_of(session.record), done.before.number) == "half"
+    assert rig.store.content(line_of(session.record), done.before.number) == "whole"
+    assert rig.causes(session).count(Cause.BEFORE_REWIND) == 1
 
 
 async def test_failed_restore_leaves_the_session_as_it_was(rig: Rig) -> None:

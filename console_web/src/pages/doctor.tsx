@@ -24,7 +24,7 @@ export function Doctor() {
         sandboxd {status.version}, up {span(seconds(status.uptime))}.{" "}
         {engine?.reachable ? `${engine.name} ${engine.version}, runtime ${engine.runtime}.` : "The engine does not answer."}
       </p>
-      <table>
+      <table class="stacked">
         <thead>
           <tr>
             <th>Protection</th>

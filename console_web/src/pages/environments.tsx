@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { EnvironmentState, type BuildProgress, type Environment } from "#gen/environment_pb";
 import { call, environments, stream } from "../api";
 import { bytes, clock, plural } from "../format";
+import { Build } from "../parts/build";
 import { attempt, may } from "../store";
 import { ask, Button, Name, usePoll } from "../ui";
 
@@ -39,20 +40,12 @@ export function Environments() {
                 </span>
               )}
             </button>
-            {environment.progress && environment.state === EnvironmentState.BUILDING && <Progress progress={environment.progress} />}
+            {environment.progress && environment.state === EnvironmentState.BUILDING && <Build progress={environment.progress} />}
             {open === environment.name && <Details name={environment.name} reload={load} onProgress={follow} />}
           </li>
         ))}
       </ul>
     </section>
-  );
-}
-
-function Progress({ progress }: { progress: BuildProgress }) {
-  return (
-    <p>
-      <progress max={1} value={progress.fraction} aria-label="Build" /> {progress.step} <span class="faint">{progress.detail}</span>
-    </p>
   );
 }
 

@@ -5,6 +5,7 @@ import type { FigureSample, GetStatisticsResponse } from "#gen/admin_service_pb"
 import { admin, call, stream } from "../api";
 import { duration, millis, seconds, span } from "../format";
 import { Chart, type Series } from "../parts/chart";
+import { FirstSteps } from "../parts/first";
 import { Tabs, usePoll, useStream } from "../ui";
 
 const RANGES = [
@@ -98,6 +99,7 @@ export function Overview() {
   return (
     <section>
       <h1>Overview</h1>
+      {statistics && !Object.keys(statistics.sessions?.opens ?? {}).length && <FirstSteps />}
       {statistics && <Tiles statistics={statistics} />}
       <Tabs tabs={RANGES} value={range} onPick={setRange} label="Time" />
       <div class="charts">

@@ -5,6 +5,7 @@ import type { Project, ProjectFile, ProjectUsage } from "#gen/project_pb";
 import { call, projects, save, ticket, upload } from "../api";
 import { actAs, actingUser, userId } from "../capabilities";
 import { bytes, clock, plural } from "../format";
+import { newThread, openSession } from "../parts/start";
 import { attempt, me, say } from "../store";
 import { ask, Button, Empty, Name, usePoll } from "../ui";
 
@@ -59,6 +60,7 @@ export function Projects() {
               aria-expanded={open === project.projectId}
               onClick={() => setOpen(open === project.projectId ? "" : project.projectId)}
             >
+              <span aria-hidden="true">{open === project.projectId ? "▾" : "▸"}</span>
               <strong>
                 <Name>{project.projectId}</Name>
               </strong>
@@ -120,6 +122,7 @@ function ProjectFiles({ project, reload }: { project: Project; reload: () => Pro
     >
       <div class="row wrap">
         <Button onClick={() => input.current?.click()}>Upload</Button>
+        <Button onClick={() => openSession({ ...ids, threadId: newThread() })}>Start a session</Button>
         <Button kind="plain" onClick={removeAll}>
           Delete project
         </Button>

@@ -6,6 +6,7 @@ import { call, sessions } from "../api";
 import { bytes } from "../format";
 import { CodeCells } from "../parts/code";
 import { Files } from "../parts/files";
+import { Snippets } from "../parts/first";
 import { History } from "../parts/history";
 import { Ports } from "../parts/ports";
 import { RunCommand } from "../parts/run";
@@ -13,7 +14,8 @@ import { Terminals } from "../parts/terminals";
 import { Turns } from "../parts/turns";
 import { attempt, go, may, place } from "../store";
 import { Button, Empty, Meter, Name, Tabs, usePoll } from "../ui";
-import { Dot, expiry, isKept, openSession, reset, stateWord, stop } from "./sessions";
+import { openSession } from "../parts/start";
+import { expiry, isKept, reset, stateWord, Status, stop } from "./sessions";
 
 const TABS = [
   ["terminal", "Terminal"],
@@ -102,10 +104,11 @@ function Head({ session, reload }: { session: Session; reload: () => void }) {
     <div class="head">
       <div class="row wrap">
         <h1>
-          <Dot session={session} /> <Name>{session.userId}</Name> / <Name>{session.threadId}</Name>
+          <Name>{session.userId}</Name> / <Name>{session.threadId}</Name>
         </h1>
+        <Status session={session} />
         <span class="faint">
-          {stateWord(session)} · incarnation <span data-incarnation>{session.incarnation}</span> · environment {session.environment || "default"} · policy{" "}
+          incarnation <span data-incarnation>{session.incarnation}</span> · environment {session.environment || "default"} · policy{" "}
           {session.commandPolicy}
         </span>
         <span class="spring" />
@@ -178,15 +181,18 @@ function About({ session }: { session: Session }) {
       ["Longest command", `${limits.maxExecTimeout?.seconds} s`],
     );
   return (
-    <dl class="facts">
-      {rows.map(([name, value]) => (
-        <div key={name}>
-          <dt>{name}</dt>
-          <dd>
-            <Name>{value}</Name>
-          </dd>
-        </div>
-      ))}
-    </dl>
+    <>
+      <dl class="facts">
+        {rows.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>
+              <Name>{value}</Name>
+            </dd>
+          </div>
+        ))}
+      </dl>
+      {may.act && <Snippets user={session.userId} thread={session.threadId} />}
+    </>
   );
 }

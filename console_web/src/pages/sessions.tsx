@@ -1,11 +1,12 @@
 // All sessions that the caller sees, with what they use.
 
 import { useRef, useState } from "preact/hooks";
-import { OpenOutcome } from "#gen/session_service_pb";
 import { SessionState, type Session } from "#gen/session_pb";
-import { call, environments, sessions } from "../api";
-import { bytes, millis, plural, span } from "../format";
-import { attempt, go, may, me, say } from "../store";
+import { call, sessions } from "../api";
+import { bytes, millis, moment, plural, span } from "../format";
+import { FirstSteps } from "../parts/first";
+import { Start } from "../parts/start";
+import { attempt, go, may } from "../store";
 import { ask, Button, Empty, Meter, Name, useKeys, usePoll } from "../ui";
 
 const STATES: [SessionState, string][] = [
@@ -27,9 +28,13 @@ export function isKept(session: Session): boolean {
   return session.state === SessionState.STOPPED || session.state === SessionState.PARKED;
 }
 
-export function Dot({ session }: { session: Session }) {
+export function Status({ session }: { session: Session }) {
   const isActive = session.state === SessionState.ACTIVE;
-  return <span class={`dot ${isActive ? "good" : isKept(session) ? "fair" : ""}`} aria-hidden="true" />;
+  return (
+    <span class="state">
+      <span class={`dot ${isActive ? "good" : isKept(session) ? "fair" : ""}`} aria-hidden="true" /> {stateWord(session)}
+    </span>
+  );
 }
 
 export function expiry(session: Session): string {
@@ -38,10 +43,12 @@ export function expiry(session: Session): string {
 }
 
 export async function stop(session: Session): Promise<boolean> {
+  const running = session.runningExecs;
   const text = (
     <>
-      The files and {plural(session.runningExecs, "running command")} of <Name>{session.userId}</Name> /{" "}
-      <Name>{session.threadId}</Name> are deleted. This cannot be undone.
+      {running > 0 && (running === 1 ? "The command that is running ends. " : `The ${running} commands that are running end. `)}
+      The files of <Name>{session.userId}</Name> / <Name>{session.threadId}</Name> are deleted
+      {session.projectId && ", but not those of its project"}. This cannot be undone.
     </>
   );
   if (!(await ask("Stop this session?", text, "Stop", { danger: true }))) return false;
@@ -58,38 +65,41 @@ export async function reset(session: Session): Promise<boolean> {
   return (await attempt(call(sessions.resetSession, { sessionId: session.sessionId }))) !== undefined;
 }
 
-export async function openSession(session: { userId: string; threadId: string; environment?: string }) {
-  const opened = await attempt(call(sessions.openSession, session));
-  if (opened?.session) {
-    const outcome = OpenOutcome[opened.outcome].toLowerCase();
-    say(`The session was ${outcome}.`);
-    go("session", opened.session.sessionId);
-  }
-}
-
 function matches(session: Session, filter: string): boolean {
   const labels = Object.entries(session.metadata).map(([name, value]) => `${name}=${value}`);
-  const words = [session.userId, session.threadId, session.sessionId, session.environment, ...labels].join(" ").toLowerCase();
+  const words = [session.userId, session.threadId, session.sessionId, session.environment, session.projectId, ...labels].join(" ").toLowerCase();
   return filter
     .toLowerCase()
     .split(/\s+/)
     .every((part) => words.includes(part));
 }
 
+// Those that can be used first, then those that keep their files, each the newest first.
+function inOrder(active: Session[], others: Session[]): Session[] {
+  const fresh = new Set(active.map((session) => session.sessionId));
+  const rest = others.filter((session) => !fresh.has(session.sessionId) && session.state !== SessionState.ACTIVE);
+  return [...active, ...rest.filter(isKept), ...rest.filter((session) => !isKept(session))];
+}
+
 export function Sessions() {
-  const [all, setAll] = useState<Session[] | null>(null);
+  const [active, setActive] = useState<Session[] | null>(null);
+  const [others, setOthers] = useState<Session[] | null>(null);
   const [isCut, setCut] = useState(false);
   const [missing, setMissing] = useState<string[]>([]);
   const [filter, setFilter] = useState("");
   const [state, setState] = useState(SessionState.UNSPECIFIED);
   const [at, setAt] = useState(0);
+  const listed = useRef<string[]>([]);
   const earlier = useRef(new Map<string, { cpu: number; time: number }>());
   const [cpu, setCpu] = useState(new Map<string, number>());
-  const load = async () => {
-    const page = await call(sessions.listSessions, { state, withUsage: true, pageSize: 200 });
-    setAll(page.sessions.toReversed());
-    setCut(page.nextPageToken !== "");
+  const loadActive = async () => {
+    if (state && state !== SessionState.ACTIVE) return setActive([]);
+    const page = await call(sessions.listSessions, { state: SessionState.ACTIVE, withUsage: true, pageSize: 200 });
+    setActive(page.sessions.toReversed());
     setMissing(page.missingWorkers);
+    const ids = page.sessions.map((session) => session.sessionId);
+    if (listed.current.some((id) => !ids.includes(id))) void attempt(loadOthers()); // one has ended
+    listed.current = ids;
     const now = new Map<string, { cpu: number; time: number }>();
     const parts = new Map<string, number>();
     for (const session of page.sessions) {
@@ -102,7 +112,16 @@ export function Sessions() {
     earlier.current = now;
     setCpu(parts);
   };
-  usePoll(load, 1500, [state]);
+  const loadOthers = async () => {
+    const page = await call(sessions.listSessions, { state, pageSize: 1000 });
+    setOthers(page.sessions.toReversed());
+    setCut(page.nextPageToken !== "");
+    setMissing(page.missingWorkers);
+  };
+  const load = () => Promise.all([loadActive(), loadOthers()]);
+  usePoll(loadActive, 1500, [state]);
+  usePoll(loadOthers, 5000, [state]);
+  const all = active && others && inOrder(active, others);
   const shown = (all ?? []).filter((session) => matches(session, filter));
   const move = (step: number) => setAt((now) => Math.max(0, Math.min(shown.length - 1, now + step)));
   const chosen = shown[at];
@@ -120,6 +139,7 @@ export function Sessions() {
   return (
     <section>
       <h1>Sessions</h1>
+      {may.act && <Start />}
       <div class="row wrap">
         <input
           data-filter
@@ -139,22 +159,23 @@ export function Sessions() {
             ))}
           </select>
         </label>
-        {may.act && <Start />}
+        {all && all.length > 0 && (
+          <span class="faint">
+            {shown.filter((session) => session.state === SessionState.ACTIVE).length} active of {shown.length}
+          </span>
+        )}
       </div>
-      {all !== null && !shown.length && (
-        <Empty>
-          {all.length ? "No session matches the filter." : "There are no sessions. Start one above, or with the SDK: Sandbox.open(user, thread)."}
-        </Empty>
-      )}
+      {all !== null && !shown.length && (all.length || state ? <Empty>No session matches the filter.</Empty> : <FirstSteps />)}
       <div class="scroll" tabIndex={0} role="region" aria-label="Sessions">
-        <table class="sessions">
+        <table class="sessions stacked">
           <thead>
             <tr>
               <th>Session</th>
               <th>State</th>
-              <th>Memory</th>
-              <th>Disk</th>
-              <th>CPU</th>
+              <th class="wide">Memory</th>
+              <th class="wide">Disk</th>
+              <th class="wide">CPU</th>
+              <th>Age</th>
               <th>Expires</th>
               <th>
                 <span class="hidden">Actions</span>
@@ -180,12 +201,17 @@ function Row({ session, isChosen, cpu, reload }: { session: Session; isChosen: b
   return (
     <tr aria-selected={isChosen} data-session={session.sessionId}>
       <td>
-        <Dot session={session} />{" "}
         <a href={`#/session/${session.sessionId}`}>
           <Name>{session.userId}</Name> / <Name>{session.threadId}</Name>
         </a>
         <div class="faint">
-          {session.environment} {Object.entries(session.metadata).map(([name, value]) => (
+          {session.environment}
+          {session.projectId && (
+            <>
+              , project <Name>{session.projectId}</Name>
+            </>
+          )}{" "}
+          {Object.entries(session.metadata).map(([name, value]) => (
             <span key={name} class="label">
               <Name>{`${name}=${value}`}</Name>{" "}
             </span>
@@ -193,7 +219,7 @@ function Row({ session, isChosen, cpu, reload }: { session: Session; isChosen: b
         </div>
       </td>
       <td>
-        {stateWord(session)}
+        <Status session={session} />
         {isActive ? (
           <div class="faint">
             {session.runningExecs ? `${plural(session.runningExecs, "command")} running` : "idle"}, incarnation {session.incarnation}
@@ -202,18 +228,19 @@ function Row({ session, isChosen, cpu, reload }: { session: Session; isChosen: b
           <div class="faint">{session.endReason}</div>
         )}
       </td>
-      <td>
+      <td class="wide">
         {usage && limits && (
           <Meter label="memory" value={Number(usage.memoryBytes)} limit={Number(limits.memoryBytes)} text={bytes(usage.memoryBytes)} />
         )}
       </td>
-      <td>
+      <td class="wide">
         {usage && limits && (
           <Meter label="disk" value={Number(usage.workspaceBytes)} limit={Number(limits.workspaceBytes)} text={bytes(usage.workspaceBytes)} />
         )}
       </td>
-      <td>{cpu !== undefined ? `${Math.round(cpu * 100)} %` : ""}</td>
-      <td>{isActive || isKept(session) ? expiry(session) : ""}</td>
+      <td class="wide">{cpu !== undefined ? `${Math.round(cpu * 100)} %` : ""}</td>
+      <td class="age" data-label="age" title={moment(session.createTime)}>{span((Date.now() - millis(session.createTime)) / 1000)}</td>
+      <td data-label="expires in">{isActive || isKept(session) ? expiry(session) : ""}</td>
       <td class="actions">
         {may.act && isActive && (
           <>
@@ -227,33 +254,5 @@ function Row({ session, isChosen, cpu, reload }: { session: Session; isChosen: b
         )}
       </td>
     </tr>
-  );
-}
-
-function Start() {
-  const own = me.value?.userId ?? "";
-  const [user, setUser] = useState(own || "me");
-  const [thread, setThread] = useState("");
-  const [environment, setEnvironment] = useState("");
-  const [names, setNames] = useState<string[]>([]);
-  usePoll(async () => setNames((await call(environments.listEnvironments, {})).environments.map((one) => one.name)), 60_000);
-  return (
-    <form
-      class="row wrap"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void openSession({ userId: user, threadId: thread || `console-${Date.now().toString(36)}`, environment });
-      }}
-    >
-      <input placeholder="user" aria-label="User" value={user} disabled={own !== ""} onInput={(event) => setUser(event.currentTarget.value)} />
-      <input placeholder="thread (new)" aria-label="Thread" value={thread} onInput={(event) => setThread(event.currentTarget.value)} />
-      <select aria-label="Environment" value={environment} onChange={(event) => setEnvironment(event.currentTarget.value)}>
-        <option value="">default environment</option>
-        {names.map((name) => (
-          <option key={name}>{name}</option>
-        ))}
-      </select>
-      <button class="main">Start</button>
-    </form>
   );
 }

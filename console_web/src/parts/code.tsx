@@ -146,7 +146,7 @@ export function CodeCells({ session }: { session: Session }) {
             </span>
           </div>
         )}
-        <p class="faint">Shift-Enter runs. A click beside a line number sets a breakpoint.</p>
+        <p class="faint">Ctrl-Enter or Shift-Enter runs. A click beside a line number sets a breakpoint.</p>
         {output && (
           <pre class="output" tabIndex={0} aria-label="Output of the debugged code">
             {output}
@@ -189,7 +189,7 @@ function CellView({ cell }: { cell: Cell }) {
       {!run && <p class="faint">running</p>}
       {run && (
         <>
-          {(run.stdout?.data.length || run.stderr?.data.length) && (
+          {Boolean(run.stdout?.data.length || run.stderr?.data.length) && (
             <pre class="output" tabIndex={0}>
               <span class="stdout">{text(run.stdout?.data)}</span>
               <span class="stderr">{text(run.stderr?.data)}</span>
@@ -211,7 +211,7 @@ function CellView({ cell }: { cell: Cell }) {
               {note}
             </p>
           ))}
-          {run.exit && <Exit exit={run.exit} />}
+          {run.exit && <Exit exit={run.exit} isCode />}
         </>
       )}
     </article>
@@ -235,6 +235,6 @@ function DisplayView({ display }: { display: Display }) {
   const html = of("text/html");
   const plain = of("text/plain");
   if (picture) return url ? <img class="picture" src={url} alt="figure" /> : null;
-  if (html) return <Untrusted html={new TextDecoder().decode(html)} title="Result" />;
+  if (html) return <Untrusted html={new TextDecoder().decode(html)} title="Result" isResult />;
   return <pre class="output value">{new TextDecoder().decode(plain ?? new Uint8Array())}</pre>;
 }

@@ -86,6 +86,16 @@ const breakpoints: Extension = [
   }),
 ];
 
+// Text that replaces a selection: the browser would keep the style of what it removes in a style attribute, which the page's policy refuses.
+const replacing = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { state } = view;
+    if (event.inputType !== "insertText" || !event.data || state.selection.main.empty) return false;
+    view.dispatch(state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+    return true;
+  },
+});
+
 export function edit(
   box: HTMLElement,
   text: string,
@@ -102,6 +112,7 @@ export function edit(
   root.adoptedStyleSheets = [sheet()];
   const inner = document.createElement("div");
   root.append(inner);
+  const { onRun } = options;
   const keys = [
     {
       key: "Mod-s",
@@ -111,14 +122,7 @@ export function edit(
         return true;
       },
     },
-    {
-      key: "Shift-Enter",
-      preventDefault: true,
-      run: () => {
-        options.onRun?.();
-        return options.onRun !== undefined;
-      },
-    },
+    ...(onRun ? ["Shift-Enter", "Mod-Enter"].map((key) => ({ key, run: () => (onRun(), true) })) : []),
   ];
   const wrapping = new Compartment();
   const view = new EditorView({
@@ -135,6 +139,7 @@ export function edit(
         indentOnInput(),
         bracketMatching(),
         highlightActiveLine(),
+        replacing,
         current,
         syntaxHighlighting(colours),
         keymap.of([...keys, indentWithTab, ...defaultKeymap, ...historyKeymap]),
@@ -166,7 +171,9 @@ function separatorOf(text: string): string {
 function sheet(): CSSStyleSheet {
   const made = new CSSStyleSheet();
   made.replaceSync(`
-    .cm-editor { height: 100%; color: var(--text); background: var(--sunken); font-size: 13px; }
+    :host, :host > div { display: grid; min-width: 0; min-height: 0; }
+    .cm-editor.cm-focused { outline: none; }
+    .cm-editor { min-width: 0; min-height: 0; color: var(--text); background: var(--sunken); font-size: 13px; }
     .cm-scroller { font-family: var(--mono); }
     .cm-editor .cm-gutters { background: var(--sunken); color: var(--faint); border: 0; }
     .cm-editor .cm-activeLine, .cm-editor .cm-activeLineGutter { background: var(--raised); }

@@ -25,11 +25,12 @@ export function isGood(exit: ExitStatus): boolean {
   return exit.outcome.case === "code" && exit.outcome.value === 0;
 }
 
-export function Exit({ exit }: { exit: ExitStatus }) {
+// The counters are those of the whole sandbox, in which the next context starts beside a short run of code.
+export function Exit({ exit, isCode }: { exit: ExitStatus; isCode?: boolean }) {
   const usage = exit.usage;
   const facts = [
     duration(exit.duration),
-    usage && `CPU ${duration(usage.cpuTime)}`,
+    usage && !isCode && `CPU ${duration(usage.cpuTime)}`,
     usage && `peak ${bytes(usage.peakMemoryBytes)}`,
     `${bytes(exit.stdoutBytes)} out, ${bytes(exit.stderrBytes)} err`,
     exit.stdoutDroppedBytes + exit.stderrDroppedBytes > 0n &&

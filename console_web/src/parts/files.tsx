@@ -3,14 +3,15 @@
 import { useRef, useState } from "preact/hooks";
 import { FileType, type FileEntry } from "#gen/files_pb";
 import type { Session } from "#gen/session_pb";
-import { call, files, save, stream, ticket } from "../api";
+import { call, files, projects, save, stream, ticket } from "../api";
 import { bytes, clock, pathOf } from "../format";
 import { attempt, complain, say } from "../store";
 import { ask, Button, Empty, Name, useStream } from "../ui";
 import { Opened } from "./opened";
-import { type Dropped, dropped, Transfers, useUploads } from "./uploads";
+import { projectOf, type Dropped, dropped, Transfers, useUploads } from "./uploads";
 
 const PAGE = 1000;
+const PROJECT_FILES = "project_files";
 
 function parentOf(path: string): string {
   return path.slice(0, path.lastIndexOf("/")) || "/";
@@ -18,12 +19,14 @@ function parentOf(path: string): string {
 
 export function Files({ session }: { session: Session }) {
   const root = session.workspaceDir;
+  const projectRoot = `${root}/${PROJECT_FILES}`;
   const [children, setChildren] = useState(new Map<string, FileEntry[]>());
   const [expanded, setExpanded] = useState(new Set([root]));
   const [opened, setOpened] = useState<FileEntry | null>(null);
   const [isOver, setOver] = useState(false);
   const input = useRef<HTMLInputElement>(null);
   const folderInput = useRef<HTMLInputElement>(null);
+  const projectInput = useRef<HTMLInputElement>(null);
   // Of directories whose names are no text.
   const exact = useRef(new Map<string, Uint8Array>());
   const shownDirectories = useRef(expanded);
@@ -86,19 +89,30 @@ export function Files({ session }: { session: Session }) {
     setExpanded(next);
   };
 
-  const uploads = useUploads(session.sessionId);
+  const uploads = useUploads(session);
   const send = async (given: Dropped) => {
     await uploads.send(given);
-    await attempt(refresh(shownDirectories.current));
+    const isOfProject = given.files.some(({ path }) => projectOf(session, path));
+    if (isOfProject) setExpanded((now) => new Set(now).add(projectRoot));
+    await attempt(refresh(isOfProject ? [...shownDirectories.current, projectRoot] : shownDirectories.current));
+  };
+  const sendChosen = (input: HTMLInputElement, directory: string) => {
+    const chosen = [...(input.files ?? [])];
+    void send({ directories: [], files: chosen.map((file) => ({ path: `${directory}/${file.webkitRelativePath || file.name}`, file })) });
+    input.value = "";
   };
 
   const remove = async (entry: FileEntry) => {
     const isDirectory = entry.type === FileType.DIRECTORY;
-    if (isDirectory && !(await ask("Delete this directory?", <Name>{entry.path}</Name>, "Delete", { danger: true }))) return;
-    await attempt(call(files.removeFile, { sessionId: session.sessionId, ...pathOf(entry), recursive: isDirectory }));
+    const project = projectOf(session, entry.path);
+    const what = isDirectory ? "directory" : project ? "file of the project" : "file";
+    if (!(await ask(`Delete this ${what}?`, <Name>{entry.path}</Name>, "Delete", { danger: true }))) return;
+    const file = { sessionId: session.sessionId, ...pathOf(entry), recursive: isDirectory };
+    await attempt<unknown>(project ? call(projects.deleteProjectFile, { ...project, name: entry.name }) : call(files.removeFile, file));
     if (opened?.path === entry.path) setOpened(null);
     await attempt(refresh([parentOf(entry.path)]));
   };
+  const isFixed = (entry: FileEntry) => entry.path === projectRoot || projectOf(session, entry.path) !== null;
   const rename = async (entry: FileEntry) => {
     const name = await ask("Move or rename", <Name>{entry.path}</Name>, "Move", { input: entry.path });
     if (!name || name === entry.path) return;
@@ -130,7 +144,8 @@ export function Files({ session }: { session: Session }) {
     setOver(false);
     if (!event.dataTransfer) return;
     try {
-      await send(await dropped(event.dataTransfer, root));
+      const isOnProject = session.projectId && (event.target as Element).closest(`[data-path="${projectRoot}"]`);
+      await send(await dropped(event.dataTransfer, isOnProject ? projectRoot : root));
     } catch (error) {
       complain(error);
     }
@@ -159,6 +174,11 @@ export function Files({ session }: { session: Session }) {
         <Button kind="plain" title="Upload a folder" onClick={() => folderInput.current?.click()}>
           Folder
         </Button>
+        {session.projectId && (
+          <Button kind="plain" title={`Upload to the project ${session.projectId}`} onClick={() => projectInput.current?.click()}>
+            To project
+          </Button>
+        )}
         <Button kind="plain" title="Download everything as a tar" onClick={packed}>
           ⤓ tar
         </Button>
@@ -168,11 +188,7 @@ export function Files({ session }: { session: Session }) {
           multiple
           hidden
           aria-label="Files to upload"
-          onChange={(event) => {
-            const chosen = [...(event.currentTarget.files ?? [])];
-            void send({ directories: [], files: chosen.map((file) => ({ path: `${root}/${file.name}`, file })) });
-            event.currentTarget.value = "";
-          }}
+          onChange={(event) => sendChosen(event.currentTarget, root)}
         />
         <input
           ref={folderInput}
@@ -180,16 +196,20 @@ export function Files({ session }: { session: Session }) {
           {...{ webkitdirectory: true }}
           hidden
           aria-label="Folder to upload"
-          onChange={(event) => {
-            const chosen = [...(event.currentTarget.files ?? [])];
-            void send({ directories: [], files: chosen.map((file) => ({ path: `${root}/${file.webkitRelativePath}`, file })) });
-            event.currentTarget.value = "";
-          }}
+          onChange={(event) => sendChosen(event.currentTarget, root)}
+        />
+        <input
+          ref={projectInput}
+          type="file"
+          multiple
+          hidden
+          aria-label="Files to upload to the project"
+          onChange={(event) => sendChosen(event.currentTarget, projectRoot)}
         />
       </div>
       <Transfers uploads={uploads} />
       <ul class="tree" role="tree" aria-label="Files of the workspace">
-        <Branch path={root} children={children} expanded={expanded} level={1} act={{ toggle, open: setOpened, remove, rename, download }} />
+        <Branch path={root} children={children} expanded={expanded} level={1} act={{ toggle, open: setOpened, remove, rename, download, isFixed }} />
       </ul>
       {children.get(root)?.length === 0 && <Empty>Drop files here, or let a command make some.</Empty>}
       {opened && <Opened key={opened.path} session={session} entry={opened} onClose={() => setOpened(null)} onSaved={() => say("Saved.")} />}
@@ -203,6 +223,7 @@ interface Actions {
   remove: (entry: FileEntry) => void;
   rename: (entry: FileEntry) => void;
   download: (entry: FileEntry) => void;
+  isFixed: (entry: FileEntry) => boolean; // cannot be moved
 }
 
 function Branch(props: { path: string; children: Map<string, FileEntry[]>; expanded: Set<string>; level: number; act: Actions }) {
@@ -241,7 +262,7 @@ function Branch(props: { path: string; children: Map<string, FileEntry[]>; expan
                     <Name>{entry.linkTarget}</Name>
                   </span>
                 )}
-                {entry.name === "project_files" && level === 1 && <span class="faint"> read-only</span>}
+                {entry.name === PROJECT_FILES && level === 1 && <span class="faint"> read-only</span>}
               </span>
               <span class="faint">
                 {entry.type === FileType.FILE ? bytes(entry.sizeBytes) : ""} {clock(entry.modifyTime)}
@@ -250,12 +271,16 @@ function Branch(props: { path: string; children: Map<string, FileEntry[]>; expan
                 <Button kind="plain" title={`Download ${entry.name}`} onClick={() => act.download(entry)}>
                   ⤓
                 </Button>
-                <Button kind="plain" title={`Move ${entry.name}`} onClick={() => act.rename(entry)}>
-                  ✎
-                </Button>
-                <Button kind="plain" title={`Delete ${entry.name}`} onClick={() => act.remove(entry)}>
-                  ✕
-                </Button>
+                {!act.isFixed(entry) && (
+                  <Button kind="plain" title={`Move ${entry.name}`} onClick={() => act.rename(entry)}>
+                    ↦
+                  </Button>
+                )}
+                {!(entry.name === PROJECT_FILES && level === 1) && (
+                  <Button kind="plain" title={`Delete ${entry.name}`} onClick={() => act.remove(entry)}>
+                    ✕
+                  </Button>
+                )}
               </span>
             </div>
             {isDirectory && isOpen && (

@@ -2,13 +2,15 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { FileEntry } from "#gen/files_pb";
+import { OnConflict } from "#gen/project_service_pb";
 import type { Session } from "#gen/session_pb";
-import { call, fetchFile, files, post, ticket } from "../api";
+import { call, fetchFile, files, post, projects, ticket, upload } from "../api";
 import { bytes, millis, pathOf } from "../format";
 import { complain, isDark, theme } from "../store";
 import { ask, Button, Empty, Name, Tabs } from "../ui";
 import { Markdown } from "./markdown";
 import { isPicture, pictureProblem, Table, Tree } from "./previews";
+import { projectOf } from "./uploads";
 
 const MAX_TEXT = 1 << 20;
 const MAX_PICTURE = 5 << 20;
@@ -33,6 +35,7 @@ export function Opened(props: { session: Session; entry: FileEntry; onClose: () 
   const [view, setView] = useState<View>(views[0]);
   const [data, setData] = useState<Uint8Array | null>(null);
   const [problem, setProblem] = useState("");
+  const [isLarge, setLarge] = useState(false);
   const limit = view === "picture" ? MAX_PICTURE : MAX_TEXT;
   useEffect(() => {
     if (entry.sizeBytes > BigInt(limit)) {
@@ -46,13 +49,16 @@ export function Opened(props: { session: Session; entry: FileEntry; onClose: () 
       .catch((error: Error) => setProblem(error.message));
   }, []);
   return (
-    <div class="opened">
+    <div class={`opened ${isLarge ? "large" : ""}`} onKeyDown={(event) => event.key === "Escape" && setLarge(false)}>
       <div class="row">
         <strong>
           <Name>{entry.name}</Name>
         </strong>
         {views.length > 1 && <Tabs tabs={views.map((one) => [one, TITLES[one]] as const)} value={view} onPick={setView} label="View" />}
         <span class="spring" />
+        <Button kind="plain" title={isLarge ? "Make smaller" : "Enlarge"} pressed={isLarge} onClick={() => setLarge(!isLarge)}>
+          ⤢
+        </Button>
         <Button kind="plain" title="Close" onClick={props.onClose}>
           ✕
         </Button>
@@ -99,16 +105,30 @@ function Picture({ name, data }: { name: string; data: Uint8Array }) {
   return url ? <img class="picture" src={url} alt={name} /> : null;
 }
 
+// How a result of code looks in its frame: as the page around it.
+function look(): string {
+  const style = getComputedStyle(document.documentElement);
+  const [text, back, line, raised] = ["--text", "--sunken", "--line", "--raised"].map((name) => style.getPropertyValue(name));
+  return `<!doctype html><style>
+    body { margin: 8px; color: ${text}; background: ${back}; font: 13px/1.45 system-ui, "DejaVu Sans", sans-serif; }
+    table { border-collapse: collapse; border: 0; font-variant-numeric: tabular-nums; }
+    th, td { padding: 3px 10px; border: 0; border-bottom: 1px solid ${line}; text-align: right; }
+    thead th { background: ${raised}; }
+  </style>`;
+}
+
 // HTML of a sandbox: in a frame with an origin of its own, without scripts unless someone asks for them.
-export function Untrusted({ html, title }: { html: string; title: string }) {
+export function Untrusted({ html, title, isResult }: { html: string; title: string; isResult?: boolean }) {
   const [url, setUrl] = useState("");
   const [scripts, setScripts] = useState(false);
   useEffect(() => {
     if (html.length > MAX_DOCUMENT) return;
-    post(`/document${scripts ? "?scripts=1" : ""}`, html)
+    post(`/document${scripts ? "?scripts=1" : ""}`, isResult ? look() + html : html)
       .then((answer) => setUrl(`/document/${answer.ticket}`))
       .catch(complain);
-  }, [html, scripts]);
+  }, [html, scripts, isResult && theme.value]);
+  // A frame that may not run scripts cannot say how high it is.
+  const height = isResult ? `${Math.min(440, 40 + 26 * html.split("<tr").length)}px` : undefined;
   const run = async () => {
     const yes = await ask(
       "Run the scripts in this result?",
@@ -119,7 +139,7 @@ export function Untrusted({ html, title }: { html: string; title: string }) {
   };
   return (
     <div class="untrusted">
-      {url && <iframe key={url} src={url} sandbox={scripts ? "allow-scripts" : ""} title={title} />}
+      {url && <iframe key={url} style={{ height }} src={url} sandbox={scripts ? "allow-scripts" : ""} title={title} />}
       {!scripts && /<script/i.test(html) && (
         <Button kind="plain" onClick={run}>
           run scripts in this result
@@ -127,6 +147,16 @@ export function Untrusted({ html, title }: { html: string; title: string }) {
       )}
     </div>
   );
+}
+
+// Returns the file's new time. A file of a project is replaced there.
+async function write(session: Session, entry: FileEntry, text: string): Promise<FileEntry["modifyTime"]> {
+  const request = { sessionId: session.sessionId, ...pathOf(entry) };
+  const project = projectOf(session, entry.path);
+  if (!project) return (await call(files.writeText, { ...request, text })).entry?.modifyTime;
+  const header = { ...project, name: entry.name, onConflict: OnConflict.REPLACE };
+  await upload(projects.uploadProjectFile, { part: { case: "header", value: header } }, new Blob([text]), () => {});
+  return (await call(files.statFile, request)).entry?.modifyTime;
 }
 
 function Editor(props: { session: Session; entry: FileEntry; text: string; onSaved: () => void }) {
@@ -156,8 +186,7 @@ function Editor(props: { session: Session; entry: FileEntry; text: string; onSav
         if (!(await ask("Overwrite?", text, "Overwrite", { danger: true }))) return false;
       }
       try {
-        const written = await call(files.writeText, { ...request, text });
-        modified.current = millis(written.entry?.modifyTime);
+        modified.current = millis(await write(session, entry, text));
       } catch (error) {
         complain(error);
         return false;

@@ -3,7 +3,7 @@
 import { effect } from "@preact/signals";
 import { call, execs, stream } from "../api";
 import { ask } from "../ui";
-import { complain, theme } from "../store";
+import { complain, complainUnlessEnded, theme } from "../store";
 
 type Xterm = typeof import("../vendor/xterm");
 
@@ -147,7 +147,7 @@ export function show(xterm: Xterm, box: HTMLElement, sessionId: string, execId: 
         const { reason } = error as { reason?: string };
         if (controller.signal.aborted) return;
         if (reason !== "DISCONNECTED" && reason !== "SESSION_RETURNING") {
-          complain(error);
+          complainUnlessEnded(error);
           return;
         }
         await new Promise((resolve) => setTimeout(resolve, 200));

@@ -1,8 +1,10 @@
 // Files and folders on their way into a session, with their progress.
 
 import { useRef, useState } from "preact/hooks";
-import { call, files, upload } from "../api";
+import type { Session } from "#gen/session_pb";
+import { call, files, projects, upload } from "../api";
 import { bytes } from "../format";
+import { say } from "../store";
 import { Button, Name } from "../ui";
 
 const AT_ONCE = 3;
@@ -38,23 +40,40 @@ export interface Uploads {
   dismiss: () => void;
 }
 
-export function useUploads(sessionId: string): Uploads {
+// The project that keeps this file of a session. A project has no directories.
+export function projectOf(session: Session, path: string) {
+  const isKept = session.projectId !== "" && path.startsWith(`${session.workspaceDir}/project_files/`);
+  return isKept ? { userId: session.userId, projectId: session.projectId } : null;
+}
+
+export function useUploads(session: Session): Uploads {
+  const { sessionId } = session;
   const [transfers, setTransfers] = useState<Transfer[]>([]);
   const [batch, setBatch] = useState<Batch | null>(null);
   const controller = useRef(new AbortController());
   const redraw = () => setTransfers((now) => [...now]);
 
+  const store = async (path: string, file: File, onProgress: (sent: number) => void, signal: AbortSignal) => {
+    const project = projectOf(session, path);
+    const size = { sizeBytes: BigInt(file.size) };
+    const header = <T,>(value: T) => ({ part: { case: "header" as const, value } });
+    if (!project) {
+      await upload(files.uploadFile, header({ sessionId, path, makeParents: true, ...size }), file, onProgress, signal);
+      return;
+    }
+    const stored = await upload(projects.uploadProjectFile, header({ ...project, name: file.name, ...size }), file, onProgress, signal);
+    if (stored.file && stored.file.name !== file.name) say(`Stored as ${stored.file.name}.`);
+  };
   const sendOne = async (path: string, file: File, total: Batch) => {
     const transfer: Transfer = { name: path, size: file.size, sent: 0, problem: "" };
     setTransfers((now) => [...now, transfer]);
-    const value = { sessionId, path, makeParents: true, sizeBytes: BigInt(file.size) };
     const onProgress = (sent: number) => {
       total.sent += sent - transfer.sent;
       transfer.sent = sent;
       redraw();
     };
     try {
-      await upload(files.uploadFile, { part: { case: "header" as const, value } }, file, onProgress, controller.current.signal);
+      await store(path, file, onProgress, controller.current.signal);
       onProgress(transfer.size);
       setTimeout(() => setTransfers((now) => now.filter((one) => one !== transfer)), FADE_MS);
     } catch (error) {
@@ -69,6 +88,7 @@ export function useUploads(sessionId: string): Uploads {
     setBatch(total);
     for (const path of given.directories) {
       if (signal.aborted) break;
+      if (projectOf(session, path)) continue;
       await call(files.makeDirectory, { sessionId, path, makeParents: true }).catch((error: Error) =>
         setTransfers((now) => [...now, { name: path, size: 0, sent: 0, problem: error.message }]),
       );

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
 
 from sandboxd import __version__
 from sandboxd.access import Caller
@@ -132,6 +134,8 @@ class HttpApi:
             return problems.of_http(error)
         except InvalidRequestError as error:  # of the SDK, for the routes that use it
             return problems.answer(refusal(InvalidRequest("request", error.message)))
+        except (HttpProcessingError, RequestPayloadError) as error:  # of a form, or of a body
+            return problems.of_http(web.HTTPBadRequest(text=f"The body is malformed: {error}"))
         except TimeoutError:
             return problems.of_http(web.HTTPGatewayTimeout(text="The call took too long."))
         except ConnectionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 from pathlib import Path
@@ -17,6 +18,9 @@ SILENT_SECONDS = 30.0
 """How long a connection may wait between requests, or with one that is not complete."""
 HANDSHAKE_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
+_SILENT = logging.getLogger("sandboxd.http.malformed")
+"""aiohttp would log every malformed request with its stack, which strangers could fill a disk with."""
+_SILENT.disabled = True
 
 
 class AddressInUse(Exception):
@@ -61,6 +65,7 @@ class Listener:
             keepalive_timeout=SILENT_SECONDS,
             handler_cancellation=ends_with_caller,
             auto_decompress=False,
+            logger=_SILENT,
         )
         self._address = address
         self._tls = tls

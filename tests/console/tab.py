@@ -13,12 +13,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, ConsoleMessage, Page
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from sandboxd_proto.v1 import session_service_pb2
 from tests.docker.daemon_process import DaemonProcess
 
 WAIT_MS = 60_000
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+    "--host-resolver-rules=MAP rebound.test 127.0.0.1",
+]
 VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -210,6 +215,16 @@ class Tab:
             files,
         )
         await self.page.dispatch_event(".files", "drop", {"dataTransfer": transfer})
+
+
+@asynccontextmanager
+async def launched(*flags: str) -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=[*FLAGS, *flags]
+        )
+        yield browser
+        await browser.close()
 
 
 @asynccontextmanager

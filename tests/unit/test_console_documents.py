@@ -37,6 +37,6 @@ def test_no_element_is_left_that_connects(html: bytes) -> None:
 
 
 def test_all_else_stays_as_it_is() -> None:
-    html = '<!doctype html><p class="blink">a < b; größer 😀</p><img src="data:,"><style>p{}</style>'
+    html = '<!doctype html><p class="blink">a < b; größer 😀</p><style>p{}</style>'
     assert without_connections(html.encode()).decode() == html
     assert without_connections(b"<iframe src=a>b</iframe>") == b"<x-iframe src=a>b</x-iframe>"

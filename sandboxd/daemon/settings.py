@@ -269,6 +269,7 @@ def protection_settings(
         user=config.sandbox_user,
         runtime=config.container_runtime,
         max_sandboxes=config.max_pool_size,
+        user_sessions=user_limits(config).sessions,
         max_open_files=config.max_open_files,
     )
 

@@ -1,8 +1,7 @@
 """A daemon that writes how long its event loop was held, to the file that LOOP_PROBE names.
 
-A line for each turn that came late: when, by the clock that all processes share, how late it was, and
-how much processor time the daemon has used meanwhile, both in seconds. What the host gives to
-others makes a turn late, too, but uses none of the daemon's time.
+A line for each turn that came late: how late it was, and how much processor time the daemon has
+used meanwhile, in seconds. What the host gives to others makes a turn late, too, but uses none.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ class ProbedDaemon(Daemon):
     def _turn(self, was_due: float, used: float) -> None:
         now, uses = time.monotonic(), time.process_time()
         if now - was_due > LATE_SECONDS:
-            line = f"{now:.6f} {now - was_due:.6f} {uses - used:.6f}\n"
+            line = f"{now - was_due:.6f} {uses - used:.6f}\n"
             os.write(self._file, line.encode())
         loop = asyncio.get_running_loop()
         loop.call_later(EVERY_SECONDS, self._turn, time.monotonic() + EVERY_SECONDS, uses)

@@ -66,8 +66,8 @@ class Probe:
             took = time.monotonic() - began
             turns = [tuple(map(float, line.split())) for line in self.path.open()]
             held = Held(
-                worst=max((min(late, used) for _, late, used in turns), default=0.0),
-                late=sum(min(late, used) for _, late, used in turns) / took,
+                worst=max((min(late, used) for late, used in turns), default=0.0),
+                late=sum(min(late, used) for late, used in turns) / took,
             )
             of_method = self.found.setdefault(method, {})
             of_method[how] = of_method.get(how, Held()) | held

@@ -41,10 +41,16 @@ DOCUMENT_POLICY = (
     "font-src data:; media-src data:{script_src}"
 )
 """For HTML of a sandbox: an origin of its own, nothing is loaded, scripts only if someone asked."""
-_REACHING = re.compile(rb"<(/?)(?=link|i?frame|object|embed|fencedframe|portal)", re.IGNORECASE)
+_REACHING = (
+    (re.compile(rb"<(/?)(?=(?:link|embed|frame(?!set)))", re.IGNORECASE), rb"<\1meta x-"),
+    (
+        re.compile(rb"<(/?)(?=(?:iframe|frameset|object|fencedframe|portal))", re.IGNORECASE),
+        rb"<\1x-",
+    ),
+)
 """Elements by which a browser connects to hosts that no policy governs, such as `<link
 rel=preconnect>`, or that hold a document in which such an element is written in another way. What
-they would load is refused anyway."""
+they would load is refused anyway. In place of those without an end, one that has none either."""
 DOCUMENT_HEADERS = {
     "X-DNS-Prefetch-Control": "off",
     "Connection-Allowlist": "()",
@@ -193,7 +199,9 @@ def without_connections(html: bytes) -> bytes:
     """HTML without the elements that connect. As UTF-8 without a mark of its order of bytes: such
     a mark would make a browser read it as another encoding than the one that was looked at."""
     text = html.decode(errors="replace").lstrip("\ufeff").encode()
-    return _REACHING.sub(rb"<\1x-", text)
+    for pattern, replacement in _REACHING:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 def document_policy(with_scripts: bool) -> str:

@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
+from playwright.async_api import Browser, async_playwright
 
 from sandboxd.access import Caller, Scope
 from sandboxd.access.token_file import hash_of, line, new_token
-from tests.console.tab import Tab, launched, opened_tab
+from tests.console.tab import Tab, opened_tab
 from tests.data.rig import sqlite_file
 from tests.docker.daemon_process import DaemonProcess, running_daemon
 from tests.ports import free_port
 
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+    "--host-resolver-rules=MAP rebound.test 127.0.0.1",
+]
 DOCKERFILE = """ARG BASE
 FROM $BASE
 USER root
@@ -41,8 +46,10 @@ CALLERS = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    async with launched() as browser:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         yield browser
+        await browser.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -19,11 +19,6 @@ from sandboxd_proto.v1 import session_service_pb2
 from tests.docker.daemon_process import DaemonProcess
 
 WAIT_MS = 60_000
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-    "--host-resolver-rules=MAP rebound.test 127.0.0.1",
-]
 VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -218,13 +213,19 @@ class Tab:
 
 
 @asynccontextmanager
-async def launched(*flags: str) -> AsyncIterator[Browser]:
+async def profile(directory: Path, *flags: str) -> AsyncIterator[Page]:
+    """A page of a browser that keeps what it learns, as that of a person: only such a browser
+    connects and looks names up ahead of time."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=[*FLAGS, *flags]
+        context = await playwright.chromium.launch_persistent_context(
+            directory,
+            executable_path="/usr/bin/chromium",
+            args=["--no-sandbox", "--disable-gpu", *flags],
+            ignore_default_args=["--disable-background-networking"],
+            viewport={"width": 1280, "height": 800},
         )
-        yield browser
-        await browser.close()
+        yield context.pages[0]
+        await context.close()
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Browser
 
-from tests.console.tab import Tab, launched, opened_tab, until
+from tests.console.tab import Tab, opened_tab, profile, until
 from tests.docker.daemon_process import DaemonProcess
 from tests.ports import free_port
 
@@ -241,7 +241,7 @@ WAYS = [
     *(f'<link rel={rel} as=image href="{{}}">' for rel in LINKS.split()),
     '<LINK REL=preconnect HREF="{}">',
     '<link\nrel=preconnect href="{}">',
-    '<noscript><p title="</noscript><link rel=preconnect href={}>">',
+    '<noscript><p title="</noscript><link rel=preconnect href={}>"></noscript>',
     '<svg><link xmlns="http://www.w3.org/1999/xhtml" rel=preconnect href="{}"/></svg>',
     '<div><template shadowrootmode=open><link rel=preconnect href="{}"></template></div>',
     '<iframe srcdoc="&lt;link rel=preconnect href={}>"></iframe>',
@@ -262,32 +262,59 @@ WAYS = [
 """How HTML without scripts makes browsers connect, or look names up."""
 
 
+RTC = (
+    "new RTCPeerConnection({{iceServers: [{{urls: 'stun:{0}'}}]}})"
+    ".createOffer({{offerToReceiveAudio: true}}).then((o) => p.setLocalDescription(o));"
+)
+CONNECTS = "const l = document.createElement('link'); l.rel = '%s'; l.href = 'http://{0}/';"
+SCRIPTS = [
+    *(CONNECTS % rel + "document.head.append(l);" for rel in ("preconnect", "dns-prefetch")),
+    f"const p = {RTC}",
+    "fetch('http://{0}/').catch(() => 0);",
+    "new WebSocket('ws://{0}/');",
+    "new WebTransport('https://{0}/');",
+    "navigator.sendBeacon('http://{0}/');",
+    "open('http://{0}/');",
+    "document.body.insertAdjacentHTML('beforeend', `<img src='http://{0}/'>`);",
+]
+"""The same with scripts, which this browser is kept from as well."""
+
+
 async def test_shown_html_makes_no_packet(
     daemon: DaemonProcess, foreign: Foreign, tmp_path: Path
 ) -> None:
     """A name that is looked up is enough to carry data out. The browser's own log shows all that
     it asked of the network; a page of another site is the proof that it would show these."""
     log = tmp_path / "network.json"
-    names = [f"way-{number}.out.test" for number in range(len(WAYS))]
-    ways = zip(WAYS, names, strict=True)
-    hostile = "".join(way.format(f"http://{name}/") for way, name in ways) + "<h1>shown</h1>"
+    made = [f"<body>{way}" for way in WAYS]
+    made += [f"<body><script>{{{{ {script} }}}}</script>" for script in SCRIPTS]
+    names = [f"way-{number}.out.test" for number in range(len(made))]
+    hostile = [
+        way.format(name if number >= len(WAYS) else f"http://{name}/")
+        for number, (way, name) in enumerate(zip(made, names, strict=True))
+    ]
     foreign.page = '<link rel=preconnect href="http://control.out.test/"><img src="/last">'
     foreign.reached.clear()
-    async with launched(f"--log-net-log={log}") as browser, opened_tab(browser, daemon) as tab:
+    async with profile(tmp_path / "profile", f"--log-net-log={log}") as page:
+        tab = Tab(page, daemon)
         await tab.log_in()
         await tab.open_session("packets", tab="run")
-        await put(tab, "page.html", hostile.encode())
         tab.expects_errors = True
-        await tab.page.click("[data-path$='page.html'] .name")
-        await tab.page.click("role=tab[name=Page]")
-        shown = tab.page.frame_locator(".untrusted iframe").locator("text=shown")
-        await shown.wait_for(state="attached")
-        await tab.page.goto(foreign.origin)
-        await until(foreign.seen, lambda found: "GET /last" in found, "the control")
+        for file, parts in (("still", hostile[: len(WAYS)]), ("lively", hostile[len(WAYS) :])):
+            await put(tab, f"{file}.html", "".join(["<h1>shown</h1>", *parts]).encode())
+            await page.click(f"[data-path$='{file}.html'] .name")
+            await page.click("role=tab[name=Page]")
+            if file == "lively":
+                await page.click("text=run scripts in this result")
+                await page.click("dialog >> text=Run >> nth=-1")
+            frame = page.frame_locator(".untrusted iframe")
+            await frame.locator("text=shown").wait_for(state="attached")
         await tab.close_sessions()
+        await page.goto(foreign.origin)
+        await until(foreign.seen, lambda found: "GET /last" in found, "the control")
     text = log.read_text()
     assert "control.out.test" in text
-    assert [way for way, name in zip(WAYS, names, strict=True) if name in text] == []
+    assert [way for way, name in zip(made, names, strict=True) if name in text] == []
 
 
 async def test_document_is_not_a_page(tab: Tab, browser: Browser, daemon: DaemonProcess) -> None:

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from playwright.async_api import Browser, Error, async_playwright
 
 from sandboxd.access.token_file import hash_of, line
-from tests.console.conftest import CALLERS
-from tests.console.tab import FLAGS, opened_tab
+from tests.console.conftest import CALLERS, FLAGS
+from tests.console.tab import opened_tab
 from tests.docker.daemon_process import DaemonProcess, running_daemon
 from tests.ports import free_port
 

@@ -293,7 +293,10 @@ async def test_shown_html_makes_no_packet(
         way.format(name if number >= len(WAYS) else f"http://{name}/")
         for number, (way, name) in enumerate(zip(made, names, strict=True))
     ]
-    foreign.page = '<link rel=preconnect href="http://control.out.test/"><img src="/last">'
+    foreign.page = (
+        '<link rel=preconnect href="http://control.out.test/">'
+        "<script>fetch('http://later.out.test/').catch(() => fetch('/last'))</script>"
+    )
     foreign.reached.clear()
     async with profile(tmp_path / "profile", f"--log-net-log={log}") as page:
         tab = Tab(page, daemon)

@@ -134,7 +134,7 @@ def test_what_is_not_a_rule_is_refused(text: str) -> None:
 def test_rules_have_one_order_and_a_limit() -> None:
     assert [*map(str, parse_rules(["b.com", "A.com", "b.com"]))] == ["a.com", "b.com"]
     with pytest.raises(InvalidRequest, match="64"):
-        parse_rules(f"h{number}.com" for number in range(65))
+        parse_rules([f"h{number}.com" for number in range(65)])
 
 
 @pytest.mark.parametrize(

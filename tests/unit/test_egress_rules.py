@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -135,6 +136,17 @@ def test_rules_have_one_order_and_a_limit() -> None:
     assert [*map(str, parse_rules(["b.com", "A.com", "b.com"]))] == ["a.com", "b.com"]
     with pytest.raises(InvalidRequest, match="64"):
         parse_rules([f"h{number}.com" for number in range(65)])
+
+
+def test_too_many_rules_are_refused_before_they_are_read() -> None:
+    """Also if all are the same: a request has room for millions."""
+
+    class Unread(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError
+
+    with pytest.raises(InvalidRequest, match="at most 64 rules"):
+        parse_rules(Unread(["a.com"] * 65))
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,15 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message_factory import GetMessageClass
 
 from sandboxd_client import AsyncSandbox
+from sandboxd_proto.v1.admin_service_pb2 import VerifyAuditRequest
 from tests.docker.daemon_process import Api, DaemonProcess, served
 
 pytestmark = [pytest.mark.calm, pytest.mark.timeout(600)]
 
 REQUEST_BYTES = 8 << 20
 """Nearly the largest request."""
+UNKNOWN = b"\xc2\x3e"
+"""Tag of a field that no message has, with bytes."""
 HELD_SECONDS = 0.5
 """Of processor time in one turn: no call may take longer. What is usual is far below."""
 CALL_SECONDS = 30.0
@@ -94,8 +97,9 @@ def largest(kind: Descriptor, known: Mapping[str, Any]) -> Iterator[bytes]:
     for name in known.keys() & kind.fields_by_name.keys():
         setattr(base, name, known[name])
     for one in kind.fields:
-        for content in contents(one, depth=2):
+        for content in contents(one, depth=2) if one.name not in known else ():
             yield base.SerializeToString() + content
+    yield base.SerializeToString() + UNKNOWN + varint(REQUEST_BYTES) + bytes(REQUEST_BYTES)
 
 
 def contents(one: FieldDescriptor, depth: int) -> Iterator[bytes]:
@@ -151,6 +155,7 @@ async def once(request: bytes) -> AsyncIterator[bytes]:
 @dataclass
 class Rig:
     sandbox: AsyncSandbox
+    api: Api
     directory: Path
 
 
@@ -199,6 +204,11 @@ async def download(rig: Rig) -> None:
         await rig.sandbox.files.download_archive("", file)
 
 
+async def upload(rig: Rig) -> None:
+    with (rig.directory / "all.tar").open("rb") as file:
+        await rig.sandbox.files.upload_archive(file, "again")
+
+
 WORK: Mapping[str, Work] = {
     "Run": lambda rig: rig.sandbox.commands.run("head -c 8M /dev/zero | tr '\\0' 'a'"),
     "StartExec": lambda rig: asyncio.gather(
@@ -212,6 +222,7 @@ WORK: Mapping[str, Work] = {
     "UploadFile": lambda rig: rig.sandbox.files.write("big", bytes(32 << 20)),
     "DownloadFile": lambda rig: rig.sandbox.files.read("big", format="bytes"),
     "DownloadTar": download,
+    "UploadTar": upload,
     "WatchFiles": watch,
     "CreateSnapshot": lambda rig: rig.sandbox.snapshots.create(),
     "DiffSnapshots": lambda rig: rig.sandbox.snapshots.diff(1, 2, with_text=True),
@@ -220,6 +231,7 @@ WORK: Mapping[str, Work] = {
     "ListSnapshots": lambda rig: rig.sandbox.snapshots.list(),
     "VerifySnapshots": lambda rig: rig.sandbox.snapshots.verify(),
     "ForkSession": lambda rig: rig.sandbox.fork("forked"),
+    "VerifyAudit": lambda rig: rig.api.admin.VerifyAudit(VerifyAuditRequest(), timeout=60),
 }
 """What methods do that do much; others do little, whatever they are asked."""
 
@@ -234,7 +246,7 @@ async def probed(directory: Path) -> AsyncIterator[tuple[AsyncSandbox, Probe]]:
     daemon = DaemonProcess(
         POOL_SIZE="3",
         MAX_WORKSPACE_SIZE_MB="256",
-        MAX_TOTAL_FILES="20000",
+        MAX_TOTAL_FILES="40000",
         LOOP_PROBE=str(file),
         PYTHONPATH=str(Path(__file__).parents[2]),
     )
@@ -260,7 +272,7 @@ def shown(found: Mapping[str, Mapping[str, Held]]) -> Iterator[str]:
 async def test_no_call_holds_the_loop(tmp_path: Path) -> None:
     """Neither the largest request in any of its fields, nor the most work."""
     async with probed(tmp_path) as (sandbox, probe):
-        rig = Rig(sandbox, tmp_path)
+        rig = Rig(sandbox, probe.api, tmp_path)
         for program in (MAKE_FILES, CHANGE_FILES):
             await sandbox.files.write("make.py", program)
             await sandbox.commands.run("python3 make.py", check=True, timeout=120)

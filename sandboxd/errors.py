@@ -950,9 +950,9 @@ class EnvironmentBuildsBusy(Exhausted):
 
     reason = "ENVIRONMENT_BUILDS_BUSY"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, whose: str = "") -> None:
         super().__init__(
-            f"{limit} builds run or wait already; try again when one of them has ended.",
+            f"{limit} builds{whose} run or wait already; try again when one of them has ended.",
             retry_after_seconds=15.0,
             limit=str(limit),
         )

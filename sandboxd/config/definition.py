@@ -632,10 +632,12 @@ class Config(BaseModel):
     """Maximum number of sessions of one user; 0 means half of MAX_POOL_SIZE if there is a
     token file, else that only the pool limits them."""
     max_user_running_execs: int = _own(0, "MAX_USER_RUNNING_EXECS", ge=0)
-    """Maximum number of running commands of one user; 0 means that only the limits in [exec]
+    """Maximum number of running commands of one user; 0 means half of
+    SANDBOXD_MAX_RUNNING_EXECS_IN_ALL if there is a token file, else that only the limits in [exec]
     apply."""
     max_user_spool_bytes: Bytes = _own(0, "MAX_USER_SPOOL_BYTES", ge=0)
-    """Bytes of output that are kept on disk for one user; 0 means that only the limits in [output]
+    """Bytes of output that are kept on disk for one user; 0 means half of
+    SANDBOXD_TOTAL_SPOOL_BYTES if there is a token file, else that only the limits in [output]
     apply."""
     max_user_calls: int = _own(0, "MAX_USER_CALLS", ge=0)
     """Maximum number of concurrent calls of one user; 0 means a quarter of SANDBOXD_MAX_CALLS.

@@ -18,6 +18,7 @@ SETTINGS = {
     PackageKind.NPM: "SANDBOXD_PACKAGES_ALLOW_NPM",
 }
 """The settings with the operator's lists."""
+_OPEN = "SANDBOXD_PACKAGES_POLICY=open"
 
 
 class PackagePolicy(StrEnum):
@@ -67,7 +68,7 @@ class AllowedPackages:
             raise PackagesNotAllowed(
                 f"The package {package.name} is not on the operator's list; use one of "
                 f"{_shown(listed)}, or ask the operator to add it to {setting}, or to allow all "
-                "with SANDBOXD_PACKAGES_POLICY=open.",
+                f"with {_OPEN}.",
                 package=package.name,
             )
         (entry,) = entries
@@ -76,7 +77,7 @@ class AllowedPackages:
         except NotListed as error:
             raise PackagesNotAllowed(
                 f"The operator's list has {package.name} {error}; leave it out, or ask the "
-                f"operator to add it to {setting}.",
+                f"operator to add it to {setting}, or to allow all with {_OPEN}.",
                 package=package.name,
             ) from None
 

@@ -14,6 +14,7 @@ from sandboxd_client.cancellation import run_to_end
 from sandboxd_client.code_results import CodeRun, LanguageName
 from sandboxd_client.command_policy import STRICT, CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
+from sandboxd_client.downloads import downloaded
 from sandboxd_client.errors import (
     NoSessionError,
     SandboxLostError,
@@ -356,13 +357,17 @@ class AsyncSandboxClient:
     async def download_file(
         self, remote_name: SandboxPath, local_path: str | os.PathLike[str] | None = None
     ) -> DownloadedFile:
-        """Download a file and return its local path, by default in the current directory.
+        """Download a file and return its local path.
+
+        Without `local_path` it is a temporary file, which is deleted when the program ends, or
+        after 31 further ones. `len()` and `decode()` of the path are those of the content.
 
         Example:
             await client.upload_file_from_bytes("output.csv", b"a,b")
+            print((await client.download_file("output.csv")).decode())
             path = await client.download_file("output.csv", local_path="output.csv")
         """
-        return DownloadedFile(await self.sandbox.files.download(remote_name, local_path))
+        return await downloaded(self.sandbox.files, remote_name, local_path)
 
     async def list_files(self) -> FileListing:
         """All files of the workspace, with totals.

@@ -3154,10 +3154,14 @@ class SandboxClient:
     def download_file(
         self, remote_name: SandboxPath, local_path: str | os.PathLike[str] | None = None
     ) -> DownloadedFile:
-        """Download a file and return its local path, by default in the current directory.
+        """Download a file and return its local path.
+
+        Without `local_path` it is a temporary file, which is deleted when the program ends, or
+        after 31 further ones. `len()` and `decode()` of the path are those of the content.
 
         Example:
             client.upload_file_from_bytes("output.csv", b"a,b")
+            print(client.download_file("output.csv").decode())
             path = client.download_file("output.csv", local_path="output.csv")
         """
         return portal.call(self._inner.download_file(remote_name, local_path))

@@ -99,6 +99,7 @@ async def test_second_process_has_the_session_of_the_first(config: Config) -> No
     first, second, third = (Member(config, engine, guests) for _ in range(3))
     await first.transport.start()
     assert not config.api_socket.exists()  # while it is alone
+    assert (config.run_dir / "local.sock").stat().st_mode & 0o777 == 0o600
     await asyncio.gather(second.transport.start(), third.transport.start())
     opened = await first.client.get_or_create_session("ada", "42")
 

@@ -170,8 +170,12 @@ class Process:
         return self._process.stdout.readline().split()
 
     def kill(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.kill()
         self._process.wait(LIMIT)
+        self._process.stdin.close()
+        self._process.stdout.close()
 
     def end(self) -> int:
         assert self._process.stdin is not None

@@ -46,6 +46,7 @@ async def sdk(daemon: Daemon, *, rounds: int, seconds: float) -> tuple[Group, di
             contestants = [Contestant(name=HOST, call=_of_host)]
             for mode, client in (("local", local), ("remote", remote)):
                 await client.get_or_create_session("bench", f"sdk-{mode}")
+                await client.upload_file(directory / "large.bin")
                 contestants += [
                     Contestant(name=f"{what}, {mode}", call=_timed(call))
                     for what, call in _operations(client, directory).items()

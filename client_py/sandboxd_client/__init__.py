@@ -31,7 +31,7 @@ which are in the log `sandboxd_client` (DEBUG); how a command ends is a result. 
 repeats calls and resumes streams where that is safe: a command has an id, so it runs once however
 often it is requested, and output continues at the next byte.
 
-The API is not plain HTTP, so nothing raises `requests.HTTPError`. Programs that caught it catch
+The SDK does not use plain HTTP, so it never raises `requests.HTTPError`. Programs that caught it catch
 `SandboxError`, after `SessionExpiredError` and ValueError (invalid requests, refused commands),
 and read `error.reason` in place of `error.response.status_code`.
 

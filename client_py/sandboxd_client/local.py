@@ -49,7 +49,7 @@ STOP_SECONDS = 60.0
 _MODEST = {"pool_size": 2, "min_pool_size": 0, "examine": False}
 """Defaults for a daemon inside another program: a small pool, and no attacks on a sandbox at
 start."""
-_IN_PROCESS = {"host": "", "console_port": 0}
+_IN_PROCESS = {"host": "", "http_address": "", "console_port": 0}
 """Settings that are always so in a process: other programs do not reach it."""
 
 Composed = Callable[[], AbstractAsyncContextManager["Daemon"]]

@@ -247,6 +247,7 @@ OF_A_SERVER = frozenset(
     [name for name, setting in SETTINGS.items() if setting.table == "cluster"]
     + ["host", "port", "worker_id", "socket_path", "reflection", "metrics_port"]
     + ["console_port", "console_host", "console_names"]
+    + ["http_address", "http_names", "http_origins", "http_open"]
     + ["tokens_file", "socket_auth", "tls_cert", "tls_key", "tls_client_ca"]
     + ["allow_network_access_without_authentication"]
 )

@@ -49,6 +49,7 @@ OF_A_SERVICE = {
     "SANDBOXD_TLS_CERT": "/nowhere/cert.pem",
     "SANDBOXD_CONSOLE_HOST": "0.0.0.0",
     "SANDBOXD_METRICS_PORT": "9090",
+    "SANDBOXD_HTTP_ADDRESS": "0.0.0.0:8080",
     "SANDBOXD_TOKENS_FILE": "/nowhere/tokens",
 }
 """What the environment of a web service may have, for the service itself and for sandboxes."""
@@ -67,7 +68,8 @@ def test_environment_of_a_service_is_no_obstacle(monkeypatch: pytest.MonkeyPatch
         25_000,
         30,
     )
-    assert (config.host, config.console_port, config.metrics_port) == ("", 0, 0)
+    assert (config.host, config.http_address, config.console_port) == ("", "", 0)
+    assert config.metrics_port == 0
     assert not config.is_worker
     assert config.tokens_file is None
     assert config.tls_cert is None

@@ -31,9 +31,9 @@ which are in the log `sandboxd_client` (DEBUG); how a command ends is a result. 
 repeats calls and resumes streams where that is safe: a command has an id, so it runs once however
 often it is requested, and output continues at the next byte.
 
-The SDK does not use plain HTTP, so it never raises `requests.HTTPError`. Programs that caught it catch
-`SandboxError`, after `SessionExpiredError` and ValueError (invalid requests, refused commands),
-and read `error.reason` in place of `error.response.status_code`.
+The SDK does not use plain HTTP, so it never raises `requests.HTTPError`. Programs that caught it
+catch `SandboxError`, after `SessionExpiredError` and ValueError (invalid requests, refused
+commands), and read `error.reason` in place of `error.response.status_code`.
 
 The async classes run on asyncio, with or without anyio, but not on trio. A call that is cancelled
 ends the command that it waits for.

@@ -668,7 +668,8 @@ class PackagesTooLarge(WrongState):
     def __init__(self, what: str, limit: str) -> None:
         super().__init__(
             f"The packages with what they depend on have more than the {limit} that a set may "
-            f"have ({what}); ask for fewer packages.",
+            f"have ({what}); ask for fewer packages, or ask the operator to raise "
+            "SANDBOXD_PACKAGES_SET_MB.",
             limit=limit,
         )
 

@@ -202,7 +202,7 @@ async def download_sandbox_file(filename: str, save_path: str) -> Dict[str, Any]
 
     await write_file(save_path, file_data.decode())
 
-    return {"status": "downloaded", "path": save_path}
+    return {"status": "downloaded", "path": save_path, "size_bytes": len(file_data)}
 
 async def main():
     async def conversation(thread_id):
@@ -222,6 +222,7 @@ async def main():
     await execute_bash_command("echo saved > results.csv", user_id="user123", thread_id="one")
     print(await download_sandbox_file("results.csv", "/data-exports/results.csv"))
     assert STORE["/data-exports/results.csv"] == "saved\\n"
+    assert os.listdir() == []
 
 asyncio.run(main())
 """
@@ -331,7 +332,7 @@ async def test_quick_start_in_remote_mode(daemon: DaemonProcess, tmp_path: Path)
             [
                 "0 142.5 ['receipts.json']",
                 "0 142.5 ['receipts.json']",
-                "{'status': 'downloaded', 'path': '/data-exports/results.csv'}",
+                "{'status': 'downloaded', 'path': '/data-exports/results.csv', 'size_bytes': 6}",
             ],
         ),
         (CONTEXT_MANAGER, ["0", "closed"]),

@@ -1,0 +1,135 @@
+"""Document 002: a bash tool that uploads files of a virtual filesystem by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import os
+import typing
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from langchain.tools import InjectedToolArg, ToolRuntime, tool
+
+from sandboxd_client import SandboxClient
+from tests.seeds.conftest import Documents
+from tests.seeds.document import Document
+
+EVENTS = [
+    {"title": "Daily standup", "duration_minutes": 15},
+    {"title": "1:1 with Grace"},
+    {"title": "Review", "duration_minutes": 90},
+]
+
+
+@dataclass
+class AgentContext:
+    user_id: str
+    thread_id: str
+
+
+class VirtualFiles(dict[str, str]):
+    """The virtual filesystem of the agent. Its writer is called with and without `await`."""
+
+    async def read(self, path: str) -> str:
+        return self[path]
+
+    def write(self, path: str, text: str) -> VirtualFiles:
+        self[path] = text
+        return self
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
+@pytest.fixture
+def files() -> VirtualFiles:
+    return VirtualFiles()
+
+
+@pytest.fixture
+def proposal(document: Documents, files: VirtualFiles, request: pytest.FixtureRequest) -> Document:
+    """With its two tools, which its programs call as a model does."""
+    proposal = document(
+        "002",
+        **{
+            name: getattr(typing, name) for name in ("Annotated", "Any", "Dict", "List", "Optional")
+        },
+        AgentContext=AgentContext,
+        InjectedToolArg=InjectedToolArg,
+        ToolRuntime=ToolRuntime,
+        json=json,
+        logger=logging.getLogger("program"),
+        os=os,
+        read_file=files.read,
+        tool=tool,
+        write_file=files.write,
+    )
+    for block in (3, 4, 5):
+        proposal.run(block)
+    runtime = SimpleNamespace(context=AgentContext("ada", request.node.name))
+
+    def called(tool: Any) -> Any:
+        return lambda *arguments, **named: asyncio.run(
+            tool.coroutine(*arguments, **named, runtime=runtime)
+        )
+
+    for name in ("execute_bash_command", "download_sandbox_file"):
+        proposal.names[name] = called(proposal.names[name])
+    return proposal
+
+
+def test_receipts_are_added_up(proposal: Document, files: VirtualFiles) -> None:
+    """The first example, and the one of the prompt: result, keys and names as promised."""
+    amounts = {"first": 45.5, "second": 67.0, "third": 30.0}
+    for block in (7, 11):
+        proposal.run(block, search_emails=lambda _: list(amounts), extract_amount=amounts.get)
+        result = proposal.names["result"]
+        assert (result["exit_code"], float(result["stdout"])) == (0, 142.50)
+        assert (result["stderr"], result["execution_time_ms"] >= 0) == ("", True)
+        assert result["uploaded_files"][0].endswith("receipts.json")
+
+
+def test_events_become_a_report(proposal: Document, files: VirtualFiles) -> None:
+    """By its output, or as a file that is downloaded, of which nothing is left on the host."""
+    proposal.run(8, list_calendar_events=lambda start, end: EVENTS)
+    report = "Standups: 0.2 hours\n1-on-1s: 0.5 hours\nOther: 1.5 hours\n"
+    assert files["/data-exports/meeting_report_2024.txt"] == report
+
+    processing = proposal.text(8).partition("# Categorize meetings\n")[2].partition("\n# Print")[0]
+    proposal.replace("# ... processing ...", processing)
+    files["/data-exports/meeting_report_2024.txt"] = ""
+    proposal.run(9)
+    assert files["/data-exports/meeting_report_2024.txt"] == report
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_several_files_and_a_large_result(proposal: Document, files: VirtualFiles) -> None:
+    """The program and its data are both uploaded; the download says how much it was."""
+    program = "import json, sys\nprint(sum(json.load(open(sys.argv[1]))))"
+    proposal.run(12, data=[1, 2, 3], python_script=program)
+    assert proposal.names["result"]["stdout"] == "6\n"
+    assert proposal.names["result"]["uploaded_files"] == ["data.json", "process.py"]
+
+    proposal.replace("jq '...'", "jq '.[]'")
+    proposal.run(13)
+    assert files["/data-exports/results.csv"] == "1\n2\n3\n"
+    assert proposal.names["download_sandbox_file"]("results.csv", "/copy.csv") == {
+        "status": "downloaded",
+        "path": "/copy.csv",
+        "size_bytes": 6,
+    }
+
+
+def test_the_proposed_method_is_there(proposal: Document) -> None:
+    """With the same parameters; its body is that of another client."""
+    proposal.run(14)
+    proposed = inspect.signature(proposal.names["upload_file_from_bytes"])
+    ours = inspect.signature(SandboxClient.upload_file_from_bytes)
+    assert list(ours.parameters) == list(proposed.parameters)

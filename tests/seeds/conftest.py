@@ -91,7 +91,6 @@ def local_mode() -> Iterator[None]:
 @pytest.fixture
 def document(
     daemon: DaemonProcess,
-    local_mode: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Documents]:

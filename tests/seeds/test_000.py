@@ -17,6 +17,8 @@ from tests.fakes.chat_model import ScriptedModel, calls, says
 from tests.seeds.conftest import Documents
 from tests.seeds.document import Document, settings_of
 
+pytestmark = pytest.mark.usefixtures("local_mode")
+
 
 @dataclass
 class AgentContext:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandboxd.config import Config
+from sandboxd.config import Config, ConfigInvalid, load
 from sandboxd.policy import STRICT, check
 from sandboxd_client import NoSessionError, SandboxClient
 from tests.deploy.settings import check as checked_settings
@@ -16,6 +17,7 @@ from tests.seeds.conftest import Documents
 from tests.seeds.document import Document, is_a, setting, settings_of
 
 DATA = '{"data": [1,2,3]}'
+pytestmark = pytest.mark.usefixtures("local_mode")
 
 
 @pytest.fixture
@@ -31,18 +33,13 @@ def guide(document: Documents) -> Document:
     )
 
 
-def in_session(guide: Document) -> Any:
-    """The client that a block has made."""
-    client = guide.names["client"]
-    client.get_or_create_session(user_id="ada", thread_id="examples")
-    return client
-
-
 @pytest.fixture
-def client(guide: Document) -> Any:
-    """That of remote mode."""
+def client(guide: Document, request: pytest.FixtureRequest) -> Any:
+    """That of remote mode, in a session of the test's own."""
     guide.run(5)
-    return in_session(guide)
+    client = guide.names["client"]
+    client.get_or_create_session(user_id="ada", thread_id=request.node.name)
+    return client
 
 
 def test_quick_start_in_local_mode(guide: Document) -> None:
@@ -56,16 +53,23 @@ def test_quick_start_in_remote_mode(guide: Document) -> None:
 
 
 def test_settings_are_those_of_the_daemon(guide: Document) -> None:
-    """Each line is a setting with that value; what runs in the process has it too."""
+    """Each line is a setting with that value. What opens the daemon to others is refused, with the
+    settings that it needs for that; a daemon inside a program has the rest."""
     for block in (9, 23, 24):
         given = settings_of(guide.text(block))
+        if {"HOST", "REDIS_HOST"} & given.keys():
+            with pytest.raises(ConfigInvalid) as refused:
+                load(environment=given)
+            for host, needed in {"HOST": "TOKENS_FILE", "REDIS_HOST": "CLUSTER_KEY_FILE"}.items():
+                assert re.search(rf"{host}.* SANDBOXD_{needed}", str(refused.value))
+                del given[host]
         config = checked_settings(given)
         for name, value in given.items():
             field, _ = setting(name)
             assert getattr(config, field) == getattr(Config(**{field: value}), field)
     guide.run(4)
-    limits = in_session(guide).sandbox.info.limits
-    assert (limits.memory_bytes, limits.cpu_quota_us) == (256 << 20, 25_000)
+    limits = guide.names["client"].get_or_create_session("ada", "limits").limits
+    assert (limits.memory_bytes, limits.cpu_millis) == (256 << 20, 250)
 
 
 def test_bash_tool(guide: Document, tmp_path: Path) -> None:
@@ -133,8 +137,7 @@ def test_sessions(guide: Document, client: Any) -> None:
     assert guide.names["result"]["exit_code"] == 0
     session_id = client.session_id
     guide.run(17)
-    with SandboxClient() as other:
-        assert other.get_session(session_id).state == "closed"
+    assert client.get_session(session_id).state == "closed"
 
 
 def test_local_mode_wherever_it_is_recommended(guide: Document) -> None:

@@ -21,6 +21,8 @@ from sandboxd_client import SandboxClient
 from tests.seeds.conftest import Documents
 from tests.seeds.document import Document
 
+pytestmark = pytest.mark.usefixtures("local_mode")
+
 EVENTS = [
     {"title": "Daily standup", "duration_minutes": 15},
     {"title": "1:1 with Grace"},

@@ -110,3 +110,6 @@ def test_every_block_runs_or_says_why_not(document: str) -> None:
     found = blocks(document)
     assert list(found) == [*range(1, len(found) + 1)]
     assert run == {number for number, block in found.items() if not block.left_out}
+    for block in found.values():
+        for path in re.findall(r"(?:docs|deploy|tests)/[\w./-]*\w", block.left_out):
+            assert (ROOT / path).exists(), block.left_out

@@ -19,7 +19,7 @@ from sandboxd_client.portal import portal
 from tests.data.rig import Database, running_database
 from tests.docker.daemon_process import RUNTIME, DaemonProcess, first_uid, running_daemon
 from tests.ports import free_port
-from tests.seeds.document import Document, settings_of
+from tests.seeds.document import Document, blocks, settings_of
 
 Documents = Callable[..., Document]
 
@@ -62,23 +62,27 @@ async def daemon(
         yield daemon
 
 
-@pytest.fixture(scope="package")
-def local_mode() -> Iterator[None]:
-    """A daemon in this process, for every client with mode="local", with the settings of document
-    001: those of a service on several machines."""
-    directory = Path(tempfile.mkdtemp(prefix="sbx-"))
-    here = {
+def local_settings(directory: Path) -> dict[str, str]:
+    """The environment of a program with a daemon in it: the settings of document 001, which are
+    those of a service on several machines, but with less of the host than they ask for."""
+    return {
+        **settings_of(blocks("001")[9].text),
         "SANDBOXD_STATE_DIR": str(directory / "state"),
         "SANDBOXD_RUN_DIR": str(directory / "run"),
         "SANDBOXD_GUEST_RUNTIME": str(RUNTIME),
         "SANDBOXD_UID_START": str(first_uid()),
-        # Less of the host than the document asks for.
         "POOL_SIZE": "2",
         "MIN_POOL_SIZE": "0",
         "MAX_WORKSPACE_SIZE_MB": "64",
     }
+
+
+@pytest.fixture(scope="package")
+def local_mode() -> Iterator[None]:
+    """A daemon in this process, for every client with mode="local"."""
+    directory = Path(tempfile.mkdtemp(prefix="sbx-"))
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**settings_of(Document("001", {}).text(9)), **here}.items():
+        for name, value in local_settings(directory).items():
             patch.setenv(name, value)
         client = SandboxClient(mode="local")
         client.server_status()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from sandboxd.config import Config, ConfigInvalid, load
 from sandboxd.policy import STRICT, check
 from sandboxd_client import NoSessionError, SandboxClient
 from tests.deploy.settings import check as checked_settings
-from tests.seeds.conftest import Documents
+from tests.seeds.conftest import Documents, local_settings
 from tests.seeds.document import Document, is_a, setting, settings_of
 
 DATA = '{"data": [1,2,3]}'
@@ -42,9 +45,17 @@ def client(guide: Document, request: pytest.FixtureRequest) -> Any:
     return client
 
 
-def test_quick_start_in_local_mode(guide: Document) -> None:
-    """It prints what its comments say."""
-    assert guide.run(2) == "6\n\nTotal files: 1"
+def test_quick_start_in_local_mode(guide: Document, short_dir: Path) -> None:
+    """As a program of its own: no daemon runs before, none is left behind, and it prints what its
+    comments say, without a warning."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", guide.text(2)],
+        env={**os.environ, **local_settings(short_dir)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("6\n\nTotal files: 1\n", "", 0)
 
 
 def test_quick_start_in_remote_mode(guide: Document) -> None:

@@ -10,6 +10,7 @@ import os
 import typing
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from tests.seeds.document import Document
 
 pytestmark = pytest.mark.usefixtures("local_mode")
 
+TYPING = ("Annotated", "Any", "Dict", "List", "Optional")
 EVENTS = [
     {"title": "Daily standup", "duration_minutes": 15},
     {"title": "1:1 with Grace"},
@@ -60,9 +62,7 @@ def proposal(document: Documents, files: VirtualFiles, request: pytest.FixtureRe
     """With its two tools, which its programs call as a model does."""
     proposal = document(
         "002",
-        **{
-            name: getattr(typing, name) for name in ("Annotated", "Any", "Dict", "List", "Optional")
-        },
+        **{name: getattr(typing, name) for name in TYPING},
         AgentContext=AgentContext,
         InjectedToolArg=InjectedToolArg,
         ToolRuntime=ToolRuntime,
@@ -75,16 +75,20 @@ def proposal(document: Documents, files: VirtualFiles, request: pytest.FixtureRe
     )
     for block in (3, 4, 5):
         proposal.run(block)
-    runtime = SimpleNamespace(context=AgentContext("ada", request.node.name))
-
-    def called(tool: Any) -> Any:
-        return lambda *arguments, **named: asyncio.run(
-            tool.coroutine(*arguments, **named, runtime=runtime)
-        )
-
     for name in ("execute_bash_command", "download_sandbox_file"):
-        proposal.names[name] = called(proposal.names[name])
+        proposal.names[f"tool {name}"] = proposal.names[name]
+        proposal.names[name] = partial(called, proposal.names[name], request.node.name)
     return proposal
+
+
+def called(tool: Any, thread_id: str, *arguments: Any, **named: Any) -> Any:
+    """What a tool answers to the agent of a conversation."""
+    return asyncio.run(answer(tool, thread_id, *arguments, **named))
+
+
+async def answer(tool: Any, thread_id: str, *arguments: Any, **named: Any) -> Any:
+    runtime = SimpleNamespace(context=AgentContext("ada", thread_id))
+    return await tool.coroutine(*arguments, **named, runtime=runtime)
 
 
 def test_receipts_are_added_up(proposal: Document, files: VirtualFiles) -> None:
@@ -127,6 +131,21 @@ def test_several_files_and_a_large_result(proposal: Document, files: VirtualFile
         "path": "/copy.csv",
         "size_bytes": 6,
     }
+
+
+def test_two_conversations_at_once(proposal: Document, files: VirtualFiles) -> None:
+    """With the one client of the program, each in its own workspace."""
+    bash = proposal.names["tool execute_bash_command"]
+    files["/name.txt"] = ""
+
+    async def converse(thread_id: str) -> Any:
+        await answer(bash, thread_id, f"echo {thread_id} > name.txt", ["/name.txt"])
+        return (await answer(bash, thread_id, "cat name.txt"))["stdout"]
+
+    async def both() -> list[str]:
+        return await asyncio.gather(converse("one"), converse("two"))
+
+    assert asyncio.run(both()) == ["one\n", "two\n"]
 
 
 def test_the_proposed_method_is_there(proposal: Document) -> None:

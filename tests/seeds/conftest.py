@@ -14,8 +14,6 @@ import pytest
 import pytest_asyncio
 
 from sandboxd_client import SandboxClient
-from sandboxd_client.connection import close_all
-from sandboxd_client.portal import portal
 from tests.data.rig import Database, running_database
 from tests.docker.daemon_process import RUNTIME, DaemonProcess, first_uid, running_daemon
 from tests.ports import free_port
@@ -88,13 +86,29 @@ def local_mode() -> Iterator[None]:
         client.server_status()
     yield
     client.close()
-    portal.call(close_all())  # the documents leave their clients open
     shutil.rmtree(directory)
+
+
+@pytest.fixture
+def closed_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Closes the clients that a document leaves open."""
+    made: list[SandboxClient] = []
+    create = SandboxClient.__init__
+
+    def create_and_remember(client: SandboxClient, *arguments: Any, **named: Any) -> None:
+        create(client, *arguments, **named)
+        made.append(client)
+
+    monkeypatch.setattr(SandboxClient, "__init__", create_and_remember)
+    yield
+    for client in made:
+        client.close()
 
 
 @pytest.fixture
 def document(
     daemon: DaemonProcess,
+    closed_clients: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Documents]:

@@ -46,7 +46,7 @@ def client(guide: Document, request: pytest.FixtureRequest) -> Any:
 
 
 def test_quick_start_in_local_mode(guide: Document, short_dir: Path) -> None:
-    """As a program of its own: no daemon runs before, none is left behind, and it prints what its
+    """As a separate program: no daemon runs before, none is left behind, and it prints what its
     comments say, without a warning."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", guide.text(2)],

@@ -108,7 +108,7 @@ def test_processor(guide: Document) -> None:
 
 
 def test_statistics_history_and_the_end(guide: Document) -> None:
-    """A sandbox with limits of its own is created, used, looked back at and cleaned up."""
+    """A sandbox with these limits is created, used, looked back at and cleaned up."""
     guide.run(11)
     service = guide.names["service"]
     guide.names["sandbox_id"] = guide.wait(service.create_agent_sandbox(1, guide.names["config"]))

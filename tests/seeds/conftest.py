@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -78,15 +78,13 @@ def local_settings(directory: Path) -> dict[str, str]:
 @pytest.fixture(scope="package")
 def local_mode() -> Iterator[None]:
     """A daemon in this process, for every client with mode="local"."""
-    directory = Path(tempfile.mkdtemp(prefix="sbx-"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in local_settings(directory).items():
-            patch.setenv(name, value)
-        client = SandboxClient(mode="local")
-        client.server_status()
-    yield
-    client.close()
-    shutil.rmtree(directory)
+    with tempfile.TemporaryDirectory(prefix="sbx-") as directory, contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in local_settings(Path(directory)).items():
+                patch.setenv(name, value)
+            client = stack.enter_context(SandboxClient(mode="local"))
+            client.server_status()
+        yield
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import sandboxd_client
 from sandboxd.config import Config
 from sandboxd.service.transport.rules import RULES
 from sandboxd_client import integrations
-from sandboxd_client.integrations import langchain, sandbox_service
+from sandboxd_client.integrations import sandbox_service
 from tests.seeds.document import blocks, setting, settings_of
 from tests.seeds.page import ROOT, imports, names, rows
 
@@ -26,8 +26,6 @@ DOCUMENTS = ("000", "001", "002", "003", "004")
 
 def ours(name: str) -> Any:
     """What a name such as `Sandbox.commands.run` stands for; properties lead to their type."""
-    if name.startswith("langchain."):
-        return getattr(langchain, name.removeprefix("langchain."))
     first, *rest = name.split(".")
     found = next(getattr(home, first) for home in HOMES if hasattr(home, first))
     for part in rest:

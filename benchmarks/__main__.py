@@ -29,11 +29,12 @@ from benchmarks.facts import facts
 from benchmarks.features import features
 from benchmarks.files import large_files, small_calls, trees
 from benchmarks.latency import DOCKER_EXEC, EXEC_UNIX, HOST, RUN_UNIX, latency
+from benchmarks.marks import between
 from benchmarks.peer import Peer
 from benchmarks.peers.measure import peers
 from benchmarks.rate import rate
 from benchmarks.revisions import NoRevision, revisions
-from benchmarks.sdk import sdk
+from benchmarks.sdk import BEGIN, END, sdk, table
 from benchmarks.sdk_stubs import sdk_and_stubs
 from benchmarks.session_snapshots import session_snapshots
 from benchmarks.sessions import burst, opening, refill
@@ -321,7 +322,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     with_code = arguments.code or not (arguments.quick or arguments.features)
     report = Report()
     engine = Engine()
-    if arguments.peers or arguments.before:
+    if arguments.peers or arguments.before or arguments.seeds:
         await _compare(engine, arguments, report)
         return
     try:
@@ -358,12 +359,14 @@ async def _run(arguments: argparse.Namespace) -> None:
 
 
 async def _compare(engine: Engine, arguments: argparse.Namespace, report: Report) -> None:
-    """Other libraries, or another revision, next to this one."""
+    """Other libraries, another revision, or what was asked for, next to this one."""
     # Few samples are for a look, not for the page.
     page = arguments.page or (None if arguments.quick else DOCS)
     try:
         if arguments.peers:
             await peers(engine, is_quick=arguments.quick, target=page, say=report.say)
+        elif arguments.seeds:
+            await _measure_goals(engine, QUICK if arguments.quick else FULL, page, report)
         else:
             print("  ".join(f"{name} {value}" for name, value in facts(engine).items()), end="\n\n")
             async for group in revisions(engine, arguments.before, report.say):
@@ -371,6 +374,18 @@ async def _compare(engine: Engine, arguments: argparse.Namespace, report: Report
     finally:
         engine.remove_leftovers()
         engine.close()
+
+
+async def _measure_goals(engine: Engine, scale: Scale, page: Path | None, report: Report) -> None:
+    machine = facts(engine)
+    async with daemons.running(pool_size=3, max_pool_size=8, engine=engine) as daemon:
+        await daemon.wait_until_warm()
+        group, _ = await sdk(daemon, rounds=scale.latency_rounds, seconds=scale.latency_seconds)
+    report.add(group)
+    if page is not None:
+        target = page / "performance.md"
+        about = f"\n{machine['cores']} processors, load {machine['load']} before it began.\n\n"
+        target.write_text(between(target.read_text(), BEGIN, END, about + table(group) + "\n"))
 
 
 def main() -> None:
@@ -384,7 +399,12 @@ def main() -> None:
         help="only next to other libraries; writes docs/benchmarks.md",
     )
     parser.add_argument(
-        "--page", type=Path, metavar="DIR", help="with --peers: write page and chart there"
+        "--seeds",
+        action="store_true",
+        help="only the SDK next to its goals; writes their table in docs/performance.md",
+    )
+    parser.add_argument(
+        "--page", type=Path, metavar="DIR", help="with --peers or --seeds: write there"
     )
     parser.add_argument(
         "--before", metavar="REVISION", help="only the daemon of another revision next to this one"

@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.daemon import Daemon
+from benchmarks.latency import HOST, host
 from benchmarks.race import Contestant, median, race
 from benchmarks.table import Group
-from sandboxd_client import AsyncSandbox, AsyncSandboxClient
+from sandboxd_client import AsyncSandboxClient
 
-MEGABYTE = os.urandom(1 << 20)
+MODES = ("local", "remote")
 GOALS = {
     "open a session": (50.0, 120.0),
     "execute `true`": (15.0, 45.0),
@@ -23,7 +24,9 @@ GOALS = {
     "download 1 MB": (75.0, 140.0),
     "list files": (10.0, 35.0),
 }
-"""Goals in milliseconds for local and remote mode."""
+"""Goals in milliseconds for local and remote mode, which came before the first line of code."""
+BEGIN = "<!-- written by `./scripts/bench --seeds` -->"
+END = "<!-- end of what `./scripts/bench --seeds` has written -->"
 OPENING_PAUSE = 0.5
 """Time for the pool to replace the sandbox that was taken, so that each open is warm."""
 
@@ -34,19 +37,21 @@ async def sdk(daemon: Daemon, *, rounds: int, seconds: float) -> tuple[Group, di
     """A row per operation, and the worst ratio to the goals of each mode."""
     async with (
         _local_client() as local,
-        AsyncSandboxClient(server_url=daemon.unix_target) as remote,
+        AsyncSandboxClient(server_url=f"http://{daemon.tcp_target}") as remote,
     ):
         samples: dict[str, list[float]] = {}
-        for mode, client in (("local", local), ("remote", remote)):
-            await client.get_or_create_session("bench", f"sdk-{mode}")
-            await client.upload_file_from_bytes("large.bin", MEGABYTE)
-        operations = [
-            (f"{name}, {mode}", call)
-            for mode, client in (("local", local), ("remote", remote))
-            for name, call in _operations(client.sandbox).items()
-        ]
-        contestants = [Contestant(name=name, call=_timed(call)) for name, call in operations]
-        samples |= await race(contestants, rounds=rounds, seconds=seconds)
+        with tempfile.TemporaryDirectory(prefix="sandboxd-bench-") as name:
+            directory = Path(name)
+            (directory / "large.bin").write_bytes(os.urandom(1 << 20))
+            contestants = [Contestant(name=HOST, call=_of_host)]
+            for mode, client in (("local", local), ("remote", remote)):
+                await client.get_or_create_session("bench", f"sdk-{mode}")
+                await client.upload_file(directory / "large.bin")
+                contestants += [
+                    Contestant(name=f"{what}, {mode}", call=_timed(call))
+                    for what, call in _operations(client, directory).items()
+                ]
+            samples |= await race(contestants, rounds=rounds, seconds=seconds)
         openings = [
             Contestant(
                 name=f"open a session, {mode}",
@@ -57,6 +62,27 @@ async def sdk(daemon: Daemon, *, rounds: int, seconds: float) -> tuple[Group, di
         ]
         samples |= await race(openings, rounds=max(5, rounds // 10), seconds=seconds)
     return _group(samples)
+
+
+def table(group: Group) -> str:
+    """The same for a page."""
+    lines = [
+        "| operation | local mode: goal | measured | of a host subprocess "
+        "| remote mode: goal | measured | of a host subprocess |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in group.rows.items():
+        cells = [
+            cell
+            for mode in MODES
+            for cell in (
+                f"{row[f'{mode}_goal_ms']:.0f} ms",
+                f"{row[f'{mode}_p50_ms']:.1f} ms",
+                f"{row[f'{mode}_of_host']:.2f}",
+            )
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 @asynccontextmanager
@@ -74,13 +100,18 @@ async def _local_client() -> AsyncIterator[AsyncSandboxClient]:
             yield client
 
 
-def _operations(sandbox: AsyncSandbox) -> dict[str, Operation]:
+def _operations(client: AsyncSandboxClient, directory: Path) -> dict[str, Operation]:
+    large = directory / "large.bin"
     return {
-        "execute `true`": lambda: sandbox.commands.run("true", check=True),
-        "upload 1 MB": lambda: sandbox.files.write("large.bin", MEGABYTE),
-        "download 1 MB": lambda: sandbox.files.read("large.bin", format="bytes"),
-        "list files": lambda: sandbox.files.list(recursive=True),
+        "execute `true`": lambda: client.execute("true"),
+        "upload 1 MB": lambda: client.upload_file(large),
+        "download 1 MB": lambda: client.download_file("large.bin", directory / "copy.bin"),
+        "list files": client.list_files,
     }
+
+
+async def _of_host() -> float:
+    return host("true")
 
 
 def _timed(call: Operation) -> Callable[[], Awaitable[float]]:
@@ -107,12 +138,14 @@ def _opening(client: AsyncSandboxClient, mode: str) -> Callable[[], Awaitable[fl
 
 def _group(samples: dict[str, list[float]]) -> tuple[Group, dict[str, float]]:
     rows: dict[str, dict[str, float]] = {}
-    worst = {"local": 0.0, "remote": 0.0}
+    worst = dict.fromkeys(MODES, 0.0)
+    of_host = median(samples[HOST]) * 1000
     for name, goals in GOALS.items():
         row: dict[str, float] = {}
-        for mode, goal in zip(("local", "remote"), goals, strict=True):
+        for mode, goal in zip(MODES, goals, strict=True):
             p50 = median(samples[f"{name}, {mode}"]) * 1000
             row |= {f"{mode}_p50_ms": p50, f"{mode}_goal_ms": goal, f"{mode}_of_goal": p50 / goal}
+            row[f"{mode}_of_host"] = p50 / of_host
             worst[mode] = max(worst[mode], p50 / goal)
         rows[name] = row
     ratios = {f"sdk_{mode}_worst_of_goal": ratio for mode, ratio in worst.items()}

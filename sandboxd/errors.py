@@ -668,7 +668,8 @@ class PackagesTooLarge(WrongState):
     def __init__(self, what: str, limit: str) -> None:
         super().__init__(
             f"The packages with what they depend on have more than the {limit} that a set may "
-            f"have ({what}); ask for fewer packages.",
+            f"have ({what}); ask for fewer packages, or ask the operator to raise "
+            "SANDBOXD_PACKAGES_SET_MB.",
             limit=limit,
         )
 
@@ -950,9 +951,9 @@ class EnvironmentBuildsBusy(Exhausted):
 
     reason = "ENVIRONMENT_BUILDS_BUSY"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, whose: str = "") -> None:
         super().__init__(
-            f"{limit} builds run or wait already; try again when one of them has ended.",
+            f"{limit} builds{whose} run or wait already; try again when one of them has ended.",
             retry_after_seconds=15.0,
             limit=str(limit),
         )

@@ -10,7 +10,7 @@ import pytest
 
 LONG_FOLDERS = {
     *("cluster", "console", "data", "deploy", "docker", "e2e", "hostile", "integrations"),
-    *("snapshots", "soak"),
+    *("seeds", "snapshots", "soak"),
 }
 """Folders with servers, containers, disks or browsers, which the quick pass leaves out."""
 

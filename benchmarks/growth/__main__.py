@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.growth.report import report
+from benchmarks.marks import between
 
 BEGIN = "<!-- growth: written by `python -m benchmarks.growth --write docs/scale.md` -->"
 END = "<!-- growth: end -->"
@@ -15,10 +16,7 @@ END = "<!-- growth: end -->"
 
 def with_tables(page: str, tables: str) -> str:
     """The page with these tables between its marks. ValueError if it has no marks."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"the page needs one line {BEGIN!r} and after it one line {END!r}")
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+    return between(page, BEGIN, END, tables)
 
 
 def main() -> None:

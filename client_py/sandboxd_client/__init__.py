@@ -1,9 +1,18 @@
 """Sandboxes for AI agents, from Python.
 
 `SandboxClient` has one method per task. `Sandbox` is the full interface: commands, files, shells
-and terminals of one session. Both connect to SANDBOXD_URL, or to the local socket.
+and terminals of one session. Both connect to SANDBOXD_URL (or SANDBOX_URL), or to the local socket.
 `AsyncSandboxClient` and `AsyncSandbox` have the same methods to `await` (`close` is `aclose`
-there). With `mode="local"` the daemon runs in the process itself; this needs the extra `daemon`.
+there).
+
+With `mode="local"` (or SANDBOXD_MODE, SANDBOX_MODE) the daemon runs in the process itself; this
+needs the extra `daemon`. Its settings are `local_settings`, then the environment, where HOST, PORT,
+REDIS_HOST and whatever else is about a server is not looked at. Processes with the same
+SANDBOXD_STATE_DIR and SANDBOXD_RUN_DIR, such as the workers of a web server, share one daemon and
+its sessions: that of (user, thread) is the same in all of them. The first process runs the daemon.
+When it ends, the next call of another process starts the next daemon, with the files of all
+sessions; a call that is under way then may fail with `ConnectionLostError`, and commands go on only
+if the process was killed, not if it ended by itself.
 
 Nothing is published to a package index. Where an agent runs, `pip install PATH` installs the SDK
 and two libraries, not those of the daemon: PATH is the repository, or a wheel of it, which fits
@@ -21,6 +30,10 @@ Errors are typed exceptions with the daemon's reason, and tracebacks without lin
 which are in the log `sandboxd_client` (DEBUG); how a command ends is a result. The SDK
 repeats calls and resumes streams where that is safe: a command has an id, so it runs once however
 often it is requested, and output continues at the next byte.
+
+The SDK does not use plain HTTP, so it never raises `requests.HTTPError`. Programs that caught it
+catch `SandboxError`, after `SessionExpiredError` and ValueError (invalid requests, refused
+commands), and read `error.reason` in place of `error.response.status_code`.
 
 The async classes run on asyncio, with or without anyio, but not on trio. A call that is cancelled
 ends the command that it waits for.

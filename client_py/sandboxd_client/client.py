@@ -14,6 +14,7 @@ from sandboxd_client.cancellation import run_to_end
 from sandboxd_client.code_results import CodeRun, LanguageName
 from sandboxd_client.command_policy import STRICT, CommandPolicy, command_check
 from sandboxd_client.connection import Connection, acquire, release
+from sandboxd_client.downloads import downloaded
 from sandboxd_client.errors import (
     NoSessionError,
     SandboxLostError,
@@ -206,8 +207,10 @@ class AsyncSandboxClient:
         envs: Mapping[str, str] | None = None,
         project: str = "",
         environment: str = "",
+        environment_type: str = "",
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
+        environment_config: Mapping[str, object] | None = None,
         command_policy: str = "",
         egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
@@ -238,8 +241,10 @@ class AsyncSandboxClient:
             env=env,
             project=project,
             environment=environment,
+            environment_type=environment_type,
             packages=packages,
             env_vars=env_vars,
+            environment_config=environment_config,
             command_policy=command_policy,
             default_policy=STRICT,
             egress=egress,
@@ -356,13 +361,17 @@ class AsyncSandboxClient:
     async def download_file(
         self, remote_name: SandboxPath, local_path: str | os.PathLike[str] | None = None
     ) -> DownloadedFile:
-        """Download a file and return its local path, by default in the current directory.
+        """Download a file and return its local path.
+
+        Without `local_path` it is a temporary file, which is deleted when the program ends, or
+        after 31 further ones. `len()` and `decode()` of the path are those of the content.
 
         Example:
             await client.upload_file_from_bytes("output.csv", b"a,b")
+            print((await client.download_file("output.csv")).decode())
             path = await client.download_file("output.csv", local_path="output.csv")
         """
-        return DownloadedFile(await self.sandbox.files.download(remote_name, local_path))
+        return await downloaded(self.sandbox.files, remote_name, local_path)
 
     async def list_files(self) -> FileListing:
         """All files of the workspace, with totals.

@@ -328,9 +328,10 @@ async def _start(settings: Settings) -> Transport:
 def _transport(settings: Settings) -> Transport:
     if settings.mode == "local":
         # Imported on demand: a remote client does not need it.
-        from sandboxd_client.local import LocalTransport, daemon_in_process
+        from sandboxd_client.local import local_config
+        from sandboxd_client.shared_daemon import SharedTransport
 
-        return LocalTransport(lambda: daemon_in_process(dict(settings.local)))
+        return SharedTransport(local_config(dict(settings.local)))
     from sandboxd_client.remote import RemoteTransport
 
     if follows(settings):

@@ -13,9 +13,16 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -42,9 +49,8 @@ STOP_SECONDS = 60.0
 _MODEST = {"pool_size": 2, "min_pool_size": 0, "examine": False}
 """Defaults for a daemon inside another program: a small pool, and no attacks on a sandbox at
 start."""
-_IN_PROCESS = {"host": "", "tokens_file": None, "socket_auth": "peer", "tls_cert": None}
-_IN_PROCESS |= {"tls_key": None, "tls_client_ca": None}
-"""Settings that are always so in a process: there is no listener to protect."""
+_IN_PROCESS = {"host": "", "http_address": "", "console_port": 0}
+"""Settings that are always so in a process: other programs do not reach it."""
 
 Composed = Callable[[], AbstractAsyncContextManager["Daemon"]]
 
@@ -71,6 +77,11 @@ class LocalTransport:
             await asyncio.gather(self._keeper, return_exceptions=True)
             raise
 
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether the daemon runs in the process that this one was forked from."""
+        return os.getpid() != self._pid
+
     async def _keep(self, started: asyncio.Future[Sequence[Any]]) -> None:
         """Start and stop the daemon in one task, as its nested contexts require."""
         try:
@@ -84,7 +95,7 @@ class LocalTransport:
             started.set_exception(error)
 
     async def ready(self, timeout: float, session_id: str = "") -> None:
-        if os.getpid() != self._pid:
+        if self.is_of_parent:
             raise ForkedError(
                 "The daemon of local mode runs in the process that this one was forked from, so "
                 'calls must be made there; a daemon for several processes needs mode="remote".'
@@ -183,7 +194,7 @@ class LocalTransport:
         return task.result()
 
     async def aclose(self) -> None:
-        if os.getpid() != self._pid:
+        if self.is_of_parent:
             return
         async with asyncio.timeout(STOP_SECONDS):
             for call in self._calls:
@@ -204,36 +215,55 @@ class LocalTransport:
 
 
 @asynccontextmanager
-async def daemon_in_process(settings: Mapping[str, object]) -> AsyncIterator[Daemon]:
-    """A daemon with these settings and the environment's, without listeners."""
+async def daemon_in_process(config: Config) -> AsyncIterator[Daemon]:
+    """A daemon without listeners."""
+    with explained():
+        from sandboxd.daemon.composition import running
+
+        _be_quiet()
+        async with running(config, listen=False) as daemon:
+            yield daemon
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Convert what keeps a daemon from starting here to LocalModeError."""
     try:
         from sandboxd.config import ConfigInvalid
-        from sandboxd.daemon.composition import running
         from sandboxd.daemon.instance import StartRefused
     except ImportError as error:
         raise LocalModeError(
             f"local mode needs the daemon ({error}); install sandboxd[daemon], or use "
             'mode="remote" with a daemon that runs elsewhere'
         ) from error
-    _be_quiet()
     try:
-        async with running(_config(settings), listen=False) as daemon:
-            yield daemon
+        yield
     except (StartRefused, ConfigInvalid) as error:
         raise LocalModeError(
             f'the daemon cannot run in this process: {error}. Or use mode="remote".'
         ) from error
 
 
-def _config(settings: Mapping[str, object]) -> Config:
-    """Settings from the caller, then environment and settings file, then our defaults."""
-    from pydantic import ValidationError
+def local_config(settings: Mapping[str, object]) -> Config:
+    """Settings from the caller, then environment and settings file, then our defaults.
 
-    from sandboxd.config import Config, load
+    Those that only mean something to a server are neither read nor accepted: the environment of a
+    web service has HOST and PORT for itself.
+    """
+    with explained():
+        from pydantic import ValidationError
 
-    loaded = load()
+        from sandboxd.config import BY_VARIABLE, OF_A_SERVER, Config, load
+
+        loaded = load(without=OF_A_SERVER)
     for warning in loaded.warnings:
         logging.getLogger("sandboxd").warning("setting.ignored: %s", warning)
+    for name in settings:
+        if (BY_VARIABLE[name].name if name in BY_VARIABLE else name) in OF_A_SERVER:
+            raise InvalidRequestError(
+                f"local_settings: {name} means nothing to a daemon in this process; start one with "
+                '`sandboxd serve` for it, and use mode="remote"'
+            )
     given = {
         name: getattr(loaded.config, name)
         for name, origin in loaded.origins.items()
@@ -243,6 +273,25 @@ def _config(settings: Mapping[str, object]) -> Config:
         return Config(**{**_MODEST, **given, **_IN_PROCESS, **settings})
     except ValidationError as error:
         raise InvalidRequestError(f"local_settings: {error}") from error
+
+
+def shown(config: Config) -> Mapping[str, str]:
+    """The settings of a daemon, for comparison with those of another process."""
+    from sandboxd.config import SETTINGS
+
+    return {
+        name: str(setting.shown(getattr(config, name)))
+        for name, setting in SETTINGS.items()
+        if name != "worker_id"
+    }
+
+
+def lock(path: Path, stack: ExitStack) -> bool:
+    """Hold a file until the stack unwinds; False if another process does."""
+    with explained():
+        from sandboxd.daemon import instance
+
+        return instance.lock(path, stack)
 
 
 def _be_quiet() -> None:

@@ -550,16 +550,25 @@ class UploadResult(Result):
 
 
 class DownloadedFile(str):
-    """Local path of a downloaded file, with methods to read it."""
+    """Local path of a downloaded file, with methods to read it.
+
+    `len()` and `decode()` are those of the content, for callers that expect bytes.
+    """
 
     __slots__ = ()
+
+    def __len__(self) -> int:
+        return Path(self).stat().st_size
+
+    def __bool__(self) -> bool:
+        return True  # also if the file is empty
 
     def read_bytes(self) -> bytes:
         """Content of the file."""
         return Path(self).read_bytes()
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Content as text, for callers that expect `download_file` to return bytes."""
+        """Content as text."""
         return self.read_bytes().decode(encoding, errors)
 
 

@@ -102,8 +102,10 @@ class AsyncSandbox:
         envs: Mapping[str, str] | None = None,
         project: str = "",
         environment: str = "",
+        environment_type: str = "",
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
+        environment_config: Mapping[str, object] | None = None,
         command_policy: str = "",
         egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
@@ -124,9 +126,11 @@ class AsyncSandbox:
         `envs`) are environment variables of its commands, `metadata` are labels to find it by.
 
         `environment` names what its image has, such as `data` or `node20`; `packages` and
-        `env_vars` are added to it. What is not built yet is an EnvironmentNotReadyError or a
-        PackagesNotReadyError, unless it is ready within `build_wait` seconds. `command_policy` is
-        the name of the policy that the daemon checks its commands with; the token must allow it.
+        `env_vars` are added to it. `environment_type` and `environment_config`, with the keys
+        `packages` and `env_vars`, are the same for programs that have them as a JSON document. What
+        is not built yet is an EnvironmentNotReadyError or a PackagesNotReadyError, unless it is
+        ready within `build_wait` seconds. `command_policy` is the name of the policy that the
+        daemon checks its commands with; the token must allow it.
         `data_sources` names databases that its code and commands may query; see `data`.
         `egress` lists hosts that it may reach; see `AsyncEgress`.
 
@@ -155,8 +159,10 @@ class AsyncSandbox:
                 envs=envs,
                 project=project,
                 environment=environment,
+                environment_type=environment_type,
                 packages=packages,
                 env_vars=env_vars,
+                environment_config=environment_config,
                 command_policy=command_policy,
                 egress=egress,
                 build_wait=build_wait,
@@ -189,8 +195,10 @@ class AsyncSandbox:
         envs: Mapping[str, str] | None = None,
         project: str = "",
         environment: str = "",
+        environment_type: str = "",
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
+        environment_config: Mapping[str, object] | None = None,
         command_policy: str = "",
         egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
@@ -230,8 +238,10 @@ class AsyncSandbox:
                 env=env,
                 project=project,
                 environment=environment,
+                environment_type=environment_type,
                 packages=packages,
                 env_vars=env_vars,
+                environment_config=environment_config,
                 command_policy=command_policy,
                 egress=egress,
                 build_wait=build_wait,

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
+from sandboxd_client.arguments import either
 from sandboxd_client.command_policy import CommandCheck
 from sandboxd_client.connection import Connection
+from sandboxd_client.errors import InvalidRequestError
 from sandboxd_client.methods.sessions import (
     CLOSE_SESSION,
     GET_SESSION,
@@ -61,8 +63,10 @@ async def open_session(
     env: Mapping[str, str] | None = None,
     project: str = "",
     environment: str = "",
+    environment_type: str = "",
     packages: Sequence[str] | None = None,
     env_vars: Mapping[str, str] | None = None,
+    environment_config: Mapping[str, object] | None = None,
     command_policy: str = "",
     default_policy: str = "",
     egress: Sequence[str] | None = None,
@@ -72,22 +76,23 @@ async def open_session(
     data_sources: Sequence[str] = (),
 ) -> SessionInfo:
     """The session of a (user, thread), created if there is none."""
+    named = either(environment=environment or None, environment_type=environment_type or None)
+    config = _environment_config(environment_config, packages=packages, env_vars=env_vars)
     request = pb.OpenSessionRequest(
         user_id=user_id,
         thread_id=thread_id,
         metadata=metadata or {},
         env=env or {},
         project_id=project,
-        environment=environment,
+        environment=named or "",
         command_policy=command_policy,
         default_command_policy=default_policy,
         data_sources=data_sources,
     )
     if idle_seconds is not None:
         request.idle_timeout.CopyFrom(duration(idle_seconds))
-    if packages is not None or env_vars is not None:
-        request.environment_config.packages.extend(packages or ())
-        request.environment_config.env_vars.update(env_vars or {})
+    if config is not None:
+        request.environment_config.CopyFrom(config)
     if egress is not None:
         request.egress.SetInParent()
         request.egress.rules.extend(egress)
@@ -102,6 +107,35 @@ async def open_session(
     return SessionInfo.of(
         opened.session, status=_OUTCOMES[opened.outcome], is_kept=opened.workspace_kept
     )
+
+
+def _environment_config(
+    document: Mapping[str, object] | None,
+    *,
+    packages: Sequence[str] | None,
+    env_vars: Mapping[str, str] | None,
+) -> session_pb2.EnvironmentConfig | None:
+    """What is added to an environment, by two parameters or by one document with both."""
+    if document is None:
+        if packages is None and env_vars is None:
+            return None
+        return session_pb2.EnvironmentConfig(packages=packages or (), env_vars=env_vars or {})
+    if packages is not None or env_vars is not None:
+        raise InvalidRequestError(
+            "environment_config: give it, or packages and env_vars, not both; they mean the same"
+        )
+    if unknown := sorted(document.keys() - {"packages", "env_vars"}):
+        raise InvalidRequestError(
+            f"environment_config: {', '.join(map(repr, unknown))} is unknown; it has packages and "
+            "env_vars"
+        )
+    try:
+        return session_pb2.EnvironmentConfig(**document)  # type: ignore[arg-type]
+    except (TypeError, ValueError, AttributeError):
+        raise InvalidRequestError(
+            'environment_config: write {"packages": [names], "env_vars": {name: text}}, not '
+            f"{dict(document)!r:.200}"
+        ) from None
 
 
 async def get_session(connection: Connection, session_id: str) -> SessionInfo:

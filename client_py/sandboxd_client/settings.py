@@ -62,13 +62,13 @@ def resolve(
 ) -> Settings:
     """Settings from the arguments; the environment fills in what is missing."""
     environment = os.environ
-    chosen = mode or ("remote" if server_url else environment.get("SANDBOXD_MODE", "remote"))
+    chosen = mode or ("remote" if server_url else _variable("MODE") or "remote")
     if chosen == "local":
         local = tuple(sorted((local_settings or {}).items()))
         return Settings("local", "", local=local)
     if chosen != "remote":
         raise InvalidRequestError(f'mode: {chosen!r} is not a valid mode; use "local" or "remote"')
-    target, is_secure = address(server_url or environment.get("SANDBOXD_URL") or _default_url())
+    target, is_secure = address(server_url or _variable("URL") or _default_url())
     return Settings(
         "remote",
         target,
@@ -98,6 +98,11 @@ def address(url: str) -> tuple[str, bool]:
     is_secure = parts.scheme in ("https", "grpcs")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{host}:{parts.port or (443 if is_secure else DEFAULT_PORT)}", is_secure
+
+
+def _variable(name: str) -> str | None:
+    """A variable by our name for it, or by the one that programs for the earlier client set."""
+    return os.environ.get(f"SANDBOXD_{name}") or os.environ.get(f"SANDBOX_{name}")
 
 
 def _default_url() -> str:

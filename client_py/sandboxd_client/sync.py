@@ -2242,8 +2242,10 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         project: str = "",
         environment: str = "",
+        environment_type: str = "",
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
+        environment_config: Mapping[str, object] | None = None,
         command_policy: str = "",
         egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
@@ -2264,9 +2266,11 @@ class Sandbox:
         `envs`) are environment variables of its commands, `metadata` are labels to find it by.
 
         `environment` names what its image has, such as `data` or `node20`; `packages` and
-        `env_vars` are added to it. What is not built yet is an EnvironmentNotReadyError or a
-        PackagesNotReadyError, unless it is ready within `build_wait` seconds. `command_policy` is
-        the name of the policy that the daemon checks its commands with; the token must allow it.
+        `env_vars` are added to it. `environment_type` and `environment_config`, with the keys
+        `packages` and `env_vars`, are the same for programs that have them as a JSON document. What
+        is not built yet is an EnvironmentNotReadyError or a PackagesNotReadyError, unless it is
+        ready within `build_wait` seconds. `command_policy` is the name of the policy that the
+        daemon checks its commands with; the token must allow it.
         `data_sources` names databases that its code and commands may query; see `data`.
         `egress` lists hosts that it may reach; see `Egress`.
 
@@ -2293,8 +2297,10 @@ class Sandbox:
                     envs=envs,
                     project=project,
                     environment=environment,
+                    environment_type=environment_type,
                     packages=packages,
                     env_vars=env_vars,
+                    environment_config=environment_config,
                     command_policy=command_policy,
                     egress=egress,
                     build_wait=build_wait,
@@ -2325,8 +2331,10 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         project: str = "",
         environment: str = "",
+        environment_type: str = "",
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
+        environment_config: Mapping[str, object] | None = None,
         command_policy: str = "",
         egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
@@ -2363,8 +2371,10 @@ class Sandbox:
                     envs=envs,
                     project=project,
                     environment=environment,
+                    environment_type=environment_type,
                     packages=packages,
                     env_vars=env_vars,
+                    environment_config=environment_config,
                     command_policy=command_policy,
                     egress=egress,
                     build_wait=build_wait,
@@ -3026,8 +3036,10 @@ class SandboxClient:
         envs: Mapping[str, str] | None = None,
         project: str = "",
         environment: str = "",
+        environment_type: str = "",
         packages: Sequence[str] | None = None,
         env_vars: Mapping[str, str] | None = None,
+        environment_config: Mapping[str, object] | None = None,
         command_policy: str = "",
         egress: Sequence[str] | None = None,
         build_wait: float = 0.0,
@@ -3058,8 +3070,10 @@ class SandboxClient:
                 envs=envs,
                 project=project,
                 environment=environment,
+                environment_type=environment_type,
                 packages=packages,
                 env_vars=env_vars,
+                environment_config=environment_config,
                 command_policy=command_policy,
                 egress=egress,
                 build_wait=build_wait,
@@ -3154,10 +3168,14 @@ class SandboxClient:
     def download_file(
         self, remote_name: SandboxPath, local_path: str | os.PathLike[str] | None = None
     ) -> DownloadedFile:
-        """Download a file and return its local path, by default in the current directory.
+        """Download a file and return its local path.
+
+        Without `local_path` it is a temporary file, which is deleted when the program ends, or
+        after 31 further ones. `len()` and `decode()` of the path are those of the content.
 
         Example:
             client.upload_file_from_bytes("output.csv", b"a,b")
+            print(client.download_file("output.csv").decode())
             path = client.download_file("output.csv", local_path="output.csv")
         """
         return portal.call(self._inner.download_file(remote_name, local_path))

@@ -40,6 +40,10 @@ CALLS = Share(name="concurrent calls", total=4096, per_user=1024, kept=512)
 """SANDBOXD_MAX_CALLS, SANDBOXD_MAX_USER_CALLS."""
 SESSIONS = Share(name="sessions", total=80, per_user=40)
 """MAX_POOL_SIZE, SANDBOXD_MAX_USER_SESSIONS."""
+RUNNING_EXECS = Share(name="running commands", total=2048, per_user=1024)
+"""SANDBOXD_MAX_RUNNING_EXECS_IN_ALL, SANDBOXD_MAX_USER_RUNNING_EXECS."""
+OUTPUT_BYTES = Share(name="output that is kept", total=4 << 30, per_user=2 << 30)
+"""SANDBOXD_TOTAL_SPOOL_BYTES, SANDBOXD_MAX_USER_SPOOL_BYTES."""
 CONSOLE_PAGES = Share(name="console pages", total=256, per_user=32, kept=64)
 LOGINS = Share(name="console logins", total=1000, per_user=32, kept=250)
 LOGIN_CODES = Share(name="links to the console", total=100, per_user=5, kept=25)
@@ -49,13 +53,19 @@ DOCUMENT_BYTES = Share(
 )
 EGRESS_CONNECTIONS = Share(name="egress connections", total=1024, per_user=256)
 PREVIEW_CONNECTIONS = Share(name="preview connections", total=1024, per_user=256)
+LOOKUPS = Share(name="names that are looked up", total=64, per_user=8)
 POLICY_CHECKS = Share(name="policy checks that wait", total=512, per_user=32)
 COMPARISONS = Share(name="comparisons of snapshots that wait", total=256, per_user=16)
 IMPORTS = Share(name="archives that arrive", total=16, per_user=4)
+SNAPSHOT_WORK = Share(name="work on snapshots that waits", total=8192, per_user=2048)
+PROJECT_WORK = Share(name="work on projects that waits", total=8192, per_user=2048)
+PACKAGE_BUILDS = Share(name="builds of packages", total=17, per_user=8)
 
 SHARES: Sequence[Share] = (
     CALLS,
     SESSIONS,
+    RUNNING_EXECS,
+    OUTPUT_BYTES,
     CONSOLE_PAGES,
     LOGINS,
     LOGIN_CODES,
@@ -63,9 +73,13 @@ SHARES: Sequence[Share] = (
     DOCUMENT_BYTES,
     EGRESS_CONNECTIONS,
     PREVIEW_CONNECTIONS,
+    LOOKUPS,
     POLICY_CHECKS,
     COMPARISONS,
     IMPORTS,
+    SNAPSHOT_WORK,
+    PROJECT_WORK,
+    PACKAGE_BUILDS,
 )
 
 

@@ -34,9 +34,15 @@ class Turns:
         """By user, the user who is next first; no user has an empty queue."""
 
     @classmethod
-    def of(cls, share: Share, *, refusal: Callable[[str], Exception]) -> Turns:
-        """One at a time, with this queue."""
-        return cls(places=1, queued=share.total, queued_per_user=share.per_user, refusal=refusal)
+    def of(cls, share: Share, *, refusal: Callable[[str], Exception], places: int = 1) -> Turns:
+        """So many at a time, of which a user leaves one to others, with this queue."""
+        return cls(
+            places=places,
+            per_user=max(1, places - 1),
+            queued=share.total,
+            queued_per_user=share.per_user,
+            refusal=refusal,
+        )
 
     @property
     def waiting(self) -> int:

@@ -10,7 +10,14 @@ import click
 
 from sandboxd.cli import table
 from sandboxd.cli.failure import USAGE, Failure, call
-from sandboxd.cli.target import Pairs, Target, json_option, target_options, warn_of_missing
+from sandboxd.cli.target import (
+    JsonObject,
+    Pairs,
+    Target,
+    json_option,
+    target_options,
+    warn_of_missing,
+)
 from sandboxd_client import SessionInfo, SessionList
 from sandboxd_client.results import StateName
 from sandboxd_client.session import close_session, in_seconds, open_session
@@ -50,11 +57,19 @@ def command() -> None:
 )
 @click.option(
     "--environment",
+    "--environment-type",
+    "environment",
     default="",
     metavar="NAME",
     help="Environment; `sandboxd environments list` lists them.",
 )
 @click.option("--package", "packages", multiple=True, help="Package to add to it; may be repeated.")
+@click.option(
+    "--environment-config",
+    type=JsonObject(),
+    metavar="JSON",
+    help='What to add to it: {"packages": [...], "env_vars": {...}}; @FILE reads a file.',
+)
 @click.option("--policy", default="", metavar="NAME", help="Command policy of the session.")
 @click.option(
     "--egress",
@@ -93,6 +108,7 @@ def open_(
     data_sources: Sequence[str],
     environment: str,
     packages: Sequence[str],
+    environment_config: dict[str, object] | None,
     policy: str,
     egress: Sequence[str],
     build_wait: float,
@@ -116,6 +132,7 @@ def open_(
                 data_sources=data_sources,
                 environment=environment,
                 packages=packages or None,
+                environment_config=environment_config,
                 command_policy=policy,
                 egress=egress or None,
                 build_wait=build_wait,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -167,3 +169,23 @@ class Pairs(click.ParamType[tuple[str, str]]):
         if not (key and is_pair):
             self.fail(f"{value!r} is not KEY=VALUE", parameter, context)
         return key, text
+
+
+class JsonObject(click.ParamType[dict[str, object]]):
+    """A JSON object, or @FILE with one."""
+
+    name = "JSON"
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> dict[str, object]:
+        text = str(value)
+        try:
+            found = json.loads(Path(text[1:]).read_bytes() if text[:1] == "@" else text)
+        except OSError as error:
+            self.fail(f"{text[1:]}: {error.strerror}", parameter, context)
+        except ValueError as error:
+            self.fail(f"not valid JSON: {error}", parameter, context)
+        if not isinstance(found, dict):
+            self.fail("not a JSON object", parameter, context)
+        return found

@@ -243,3 +243,13 @@ def _catalogue() -> Mapping[str, Setting]:
 SETTINGS = _catalogue()
 """All settings by name, in the order of the definition."""
 BY_VARIABLE = {name: setting for setting in SETTINGS.values() for name in setting.variables}
+OF_A_SERVER = frozenset(
+    [name for name, setting in SETTINGS.items() if setting.table == "cluster"]
+    + ["host", "port", "worker_id", "socket_path", "reflection", "metrics_port"]
+    + ["console_port", "console_host", "console_names"]
+    + ["http_address", "http_names", "http_origins", "http_open"]
+    + ["tokens_file", "socket_auth", "tls_cert", "tls_key", "tls_client_ca"]
+    + ["allow_network_access_without_authentication"]
+)
+"""Settings that mean nothing to a daemon inside another program, whose environment may well have
+HOST, PORT or REDIS_HOST for itself."""

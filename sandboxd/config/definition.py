@@ -502,7 +502,9 @@ class Config(BaseModel):
     memory_limit_bytes: Bytes = _setting(256 << 20, "MEMORY_LIMIT", ge=32 << 20)
     """Memory for all commands of a sandbox together. The guest has a small amount in addition."""
     cpu_quota_us: int = _setting(100_000, "CPU_QUOTA", ge=0)
-    """CPU microseconds per 100 ms for all commands of a sandbox; 0 means no limit."""
+    """CPU microseconds per 100 ms for all commands of a sandbox; 0 means no limit. The default is
+    one processor, because short commands would wait for most of their time with a quarter of it
+    (25000): one that computes for 30 ms then takes 105 ms, even on an idle host."""
     max_processes: int = _own(128, "MAX_PROCESSES", ge=16)
     """Maximum number of processes and threads of all commands of a sandbox."""
     max_open_files: int = _own(1024, "MAX_OPEN_FILES", ge=64)
@@ -632,10 +634,12 @@ class Config(BaseModel):
     """Maximum number of sessions of one user; 0 means half of MAX_POOL_SIZE if there is a
     token file, else that only the pool limits them."""
     max_user_running_execs: int = _own(0, "MAX_USER_RUNNING_EXECS", ge=0)
-    """Maximum number of running commands of one user; 0 means that only the limits in [exec]
+    """Maximum number of running commands of one user; 0 means half of
+    SANDBOXD_MAX_RUNNING_EXECS_IN_ALL if there is a token file, else that only the limits in [exec]
     apply."""
     max_user_spool_bytes: Bytes = _own(0, "MAX_USER_SPOOL_BYTES", ge=0)
-    """Bytes of output that are kept on disk for one user; 0 means that only the limits in [output]
+    """Bytes of output that are kept on disk for one user; 0 means half of
+    SANDBOXD_TOTAL_SPOOL_BYTES if there is a token file, else that only the limits in [output]
     apply."""
     max_user_calls: int = _own(0, "MAX_USER_CALLS", ge=0)
     """Maximum number of concurrent calls of one user; 0 means a quarter of SANDBOXD_MAX_CALLS.

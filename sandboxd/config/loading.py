@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,21 @@ def load(
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
+    without: Collection[str] = (),
 ) -> Loaded:
     """Read all settings, or raise ConfigInvalid with all problems.
 
     `flags` are texts by name of the setting. Without `file`, the file that the environment names is
-    read, or the default file if it exists.
+    read, or the default file if it exists. Settings named by `without` are not looked at.
     """
     environment = os.environ if environment is None else environment
     path = file or _usual_file(environment)
     read = SettingsFile(path) if path else None
-    given = _given(flags or {}, environment, read)
+    given = {
+        name: entry
+        for name, entry in _given(flags or {}, environment, read).items()
+        if name not in without
+    }
     problems = read.problems if read else []
     warnings = list(ignored_variables(environment))
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -39,7 +40,22 @@ DOCUMENT_POLICY = (
     "sandbox{scripts}; default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
     "font-src data:; media-src data:{script_src}"
 )
-"""For HTML of a sandbox: an origin of its own, no network, scripts only if someone asked."""
+"""For HTML of a sandbox: an origin of its own, nothing is loaded, scripts only if someone asked."""
+_REACHING = (
+    (re.compile(rb"<(/?)(?=(?:link|embed|frame(?!set)))", re.IGNORECASE), rb"<\1meta x-"),
+    (
+        re.compile(rb"<(/?)(?=(?:iframe|frameset|object|fencedframe|portal))", re.IGNORECASE),
+        rb"<\1x-",
+    ),
+)
+"""Elements by which a browser connects to hosts that no policy governs, such as `<link
+rel=preconnect>`, or that hold a document in which such an element is written in another way. What
+they would load is refused anyway. In place of those without an end, one that has none either."""
+DOCUMENT_HEADERS = {
+    "X-DNS-Prefetch-Control": "off",
+    "Connection-Allowlist": "()",
+}
+"""No look-ups for links; and for browsers that know it, no connection at all."""
 
 
 class _Ticket(NamedTuple):
@@ -67,7 +83,10 @@ class Bodies:
         self,
         calls: InProcessCalls,
         find_caller: Callable[[web.Request], Caller],
+        on_admitted: Callable[[web.Request], None],
     ) -> None:
+        """`on_admitted` is called with requests that have a ticket."""
+        self._on_admitted = on_admitted
         self._calls = calls
         self._find_caller = find_caller
         self._tickets: dict[str, _Ticket] = {}
@@ -108,6 +127,7 @@ class Bodies:
 
     async def download(self, request: web.Request) -> web.StreamResponse:
         ticket = _take(self._tickets, request.match_info["ticket"])
+        self._on_admitted(request)
         conversation = self._calls.begin(ticket.path, ticket.caller, peer=_peer(request))
         await conversation.put(ticket.message)
         await conversation.put(None)
@@ -145,10 +165,13 @@ class Bodies:
             raise web.HTTPForbidden(text="This is shown in a frame of the console only.")
         document = _take(self._documents, request.match_info["ticket"])
         return web.Response(
-            body=document.html,
+            body=without_connections(document.html),
             content_type="text/html",
             charset="utf-8",
-            headers={"Content-Security-Policy": document_policy(document.with_scripts)},
+            headers={
+                **DOCUMENT_HEADERS,
+                "Content-Security-Policy": document_policy(document.with_scripts),
+            },
         )
 
 
@@ -170,6 +193,15 @@ async def _feeding(
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+def without_connections(html: bytes) -> bytes:
+    """HTML without the elements that connect. As UTF-8 without a mark of its order of bytes: such
+    a mark would make a browser read it as another encoding than the one that was looked at."""
+    text = html.decode(errors="replace").lstrip("\ufeff").encode()
+    for pattern, replacement in _REACHING:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 def document_policy(with_scripts: bool) -> str:

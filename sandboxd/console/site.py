@@ -35,7 +35,8 @@ LOGIN_TRIES = 5
 MAX_TRIES = 50
 """The same, from all addresses."""
 MAX_STRANGERS = 16
-"""Sockets of one address that have not said yet which login they have."""
+"""Sockets of one address that have not said yet which login they have; another one ends the
+oldest, and so it does of all."""
 MAX_ALL_STRANGERS = 64
 INDEX = "index.html"
 POLICY = (
@@ -49,6 +50,7 @@ HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "X-DNS-Prefetch-Control": "off",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), usb=(), payment=()",
 }
 
@@ -76,7 +78,8 @@ class Console:
         self._calls = calls
         self._logins = logins
         self._on_refused = on_refused
-        self._sockets: set[PageSocket] = set()
+        self._sockets: dict[PageSocket, None] = {}
+        """Oldest first."""
         self._pages = Places(CONSOLE_PAGES)
         self._tries: list[tuple[float, str]] = []
         self._names = SiteNames(settings.host, settings.names)
@@ -85,7 +88,7 @@ class Console:
         application.on_response_prepare.append(_add_headers)
         application.add_routes(self._routes())
         address = Address(settings.host, settings.port)
-        self._listener = Listener(application, address, settings.tls)
+        self._listener = Listener(application, address, settings.tls, ends_strangers=True)
 
     def _routes(self) -> Sequence[web.RouteDef]:
         return [
@@ -94,7 +97,7 @@ class Console:
             web.post("/login", self._log_in),
             web.post("/logout", self._log_out),
             web.get("/socket", self._open_socket),
-            *Bodies(self._calls, self._caller_of).routes(),
+            *Bodies(self._calls, self._caller_of, self._on_admitted).routes(),
         ]
 
     async def __aenter__(self) -> Console:
@@ -139,14 +142,21 @@ class Console:
             origin or "", request.host, has_tls=has_tls
         ):
             raise web.HTTPForbidden(text="This request comes from another site.")
-        return await handler(request)
+        try:
+            return await handler(request)
+        finally:
+            self._listener.admitted.discard(request.transport)
 
     def _caller_of(self, request: web.Request) -> Caller:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
         caller = self._logins.find(key) if scheme.lower() == "bearer" else None
         if caller is None:
             raise web.HTTPUnauthorized(text="Log in again.")
+        self._on_admitted(request)
         return caller
+
+    def _on_admitted(self, request: web.Request) -> None:
+        self._listener.admitted.add(request.transport)
 
     # --- pages ---
 
@@ -209,18 +219,23 @@ class Console:
 
     async def _open_socket(self, request: web.Request) -> web.StreamResponse:
         peer = f"console:{request.remote}"
-        strangers = [page.peer for page in self._sockets if not page.key]
-        if len(strangers) >= MAX_ALL_STRANGERS or strangers.count(peer) >= MAX_STRANGERS:
-            raise web.HTTPTooManyRequests(text="Too many pages are open; close some.")
-        page = PageSocket(self._calls, self._logins.find, peer, self._admit)
-        self._sockets.add(page)
+        strangers = [page for page in self._sockets if not page.key]
+        of_peer = [page for page in strangers if page.peer == peer]
+        if len(of_peer) >= MAX_STRANGERS or len(strangers) >= MAX_ALL_STRANGERS:
+            oldest = of_peer[0] if len(of_peer) >= MAX_STRANGERS else strangers[0]
+            del self._sockets[oldest]
+            oldest.abort()
+
+        def admit(caller: Caller) -> AbstractContextManager[None]:
+            self._on_admitted(request)
+            return self._pages.place(holder_of(caller))
+
+        page = PageSocket(self._calls, self._logins.find, peer, admit)
+        self._sockets[page] = None
         try:
             return await page.serve(request)
         finally:
-            self._sockets.discard(page)
-
-    def _admit(self, caller: Caller) -> AbstractContextManager[None]:
-        return self._pages.place(holder_of(caller))
+            self._sockets.pop(page, None)
 
 
 class _Asset(NamedTuple):

@@ -77,8 +77,10 @@ class PageSocket:
         self.key = ""
         """Of its login, once it has said which."""
         self._running: dict[int, _Call] = {}
+        self._transport: asyncio.Transport | None = None
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        self._transport = request.transport
         await self._socket.prepare(request)
         try:
             if await self._greet():
@@ -92,6 +94,11 @@ class PageSocket:
             self._place.close()
             await self._end_all()
         return self._socket
+
+    def abort(self) -> None:
+        """Without a word: it has not said who it is."""
+        if self._transport is not None:
+            self._transport.abort()
 
     async def close(self) -> None:
         """The daemon stops: the page connects again."""

@@ -137,7 +137,8 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """A daemon that serves until the block ends. Leaving the block is the shutdown order.
 
-    One that does not listen has neither server nor socket; its handlers are called directly.
+    One that does not listen has neither server nor socket, unless its server is started later; its
+    handlers are called directly.
     """
     async with AsyncExitStack() as stack:
         policies = await stack.enter_async_context(aclosing(_policies(config)))
@@ -247,6 +248,7 @@ async def running(
         metrics = await _serve_metrics(config, exposition, server, stack) if listen else None
         # At the end, in reverse: callers learn that the daemon stops, then how their commands
         # ended, and only then the listeners close.
+        stack.push_async_callback(server.stop)
         if listen:
             await _open_listeners(
                 server,
@@ -255,8 +257,7 @@ async def running(
                 stack=stack,
             )
         stack.push_async_callback(sessions.shut_down, config.drain_seconds)
-        if listen:
-            stack.push_async_callback(server.announce_stop)
+        stack.push_async_callback(server.announce_stop)
         _record_start(journal, stack)
         log.info(
             "daemon.started",
@@ -280,7 +281,6 @@ async def running(
 
 async def _open_listeners(server: ApiServer, *further: Opens, stack: AsyncExitStack) -> None:
     await server.start()
-    stack.push_async_callback(server.stop)
     for open_one in further:
         await open_one(stack)
 

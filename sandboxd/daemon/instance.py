@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from sandboxd.config import Config
@@ -37,24 +37,51 @@ def claim(config: Config, stack: AsyncExitStack) -> str:
     return name_file.read_text()
 
 
-def _lock(directory: Path, stack: AsyncExitStack) -> None:
-    """Hold a directory until the stack unwinds."""
+def lock(path: Path, stack: ExitStack | AsyncExitStack) -> bool:
+    """Hold a file until the stack unwinds; False if another process does.
+
+    It then has the number of this process. A forked child does not hold it.
+    """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise StartRefused(
-            f"cannot write to {directory} ({error.strerror}); run as root, or set "
+            f"cannot write to {path.parent} ({error.strerror}); run as root, or set "
             "SANDBOXD_STATE_DIR and SANDBOXD_RUN_DIR to directories that this user can write"
         ) from error
-    stack.callback(os.close, descriptor)
+    _held.add(descriptor)
+    stack.callback(_let_go, descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except BlockingIOError:
+        return False
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return True
+
+
+def _lock(directory: Path, stack: AsyncExitStack) -> None:
+    if not lock(directory / "lock", stack):
         raise StartRefused(
             f"another sandboxd already runs on {directory}; stop it (./scripts/stop), or set "
             "SANDBOXD_STATE_DIR, SANDBOXD_RUN_DIR and PORT for a second one"
-        ) from error
-    # For those who find the file locked: the process to stop.
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
+        )
+
+
+_held: set[int] = set()
+
+
+def _let_go(descriptor: int) -> None:
+    if descriptor in _held:
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+
+def _let_go_of_all() -> None:
+    """In a forked child of a program: its parent holds them, and may end before it."""
+    for descriptor in list(_held):
+        _let_go(descriptor)
+
+
+os.register_at_fork(after_in_child=_let_go_of_all)

@@ -48,6 +48,7 @@ async def open_packages(
                 PackageKind.PYTHON: config.packages_allow,
                 PackageKind.NPM: config.packages_allow_npm,
             },
+            _cost(config),
         )
     except InvalidAllowList as error:
         raise StartRefused(str(error)) from None
@@ -68,6 +69,15 @@ async def open_packages(
     sets = PackageSets(_set_settings(config), store, builder)
     stack.push_async_callback(sets.aclose)
     return Packages(allowed, targets, sets)
+
+
+def _cost(config: Config) -> str:
+    return (
+        " With all that they depend on, the packages of a session may then take "
+        f"{config.packages_set_mb} MiB on the disk (SANDBOXD_PACKAGES_SET_MB) and "
+        f"{config.packages_build_seconds:g} s to build (SANDBOXD_PACKAGES_BUILD_SECONDS), once for "
+        "all sessions that ask for the same."
+    )
 
 
 async def _open_areas(config: Config, directory: Path, *, has_disks: bool) -> BuildAreas:

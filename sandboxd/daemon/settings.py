@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandboxd.access import UserLimits
-from sandboxd.access.shares import SESSIONS
+from sandboxd.access.shares import OUTPUT_BYTES, RUNNING_EXECS, SESSIONS, Share
 from sandboxd.audit import AuditSettings
 from sandboxd.audit.files import strangers_directory
 from sandboxd.code.settings import CodeSettings, Limits
@@ -269,23 +269,22 @@ def protection_settings(
         user=config.sandbox_user,
         runtime=config.container_runtime,
         max_sandboxes=config.max_pool_size,
+        user_sessions=user_limits(config).sessions,
         max_open_files=config.max_open_files,
     )
 
 
-def _user_sessions(config: Config) -> int:
-    """Where there are tokens, there are users who share the pool."""
-    if config.max_user_sessions or config.tokens_file is None:
-        return config.max_user_sessions
-    return SESSIONS.of(config.max_pool_size).per_user
-
-
 def user_limits(config: Config) -> UserLimits:
+    def limit(chosen: int, share: Share, total: int) -> int:
+        """Where there are tokens, there are users who share what there is."""
+        return chosen if chosen or config.tokens_file is None else share.of(total).per_user
+
+    running_in_all = config.max_running_execs_in_all
     return UserLimits(
-        sessions=_user_sessions(config),
-        running_execs=config.max_user_running_execs,
-        running_execs_in_all=config.max_running_execs_in_all,
-        spool_bytes=config.max_user_spool_bytes,
+        sessions=limit(config.max_user_sessions, SESSIONS, config.max_pool_size),
+        running_execs=limit(config.max_user_running_execs, RUNNING_EXECS, running_in_all),
+        running_execs_in_all=running_in_all,
+        spool_bytes=limit(config.max_user_spool_bytes, OUTPUT_BYTES, config.total_spool_bytes),
         calls_per_second=config.user_calls_per_second,
         calls_burst=config.user_calls_burst,
     )

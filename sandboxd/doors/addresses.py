@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+from sandboxd.access.shares import LOOKUPS
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 LOOKUP_SECONDS = 8.0
-LOOKUP_THREADS = 64
-LOOKUPS_OF_ONE = 8
-"""Names of one session that are looked up at the same time."""
 MAX_ADDRESSES = 8
 """Addresses of one name that are tried."""
 _FORBIDDEN: Sequence[Network] = [
@@ -118,19 +118,24 @@ class Resolver:
         """With addresses of names that are not looked up."""
         self._fixed = fixed or {}
         self._threads: ThreadPoolExecutor | None = None
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By user: one whose names take long delays nobody else's."""
 
-    async def find(self, host: str, turns: asyncio.Semaphore | None = None) -> Sequence[str]:
-        """Addresses of a host in its normal form; Unresolved. The turns are those of one session:
-        one whose names take long delays nobody else's."""
+    def turns_of(self, user_id: str) -> asyncio.Semaphore:
+        return self._turns.setdefault(user_id, asyncio.Semaphore(LOOKUPS.per_user))
+
+    async def find(self, host: str, user_id: str | None = None) -> Sequence[str]:
+        """Addresses of a host in its normal form, for a user or for the daemon; Unresolved."""
         if (fixed := self._fixed.get(host)) is not None:
             return [fixed]
         try:
             return [str(ipaddress.ip_address(host))]
         except ValueError:
             pass
+        turns = asyncio.Semaphore() if user_id is None else self.turns_of(user_id)
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
-                found = await self._look_up(host, turns or asyncio.Semaphore())
+                found = await self._look_up(host, turns)
         except TimeoutError:
             raise Unresolved("the name server did not answer in time") from None
         except (OSError, UnicodeError) as error:
@@ -139,7 +144,7 @@ class Resolver:
 
     async def _look_up(self, host: str, turns: asyncio.Semaphore) -> Sequence[str]:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(LOOKUP_THREADS, "look-up")
+            self._threads = ThreadPoolExecutor(LOOKUPS.total, "look-up")
         await turns.acquire()
         loop = asyncio.get_running_loop()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sandboxd.access.shares import Full, NoPlace, Places
 from sandboxd.doors import http_head
-from sandboxd.doors.addresses import LOOKUPS_OF_ONE, AddressRules, Resolver, Unresolved
+from sandboxd.doors.addresses import AddressRules, Resolver, Unresolved
 from sandboxd.doors.client_hello import ALERT_DENIED, Need, NotTls, parse_client_hello
 from sandboxd.doors.egress_ledger import EgressLedger, Kind, LimitReached
 from sandboxd.doors.egress_rules import (
@@ -83,7 +83,6 @@ class Egress:
         self._upstreams = upstreams.of_session(user_id)
         self._user_id = user_id
         self._places = places
-        self._lookups = asyncio.Semaphore(LOOKUPS_OF_ONE)
         self._uses: set[_Use] = set()
 
     def change(self, rules: Sequence[EgressRule]) -> None:
@@ -228,7 +227,7 @@ class Egress:
     async def _connect(self, head: RequestHead) -> Connection:
         """A connection to an address that is checked; the name is not looked up again."""
         try:
-            found = await self._resolver.find(head.host, self._lookups)
+            found = await self._resolver.find(head.host, self._user_id)
         except Unresolved as error:
             raise Unreachable(f"{head.host} was not found: {error}") from None
         problems = {address: self._addresses.problem(address, head.port) for address in found}

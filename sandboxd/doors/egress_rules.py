@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -143,8 +143,10 @@ class EgressRule:
         return self.matches_host(host)
 
 
-def parse_rules(texts: Iterable[str]) -> tuple[EgressRule, ...]:
+def parse_rules(texts: Sequence[str]) -> tuple[EgressRule, ...]:
     """Rules without repetitions, in one order; InvalidRequest names the first bad one."""
+    if len(texts) > MAX_RULES:
+        raise InvalidRequest("egress", f"must have at most {MAX_RULES} rules")
     found: dict[str, EgressRule] = {}
     for text in texts:
         try:
@@ -152,8 +154,6 @@ def parse_rules(texts: Iterable[str]) -> tuple[EgressRule, ...]:
         except InvalidRule as error:
             raise InvalidRequest("egress", f"{quoted(text)}: {error}") from None
         found[str(rule)] = rule
-        if len(found) > MAX_RULES:
-            raise InvalidRequest("egress", f"must have at most {MAX_RULES} rules")
     return tuple(found[text] for text in sorted(found))
 
 

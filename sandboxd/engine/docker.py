@@ -566,8 +566,9 @@ def _bind(mount: BindMount) -> dict[str, Any]:
         "Target": mount.target,
         "ReadOnly": not mount.writable,
         # Read-only covers only the directory's own filesystem: a filesystem mounted below it would
-        # be writable, so it is left out.
-        "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
+        # be writable, so it is left out. The engine's default for propagation is private; in its
+        # own directory it takes nothing but a slave.
+        "BindOptions": {"NonRecursive": True},
     }
 
 

@@ -152,21 +152,21 @@ class Builder:
         began, skipped = time.monotonic(), []
         for source in definition.sources:
             try:
-                fingerprint = await layers.fingerprint(source.layer) if source.layer else ""
+                fingerprint = " ".join([await layers.fingerprint(one) for one in source.layers])
                 base = await self._base(source, progress, rebuild=rebuild)
                 break
             except SourceUnavailable as error:
                 skipped.append(str(error))
         else:
             raise SourceUnavailable("; ".join(skipped))
-        if source.layer is not None:
-            base = replace(base, source=layers.source_name(source.layer))
+        if source.layers and not isinstance(source.base, Pulled):
+            base = replace(base, source=layers.source_name(source.layers[0]))
         base = replace(base, skipped=[*skipped, *base.skipped])
         text = await asyncio.to_thread(dockerfile.read_text)
         tag = _tag(definition, key_of(text, base.image.id, fingerprint))
         info, seconds = None if rebuild else await self._builds.find(tag), 0.0
         if info is None:
-            await self._make(dockerfile, source.layer, base, tag, progress, use_cache=not rebuild)
+            await self._make(dockerfile, source.layers, base, tag, progress, use_cache=not rebuild)
             info, seconds = await self._builds.expect(tag), time.monotonic() - began
         progress.begin("check", "looking at the image")
         built = replace(described(info, source=base.source), tag=tag, seconds=seconds)
@@ -175,20 +175,21 @@ class Builder:
     async def _make(
         self,
         dockerfile: Path,
-        layer: Layer | None,
+        made_of: Sequence[Layer],
         base: Base,
         tag: str,
         progress: Progress,
         *,
         use_cache: bool,
     ) -> None:
-        """Build the environment's own Dockerfile on its base, with the files of its layer."""
+        """Build the environment's own Dockerfile on its base, with the files of its layers."""
         async with self._builds.context() as context:
-            directory = context / "layer"
-            directory.mkdir()
+            for name in layers.DIRECTORIES.values():  # those of layers that it has not are empty
+                (context / name).mkdir()
             packages = base.packages
-            if layer is not None:
+            for layer in made_of:
                 progress.begin("files", "collecting files")
+                directory = context / layers.DIRECTORIES[type(layer)]
                 packages = [*packages, *await self._fill(layer, directory, progress)]
             shutil.copy(dockerfile, context / DOCKERFILE)
             progress.begin("image", f"building {tag}")

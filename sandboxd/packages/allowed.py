@@ -18,6 +18,7 @@ SETTINGS = {
     PackageKind.NPM: "SANDBOXD_PACKAGES_ALLOW_NPM",
 }
 """The settings with the operator's lists."""
+_OPEN = "SANDBOXD_PACKAGES_POLICY=open"
 
 
 class PackagePolicy(StrEnum):
@@ -39,15 +40,19 @@ class AllowedPackages:
 
     policy: PackagePolicy
     listed: Mapping[PackageKind, Sequence[Package]] = field(default_factory=dict)
+    cost: str = ""
+    """A sentence about what a set may take, for those who ask for more than is listed."""
 
     @classmethod
-    def of(cls, policy: str, listed: Mapping[PackageKind, Sequence[str]]) -> AllowedPackages:
+    def of(
+        cls, policy: str, listed: Mapping[PackageKind, Sequence[str]], cost: str = ""
+    ) -> AllowedPackages:
         lists = {kind: _parsed(kind, texts) for kind, texts in listed.items()}
-        return cls(PackagePolicy(policy), lists)
+        return cls(PackagePolicy(policy), lists, cost)
 
     def check(self, kind: PackageKind, packages: Sequence[Package]) -> Sequence[Package]:
-        """The packages with the operator's limits on their versions; PackagesNotAllowed names the
-        first one that is not allowed."""
+        """The packages with the operator's limits on their versions; PackagesNotAllowed names
+        those that are not allowed."""
         match self.policy:
             case PackagePolicy.OPEN:
                 return packages
@@ -58,25 +63,29 @@ class AllowedPackages:
                     package=packages[0].name,
                 )
             case PackagePolicy.LISTED:
+                self._check_names(kind, [package.name for package in packages])
                 return [self._narrowed(kind, package) for package in packages]
+
+    def _check_names(self, kind: PackageKind, names: Sequence[str]) -> None:
+        listed, setting = self.listed.get(kind, ()), SETTINGS[kind]
+        known = {entry.name for entry in listed}
+        if missing := [name for name in names if name not in known]:
+            raise PackagesNotAllowed(
+                f"The operator's list does not have {', '.join(missing)}; use what it has "
+                f"({_shown(listed)}), or ask the operator to add more to {setting}, or to allow "
+                f"all with {_OPEN}.{self.cost}",
+                package=", ".join(missing),
+            )
 
     def _narrowed(self, kind: PackageKind, package: Package) -> Package:
         listed, setting = self.listed.get(kind, ()), SETTINGS[kind]
-        entries = [entry for entry in listed if entry.name == package.name]
-        if not entries:
-            raise PackagesNotAllowed(
-                f"The package {package.name} is not on the operator's list; use one of "
-                f"{_shown(listed)}, or ask the operator to add it to {setting}, or to allow all "
-                "with SANDBOXD_PACKAGES_POLICY=open.",
-                package=package.name,
-            )
-        (entry,) = entries
+        (entry,) = (entry for entry in listed if entry.name == package.name)
         try:
             return package.within(entry)
         except NotListed as error:
             raise PackagesNotAllowed(
                 f"The operator's list has {package.name} {error}; leave it out, or ask the "
-                f"operator to add it to {setting}.",
+                f"operator to add it to {setting}, or to allow all with {_OPEN}.",
                 package=package.name,
             ) from None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from sandboxd.access.shares import PACKAGE_BUILDS, NoPlace, Places
 from sandboxd.environments.builds import Build, Builds
 from sandboxd.environments.progress import Progress
 from sandboxd.errors import (
@@ -81,6 +82,7 @@ class PackageSets:
         )
         """By the key of their request."""
         self._failures: dict[str, _Failure] = {}
+        self._places = Places(PACKAGE_BUILDS)
         self._started: defaultdict[str, deque[float]] = defaultdict(deque)
         """When each user started builds within the last hour."""
         self._holds: Counter[str] = Counter()
@@ -170,9 +172,24 @@ class PackageSets:
             return running
         if (failure := self._failures.get(key)) is not None and failure.is_recent:
             raise failure.error.with_traceback(None)
-        if user_id:
+        if not user_id:
+            return self._start(key, order)
+        self._take_place(user_id)
+        try:
             self._count_build(user_id)
-        return self._start(key, order)
+            build = self._start(key, order)
+        except SandboxdError:
+            self._places.free(user_id)
+            raise
+        assert build.task is not None
+        build.task.add_done_callback(lambda _: self._places.free(user_id))
+        return build
+
+    def _take_place(self, user_id: str) -> None:
+        try:
+            self._places.take(user_id)
+        except NoPlace:
+            raise EnvironmentBuildsBusy(PACKAGE_BUILDS.per_user, whose=" of this user") from None
 
     def _refresh(self, key: str, order: Order) -> None:
         """Look for newer versions in the background, unless that has just failed."""

@@ -127,7 +127,7 @@ class Policy:
 
 STRICT = Policy(name="strict", allow=LISTED | COMPANIONS | BUILTINS | WRAPPERS, forbid=FORBIDDEN)
 STRICT_NODE = replace(
-    STRICT, name="strict-node", allow=(STRICT.allow or _names("")) | _names("node tsc")
+    STRICT, name="strict-node", allow=(STRICT.allow or _names("")) | _names("node tsc tsx")
 )
 """What takes the place of `strict` in environments with Node.js."""
 OPEN = Policy(name="open")

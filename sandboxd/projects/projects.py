@@ -7,7 +7,6 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from sandboxd.access import current_caller
+from sandboxd.access.shares import PROJECT_WORK
 from sandboxd.errors import (
     ChecksumMismatch,
     DiskSpaceLow,
@@ -39,6 +39,7 @@ from sandboxd.projects.records import (
 )
 from sandboxd.projects.store import ProjectStore
 from sandboxd.workspaces.thread_work import run_in_thread
+from sandboxd.workspaces.user_threads import UserThreads
 
 log = structlog.get_logger()
 
@@ -92,7 +93,7 @@ class Projects:
         self._limits = settings.limits
         self._types = ContentTypes(settings.allowed_types)
         # Not those of the event loop: uploads that wait for the disk would delay sandboxes.
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="projects")
+        self._threads = UserThreads(PROJECT_WORK, THREADS, "projects")
         self._arriving: Counter[str] = Counter()
         """Bytes of uploads that are under way, by user."""
 
@@ -110,7 +111,7 @@ class Projects:
         return cls(store, settings)
 
     async def aclose(self) -> None:
-        await self._in_thread(self._store.close)
+        await self._threads.run_now(self._store.close, seconds=WORK_SECONDS)
         self._threads.shutdown(wait=False)
 
     @property
@@ -126,30 +127,31 @@ class Projects:
     async def create(self, key: ProjectKey) -> tuple[Project, bool]:
         """Make a project, unless it exists; returns whether it is new. ProjectFull."""
         self._check_caller(key.user_id)
-        return await self._in_thread(partial(self._store.create, key))
+        return await self._in_thread(key.user_id, partial(self._store.create, key))
 
     async def get(self, key: ProjectKey) -> Project:
         """ProjectNotFound."""
         self._check_caller(key.user_id)
-        return await self._in_thread(partial(self._store.get, key))
+        return await self._in_thread(key.user_id, partial(self._store.get, key))
 
     async def list(
         self, user_id: str, *, page_size: int, after: str = ""
     ) -> tuple[Sequence[Project], str | None]:
         """A page of projects after this id, and the id that the next page begins after."""
         self._check_caller(user_id)
-        found = await self._in_thread(partial(self._store.list, user_id, after, page_size + 1))
+        work = partial(self._store.list, user_id, after, page_size + 1)
+        found = await self._in_thread(user_id, work)
         page = found[:page_size]
         return page, page[-1].key.project_id if len(found) > page_size else None
 
     async def usage(self, user_id: str) -> Usage:
         self._check_caller(user_id)
-        return await self._in_thread(partial(self._store.usage, user_id))
+        return await self._in_thread(user_id, partial(self._store.usage, user_id))
 
     async def delete(self, key: ProjectKey) -> Project:
         """Delete a project with its files; ProjectNotFound."""
         self._check_caller(key.user_id)
-        return await self._in_thread(partial(self._store.delete, key))
+        return await self._in_thread(key.user_id, partial(self._store.delete, key))
 
     # --- files ---
 
@@ -165,19 +167,21 @@ class Projects:
         self._types.check_name(name)
         self._check_size(name, wanted.size or 0)
         begin = partial(self._store.begin, wanted.key, name, wanted.size or 0)
-        upload = await self._in_thread(begin, undo=Upload.discard)
+        upload = await self._in_thread(wanted.key.user_id, begin, undo=Upload.discard)
         try:
             with self._counted(wanted.key.user_id) as count:
                 await self._receive(upload, name, wanted, chunks, count)
                 mime_type = self._types.check(name, upload.head)
                 return await self._in_thread(
+                    wanted.key.user_id,
                     partial(
                         self._store.add, wanted.key, name, upload, wanted.on_conflict, mime_type
-                    )
+                    ),
                 )
         except BaseException:
             # Shielded: a second cancel must not stop the clean-up of what the first interrupted.
-            await asyncio.shield(self._in_thread(upload.discard))
+            discarding = self._threads.run_now(upload.discard, seconds=WORK_SECONDS)
+            await asyncio.shield(discarding)
             raise
 
     async def _receive(
@@ -196,7 +200,7 @@ class Projects:
             count(len(chunk))
             self._check_space(len(chunk))
             is_head_complete = upload.size < HEAD_BYTES <= size
-            await self._in_thread(partial(upload.write, chunk))
+            await self._in_thread(wanted.key.user_id, partial(upload.write, chunk))
             if is_head_complete:
                 self._types.check(name, upload.head)
         if wanted.size is not None and upload.size != wanted.size:
@@ -241,7 +245,8 @@ class Projects:
     ) -> tuple[Sequence[ProjectFile], str | None]:
         """A page of files after a place, and the place of its last one if more follow."""
         self._check_caller(key.user_id)
-        found = await self._in_thread(partial(self._store.files, key, after, page_size + 1))
+        work = partial(self._store.files, key, after, page_size + 1)
+        found = await self._in_thread(key.user_id, work)
         page = found[:page_size]
         return page, names.key(page[-1].name) if len(found) > page_size else None
 
@@ -252,30 +257,32 @@ class Projects:
         """ProjectNotFound, FileNotFound on entering."""
         self._check_caller(key.user_id)
         file, descriptor = await self._in_thread(
-            partial(self._store.open_file, key, name), undo=lambda opened: os.close(opened[1])
+            key.user_id,
+            partial(self._store.open_file, key, name),
+            undo=lambda opened: os.close(opened[1]),
         )
         try:
-            yield file, self._read(descriptor)
+            yield file, self._read(key.user_id, descriptor)
         finally:
             os.close(descriptor)
 
-    async def _read(self, descriptor: int) -> AsyncIterator[bytes]:
-        while data := await self._in_thread(partial(os.read, descriptor, READ_BYTES)):
+    async def _read(self, user_id: str, descriptor: int) -> AsyncIterator[bytes]:
+        while data := await self._in_thread(user_id, partial(os.read, descriptor, READ_BYTES)):
             yield data
 
     async def delete_file(self, key: ProjectKey, name: str) -> ProjectFile:
         """ProjectNotFound, FileNotFound."""
         self._check_caller(key.user_id)
-        return await self._in_thread(partial(self._store.delete_file, key, name))
+        return await self._in_thread(key.user_id, partial(self._store.delete_file, key, name))
 
     def _check_caller(self, user_id: str) -> None:
         current_caller().check_acts_for(user_id)
 
     async def _in_thread(
-        self, work: Callable[[], T], undo: Callable[[T], object] | None = None
+        self, user_id: str, work: Callable[[], T], undo: Callable[[T], object] | None = None
     ) -> T:
         try:
-            return await run_in_thread(work, seconds=WORK_SECONDS, undo=undo, threads=self._threads)
+            return await self._threads.run(user_id, work, seconds=WORK_SECONDS, undo=undo)
         except TimeoutError as error:
             log.error("projects.disk_is_slow", error=str(error))
             raise StateNotSaved(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol
@@ -109,6 +109,8 @@ class ProtectionSettings:
     runtime: str | None
     """OCI runtime of sandboxes; None means the engine's default."""
     max_sandboxes: int
+    user_sessions: int
+    """Most sessions of one user; 0 where the daemon does not tell users apart."""
     max_open_files: int
     """Limit of one process in a sandbox."""
 
@@ -136,6 +138,7 @@ def assess(
         *_engine_lines(host, settings, engine),
         _disk_space(host, settings),
         _file_handles(host, settings),
+        *_user_sessions(settings),
     ]
     return [_with_findings(line, found.get(line.name, ())) for line in lines]
 
@@ -373,7 +376,7 @@ def known_weaknesses(version: str, package: str) -> Sequence[str]:
     return weaknesses
 
 
-# --- space and file handles ---
+# --- space, file handles and sessions ---
 
 
 def _disk_space(host: HostFacts, settings: ProtectionSettings) -> Protection:
@@ -400,6 +403,18 @@ def _file_handles(host: HostFacts, settings: ProtectionSettings) -> Protection:
     if problems:
         return _line("file handles", State.WEAKER, f"{detail}: {'; '.join(problems)}")
     return _line("file handles", State.IN_FORCE, detail, "read from the kernel")
+
+
+def _user_sessions(settings: ProtectionSettings) -> Iterator[Protection]:
+    most, total = settings.user_sessions, settings.max_sandboxes
+    if not most:
+        return
+    if most < total:
+        detail = f"a user has at most {most} of {total} sessions"
+        yield _line("sessions of a user", State.IN_FORCE, detail)
+    else:
+        detail = f"one user may have all {total}; lower SANDBOXD_MAX_USER_SESSIONS"
+        yield _line("sessions of a user", State.WEAKER, detail)
 
 
 def _size(count: int) -> str:

@@ -15,7 +15,7 @@ from sandboxd.config import Config
 from sandboxd.errors import CodeNotAllowed, InvalidRequest
 from sandboxd.execs.ending import ExitStatus
 from sandboxd.execs.exec import Exec
-from sandboxd.execs.spec import new_exec_id
+from sandboxd.execs.spec import MAX_VARIABLES, new_exec_id
 from sandboxd.guest.code.protocol import MAX_COMMAND, Modes, encode_command
 from sandboxd.guest.frames import TEXT_STREAMS
 from sandboxd.service import code_event_wire, exec_wire, wire
@@ -206,7 +206,7 @@ def context_plan(request: pb.CreateContextRequest) -> ContextPlan:
     return ContextPlan(
         language=request.language or ContextPlan().language,
         cwd=request.cwd,
-        env=dict(request.env),
+        env=wire.mapping(request.env, MAX_VARIABLES),
         policy=request.policy,
         limits=Limits(
             memory_bytes=request.limits.memory_bytes,

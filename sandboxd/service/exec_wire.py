@@ -11,7 +11,13 @@ from sandboxd.errors import InvalidRequest
 from sandboxd.execs.ending import NOT_STARTED, ExitStatus, Reason, reason_of
 from sandboxd.execs.exec import Batch, Exec, State
 from sandboxd.execs.output import Chunk, Excerpt, Gap
-from sandboxd.execs.spec import ExecSpec, TerminalSize, new_exec_id
+from sandboxd.execs.spec import (
+    MAX_VARIABLES,
+    MAX_WORDS,
+    ExecSpec,
+    TerminalSize,
+    new_exec_id,
+)
 from sandboxd.guest.frames import TEXT_STREAMS, Stream, Target
 from sandboxd.isolation.meter import Usage
 from sandboxd.registry.contract import ExecutionRecord
@@ -113,9 +119,9 @@ def exec_spec(
     return ExecSpec(
         exec_id=exec_id or new_exec_id(),
         shell=shell,
-        argv=() if argv is None else list(argv.args),
+        argv=() if argv is None else argv.args[: MAX_WORDS + 1],
         cwd=given.get("cwd", ""),
-        env=dict(request.env) if "env" in given else {},
+        env=wire.mapping(request.env, MAX_VARIABLES) if "env" in given else {},
         timeout_seconds=timeout or config.default_exec_seconds,
         no_output_seconds=silence,
         has_stdin=has_stdin and terminal is None,

@@ -169,7 +169,7 @@ def session_filter(request: pb.ListSessionsRequest) -> SessionFilter:
         user_id=request.user_id or None,
         thread_id=request.thread_id or None,
         state=_STATES_BY_NUMBER.get(request.state),
-        metadata=dict(request.metadata),
+        metadata=wire.mapping(request.metadata, MAX_LABELS),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 
 from google.protobuf.descriptor import EnumDescriptor
@@ -36,6 +38,11 @@ def configured_name(field: str, value: str) -> str:
             field, f"{quoted(value)} is not a valid name; use {CONFIGURED_NAME_RULE}"
         )
     return value
+
+
+def mapping(values: Mapping[str, str], limit: int) -> dict[str, str]:
+    """Of what has more than `limit`, which is refused later, only one more is looked at."""
+    return dict(islice(values.items(), limit + 1))
 
 
 def bounded(field: str, value: int, *, default: int, limit: int) -> int:

@@ -9,14 +9,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from sandboxd.access.shares import COMPARISONS, IMPORTS, NoPlace, Places
+from sandboxd.access.shares import COMPARISONS, IMPORTS, SNAPSHOT_WORK, NoPlace, Places
 from sandboxd.access.turns import Turns
 from sandboxd.errors import (
     DiskSpaceLow,
@@ -60,6 +59,7 @@ from sandboxd.snapshots.taker import Outcome, Taker
 from sandboxd.snapshots.text_diff import TextDiff
 from sandboxd.snapshots.verification import verify
 from sandboxd.workspaces.thread_work import run_in_thread
+from sandboxd.workspaces.user_threads import NOBODY, UserThreads
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class DiskSnapshots:
         self._store = SnapshotStore(objects, settings.store)
         self._taker = Taker(self._store)
         self._collector = Collector(self._store)
-        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="snapshots")
+        self._threads = UserThreads(SNAPSHOT_WORK, settings.threads, "snapshots")
         self._differ = SideProcess(
             diff_worker.__name__, seconds=settings.call_seconds, max_answer=_MAX_ANSWER_BYTES
         )
@@ -140,21 +140,21 @@ class DiskSnapshots:
                     os.close(own)
 
         with self._leaving_parts(line):
-            outcome: Outcome = await self._run(work, undo=partial(self._undo_taken, line))
+            outcome: Outcome = await self._run(line, work, undo=partial(self._undo_taken, line))
         self._count_taken(outcome)
         return outcome.snapshot
 
     async def find(self, line: Line) -> Sequence[Snapshot]:
         """See Snapshots."""
-        return await self._run(partial(self._store.find, line))
+        return await self._run(line, partial(self._store.find, line))
 
     async def get(self, line: Line, number: int) -> Snapshot:
         """See Snapshots."""
-        return (await self._run(partial(self._store.get, line, number))).snapshot
+        return (await self._run(line, partial(self._store.get, line, number))).snapshot
 
     async def entries(self, line: Line, number: int) -> Sequence[Entry]:
         """See Snapshots."""
-        return await self._run(lambda: list(_entries(self._store.tree(line, number))))
+        return await self._run(line, lambda: list(_entries(self._store.tree(line, number))))
 
     async def read_file(
         self,
@@ -167,10 +167,10 @@ class DiskSnapshots:
     ) -> AsyncIterator[bytes]:
         """See Snapshots."""
         with self._store.using(line):
-            node = await self._run(lambda: _file(self._store.tree(line, number), path))
+            node = await self._run(line, lambda: _file(self._store.tree(line, number), path))
             end = node.size if max_bytes is None else min(node.size, offset + max_bytes)
             parts = _content(node, self._store.chunks(line), offset, end)
-            async for part in self._stream(parts):
+            async for part in self._stream(line, parts):
                 yield part
 
     async def diff(
@@ -189,14 +189,14 @@ class DiskSnapshots:
                 self._diffs.turn(line.user_id),
             ):
                 with self._store.using(line):
-                    return await self._with_texts(await self._run(compare), comparing)
+                    return await self._with_texts(line, await self._run(line, compare), comparing)
         except TimeoutError as error:
             raise SnapshotStoreFailed("the comparison took too long") from error
 
-    async def _with_texts(self, diff: Diff, comparing: Comparing) -> Diff:
+    async def _with_texts(self, line: Line, diff: Diff, comparing: Comparing) -> Diff:
         changes = list(diff.changes)
         for place, difference in comparing.texts.items():
-            request = await self._run(partial(comparing.request, changes[place], difference))
+            request = await self._run(line, partial(comparing.request, changes[place], difference))
             text = await self._diff_of(request, comparing) if request is not None else None
             changes[place] = comparing.with_text(changes[place], text)
         return replace(diff, changes=changes)
@@ -224,7 +224,7 @@ class DiskSnapshots:
             finally:
                 os.close(own)
 
-        restored = await self._run(work)
+        restored = await self._run(line, work)
         self._count(restored=1)
         return restored
 
@@ -243,23 +243,23 @@ class DiskSnapshots:
                 new = _complete(tree, notes, started=started, looked_ns=0)
                 return self._store.add(to, new)
 
-        return await self._run(work)
+        return await self._run(line, work)
 
     async def delete(self, line: Line, number: int) -> None:
         """See Snapshots."""
-        self._on_deleted(line, await self._run(partial(self._store.delete, line, number)))
+        self._on_deleted(line, await self._run(line, partial(self._store.delete, line, number)))
 
     async def delete_line(self, line: Line) -> None:
         """See Snapshots."""
-        self._on_deleted(line, await self._run(partial(self._store.delete_line, line)))
+        self._on_deleted(line, await self._run(line, partial(self._store.delete_line, line)))
         self._taker.forget(line)
 
     async def export(self, line: Line, number: int) -> AsyncIterator[bytes]:
         """See Snapshots."""
         with self._store.using(line):
-            tree = await self._run(partial(self._store.tree, line, number))
+            tree = await self._run(line, partial(self._store.tree, line, number))
             parts = exported(tree, Readahead(self._store.chunks(line), tree))
-            async for part in self._stream(parts):
+            async for part in self._stream(line, parts):
                 yield part
 
     async def import_archive(
@@ -297,12 +297,13 @@ class DiskSnapshots:
                 left -= len(chunk)
                 if left < 0:
                     raise InvalidArchive("it is larger than a workspace has room for")
-                await self._run(partial(_write, file, chunk, self._settings.reserve_bytes))
+                await self._run(line, partial(_write, file, chunk, self._settings.reserve_bytes))
             file.seek(0)
             limits = {"max_bytes": max_bytes, "max_entries": max_entries}
             own = os.fdopen(os.dup(file.fileno()), "rb")
             with self._leaving_parts(line):
                 return await self._run(
+                    line,
                     partial(self._import, line, own, notes, **limits),
                     undo=lambda snapshot: self._store.delete(line, snapshot.number),
                 )
@@ -310,14 +311,14 @@ class DiskSnapshots:
     async def verify(self, line: Line | None = None) -> Verification:
         """See Snapshots."""
         return await self._run(
-            partial(verify, self._store, line), seconds=self._settings.long_seconds
+            line, partial(verify, self._store, line), seconds=self._settings.long_seconds
         )
 
     async def collect_garbage(self, owners: Collection[str] | None = None) -> Garbage:
         """See Snapshots."""
         work = partial(self._collector.collect, owners)
         before = dict(self._deleted_bytes)
-        garbage = await self._run(work, seconds=self._settings.long_seconds)
+        garbage = await self._run(None, work, seconds=self._settings.long_seconds)
         self._count(garbage_bytes=garbage.deleted_bytes)
         if not garbage.waiting:
             for owner in before.keys() if owners is None else owners:
@@ -350,7 +351,9 @@ class DiskSnapshots:
     async def close(self) -> None:
         """Wait for what is in progress."""
         await self._differ.aclose()
-        await run_in_thread(self._threads.shutdown, seconds=self._settings.call_seconds)
+        await run_in_thread(
+            partial(self._threads.shutdown, wait=True), seconds=self._settings.call_seconds
+        )
 
     def _import(
         self, line: Line, archive: BinaryIO, notes: Notes, *, max_bytes: int, max_entries: int
@@ -386,14 +389,17 @@ class DiskSnapshots:
 
     async def _run(
         self,
+        line: Line | None,
         work: Callable[[], T],
         *,
         undo: Callable[[T], object] | None = None,
         seconds: float | None = None,
     ) -> T:
+        """`line`: whose content it is about; None for that of all."""
         limit = self._settings.call_seconds if seconds is None else seconds
         try:
-            return await run_in_thread(work, seconds=limit, undo=undo, threads=self._threads)
+            user_id = NOBODY if line is None else line.user_id
+            return await self._threads.run(user_id, work, seconds=limit, undo=undo)
         except TimeoutError as error:
             self._count(failed=1)
             raise SnapshotStoreFailed(f"it took longer than {limit:g} s") from error
@@ -401,8 +407,8 @@ class DiskSnapshots:
             self._count(failed=1)
             raise
 
-    async def _stream(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-        while (part := await self._run(partial(next, parts, None))) is not None:
+    async def _stream(self, line: Line, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while (part := await self._run(line, partial(next, parts, None))) is not None:
             yield part
 
     def _count_taken(self, outcome: Outcome) -> None:

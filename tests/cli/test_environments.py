@@ -93,3 +93,28 @@ async def test_status_has_a_line_for_each_environment(sandboxd: CommandLine) -> 
     assert "1 in use" in told.stdout
     assert {one["environment"] for one in images} == {"default", "small"}
     assert all(one["image_id"] for one in images)
+
+
+async def test_document_of_an_environment_is_an_option(
+    sandboxd: CommandLine, tmp_path: Path
+) -> None:
+    """As JSON or in a file. Packages that are not allowed are all named, with the setting that
+    would allow them and what they may cost."""
+    heavy = '{"packages": ["tensorflow", "keras"], "env_vars": {"DEBUG": "1"}}'
+    light = tmp_path / "light.json"
+    light.write_text('{"env_vars": {"DEBUG": "1"}}')
+    opening = ("session", "open", "ada", "1", "--environment-type", "default")
+
+    refused = await sandboxd(*opening, "--environment-config", heavy)
+    opened = await sandboxd(*opening, "--environment-config", f"@{light}")
+    wrong = [
+        await sandboxd(*opening, "--environment-config", text)
+        for text in ("{", "[]", f"@{tmp_path}/none.json")
+    ]
+
+    assert refused.code != 0
+    for text in ("keras, tensorflow", "SANDBOXD_PACKAGES_POLICY=open", "1024 MiB", "300 s"):
+        assert text in refused.stderr
+    assert opened.code == 0
+    assert [one.code for one in wrong] == [2, 2, 2]
+    assert "not a JSON object" in wrong[1].stderr

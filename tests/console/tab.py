@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, ConsoleMessage, Page
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from sandboxd_proto.v1 import session_service_pb2
 from tests.docker.daemon_process import DaemonProcess
@@ -210,6 +210,22 @@ class Tab:
             files,
         )
         await self.page.dispatch_event(".files", "drop", {"dataTransfer": transfer})
+
+
+@asynccontextmanager
+async def profile(directory: Path, *flags: str) -> AsyncIterator[Page]:
+    """A page of a browser that keeps what it learns, as that of a person: only such a browser
+    connects and looks names up ahead of time."""
+    async with async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            directory,
+            executable_path="/usr/bin/chromium",
+            args=["--no-sandbox", "--disable-gpu", *flags],
+            ignore_default_args=["--disable-background-networking"],
+            viewport={"width": 1280, "height": 800},
+        )
+        yield context.pages[0]
+        await context.close()
 
 
 @asynccontextmanager

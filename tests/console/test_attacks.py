@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Browser
 
-from tests.console.tab import Tab, opened_tab, until
+from tests.console.tab import Tab, opened_tab, profile, until
 from tests.docker.daemon_process import DaemonProcess
 from tests.ports import free_port
 
@@ -34,6 +35,9 @@ class Foreign:
     async def serve(self, request: web.Request) -> web.Response:
         self.reached.append(f"{request.method} {request.path_qs}")
         return web.Response(text=self.page, content_type="text/html")
+
+    async def seen(self) -> list[str]:
+        return self.reached
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -230,6 +234,90 @@ async def test_hostile_html_stays_in_its_frame(tab: Tab, foreign: Foreign) -> No
     await asyncio.sleep(2)  # the refresh, if it were to happen, has happened
     assert foreign.reached == []
     assert page.url.startswith(tab.origin)
+
+
+LINKS = "preconnect dns-prefetch preload modulepreload prefetch prerender stylesheet icon manifest"
+WAYS = [
+    *(f'<link rel={rel} as=image href="{{}}">' for rel in LINKS.split()),
+    '<LINK REL=preconnect HREF="{}">',
+    '<link\nrel=preconnect href="{}">',
+    '<noscript><p title="</noscript><link rel=preconnect href={}>"></noscript>',
+    '<svg><link xmlns="http://www.w3.org/1999/xhtml" rel=preconnect href="{}"/></svg>',
+    '<div><template shadowrootmode=open><link rel=preconnect href="{}"></template></div>',
+    '<iframe srcdoc="&lt;link rel=preconnect href={}>"></iframe>',
+    '<iframe src="data:text/html,<link rel=preconnect href={}>"></iframe>',
+    *(f'<{tag} src="{{}}"></{tag}>' for tag in ("iframe", "embed", "img", "audio", "video")),
+    *('<object data="{}"></object>', '<img srcset="{} 1x">', '<video poster="{}"></video>'),
+    '<img src="data:image/svg+xml,<svg xmlns=%22http://www.w3.org/2000/svg%22>'
+    '<image href=%22{}%22/></svg>">',
+    '<video src="data:application/vnd.apple.mpegurl,%23EXTM3U%0A%23EXTINF:9,%0A{}%0A"></video>',
+    '<svg><image href="{0}"/><use href="{0}#a"/><feImage href="{0}"/></svg>',
+    '<style>@import "{0}"; @font-face{{font-family:f;src:url({0})}} p{{font-family:f}}</style><p>f',
+    '<p style="background:url({0});cursor:url({0}),auto;mask:url({0}#m)">p',
+    '<meta http-equiv=x-dns-prefetch-control content=on><a href="{}">link</a>',
+    *('<meta http-equiv=refresh content="0;url={}">', '<meta http-equiv=Link content="<{}>">'),
+    '<script type=speculationrules>{{"prefetch":[{{"urls":["{}"]}}]}}</script>',
+    '<script src="{}"></script>',
+]
+"""How HTML without scripts makes browsers connect, or look names up."""
+
+
+RTC = (
+    "new RTCPeerConnection({{iceServers: [{{urls: 'stun:{0}'}}]}})"
+    ".createOffer({{offerToReceiveAudio: true}}).then((o) => p.setLocalDescription(o));"
+)
+CONNECTS = "const l = document.createElement('link'); l.rel = '%s'; l.href = 'http://{0}/';"
+SCRIPTS = [
+    *(CONNECTS % rel + "document.head.append(l);" for rel in ("preconnect", "dns-prefetch")),
+    f"const p = {RTC}",
+    "fetch('http://{0}/').catch(() => 0);",
+    "new WebSocket('ws://{0}/');",
+    "new WebTransport('https://{0}/');",
+    "navigator.sendBeacon('http://{0}/');",
+    "open('http://{0}/');",
+    "document.body.insertAdjacentHTML('beforeend', `<img src='http://{0}/'>`);",
+]
+"""The same with scripts, which this browser is kept from as well."""
+
+
+async def test_shown_html_makes_no_packet(
+    daemon: DaemonProcess, foreign: Foreign, tmp_path: Path
+) -> None:
+    """A name that is looked up is enough to carry data out. The browser's own log shows all that
+    it asked of the network; a page of another site is the proof that it would show these."""
+    log = tmp_path / "network.json"
+    made = [f"<body>{way}" for way in WAYS]
+    made += [f"<body><script>{{{{ {script} }}}}</script>" for script in SCRIPTS]
+    names = [f"way-{number}.out.test" for number in range(len(made))]
+    hostile = [
+        way.format(name if number >= len(WAYS) else f"http://{name}/")
+        for number, (way, name) in enumerate(zip(made, names, strict=True))
+    ]
+    foreign.page = (
+        '<link rel=preconnect href="http://control.out.test/">'
+        "<script>fetch('http://later.out.test/').catch(() => fetch('/last'))</script>"
+    )
+    foreign.reached.clear()
+    async with profile(tmp_path / "profile", f"--log-net-log={log}") as page:
+        tab = Tab(page, daemon)
+        await tab.log_in()
+        await tab.open_session("packets", tab="run")
+        tab.expects_errors = True
+        for file, parts in (("still", hostile[: len(WAYS)]), ("lively", hostile[len(WAYS) :])):
+            await put(tab, f"{file}.html", "".join(["<h1>shown</h1>", *parts]).encode())
+            await page.click(f"[data-path$='{file}.html'] .name")
+            await page.click("role=tab[name=Page]")
+            if file == "lively":
+                await page.click("text=run scripts in this result")
+                await page.click("dialog >> text=Run >> nth=-1")
+            frame = page.frame_locator(".untrusted iframe")
+            await frame.locator("text=shown").wait_for(state="attached")
+        await tab.close_sessions()
+        await page.goto(foreign.origin)
+        await until(foreign.seen, lambda found: "GET /last" in found, "the control")
+    text = log.read_text()
+    assert "control.out.test" in text
+    assert [way for way, name in zip(made, names, strict=True) if name in text] == []
 
 
 async def test_document_is_not_a_page(tab: Tab, browser: Browser, daemon: DaemonProcess) -> None:

@@ -16,6 +16,7 @@ from tests.deploy.settings import check
 from tests.deploy.tools import DEPLOY
 
 FILE = DEPLOY / "compose" / "compose.yml"
+TRY = DEPLOY / "compose" / "try" / "docker-compose.yml"
 STORE = "s3://bucket/prefix"
 WORKERS = ("worker1", "worker2")
 
@@ -28,12 +29,15 @@ def read(file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
+def parsed(found: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert found.returncode == 0, found.stderr
+    content: dict[str, Any] = yaml.safe_load(found.stdout)
+    return content
+
+
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
-    found = read(FILE, SANDBOXD_SNAPSHOT_STORE=STORE)
-    assert found.returncode == 0, found.stderr
-    parsed: dict[str, Any] = yaml.safe_load(found.stdout)
-    return parsed
+    return parsed(read(FILE, SANDBOXD_SNAPSHOT_STORE=STORE))
 
 
 def environment_of(service: dict[str, Any]) -> dict[str, str]:
@@ -44,6 +48,7 @@ def test_a_misspelt_key_is_refused(tmp_path: Path) -> None:
     """The check is one that can fail."""
     broken = tmp_path / "compose.yml"
     broken.write_text(FILE.read_text().replace("cap_drop: [ALL]", "cap_drob: [ALL]"))
+    shutil.copy(FILE.parent / "parts.yml", tmp_path)
     found = read(broken, SANDBOXD_SNAPSHOT_STORE=STORE)
 
     assert found.returncode != 0
@@ -128,6 +133,18 @@ def test_only_envoy_can_be_reached(project: dict[str, Any]) -> None:
     assert published == {"envoy": ["127.0.0.1:8000:8000/tcp"]}
     assert list(services["redis"]["networks"]) == ["workers"]
     assert project["networks"]["workers"]["internal"] is True
+
+
+def test_the_cluster_to_try_is_for_this_host_only() -> None:
+    """One port, on loopback, which is that of the coordinator and can be chosen; volumes are its
+    own."""
+    found = parsed(read(TRY, TRY_PORT="8123"))
+    published = {name: one["ports"] for name, one in found["services"].items() if one.get("ports")}
+    assert published == {"coordinator": ["127.0.0.1:8123:8000/tcp"]}
+    assert "secrets" not in found
+    for name in WORKERS:
+        config = check(environment_of(found["services"][name]))
+        assert config.state_dir.is_relative_to("/var/lib/docker/volumes/sandboxd-try/_data")
 
 
 def test_redis_keeps_what_it_is_told(project: dict[str, Any]) -> None:

@@ -17,30 +17,24 @@ from typing import Any
 import yaml
 
 from sandboxd_proto.v1 import session_service_pb2
-from tests.deploy.tools import DEPLOY, ROOT
+from tests.deploy.tools import BASE, DEPLOY, ROOT, program_directories
 from tests.docker.commands import run
 from tests.docker.daemon_process import RUNTIME, DaemonProcess, running_daemon, served
 
-COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yml").read_text())
-WORKER: dict[str, Any] = COMPOSE["services"]["worker1"]
-BASE = "sandboxd/base:bookworm"
-OF_WORKERS = {"/var/lib/sandboxd", "/run/sandboxd"}
-"""Directories of the compose file, in place of which the daemon has that of the test."""
+PARTS = yaml.safe_load((DEPLOY / "compose" / "parts.yml").read_text())
+WORKER: dict[str, Any] = PARTS["services"]["worker"]
 SETTINGS = {"SANDBOXD_EXAMINE": "true", "SANDBOXD_KEEP_SESSIONS": "true", "POOL_SIZE": "1"}
 
 
 def rights() -> Iterator[str]:
-    """What the compose file says, as arguments of `docker run`."""
+    """What the files of compose say, as arguments of `docker run`."""
     yield from ("--pid", WORKER["pid"])
     for option in ("cap_drop", "cap_add", "security_opt", "device_cgroup_rules"):
         flag = "--" + option.replace("_", "-").removesuffix("s")
         for value in WORKER[option]:
             yield from (flag, value)
     for mount in WORKER["volumes"]:
-        if isinstance(mount, str):
-            yield from ("--volume", mount)
-        else:
-            assert mount["source"] in OF_WORKERS
+        yield from ("--volume", mount)
 
 
 class ContainedDaemon(DaemonProcess):
@@ -51,9 +45,8 @@ class ContainedDaemon(DaemonProcess):
     def __init__(self, **settings: str) -> None:
         super().__init__(**settings)
         variables = [name for name in self.environment if name not in os.environ]
-        program = {str(path) for path in (ROOT, Path(sys.prefix).resolve(), sys.base_prefix)}
-        mounts = [f"type=bind,source={path},target={path},readonly" for path in program | {"/usr"}]
-        mounts.append(f"type=bind,source={RUNTIME.parent},target={RUNTIME.parent},readonly")
+        seen = program_directories() | {str(RUNTIME.parent)}
+        mounts = [f"type=bind,source={path},target={path},readonly" for path in seen]
         shared = f"type=bind,source={self.directory},target={self.directory}"
         mounts.append(f"{shared},bind-propagation=rshared")
         self.program = [
@@ -64,7 +57,7 @@ class ContainedDaemon(DaemonProcess):
             *(part for name in variables for part in ("--env", name)),
             *("--env", f"PYTHONPATH={ROOT}:{ROOT}/client_py:{ROOT}/protos"),
             *("--env", "PYTHONDONTWRITEBYTECODE=1", BASE),
-            *(sys.executable, "-m", "sandboxd", "serve"),
+            *(str(DEPLOY / "worker_entrypoint"), sys.executable, "-m", "sandboxd", "serve"),
         ]
 
 
@@ -88,6 +81,31 @@ async def contained_daemon() -> AsyncIterator[ContainedDaemon]:
                 yield daemon
     finally:
         daemon.remove_directory()
+
+
+def test_a_worker_sees_the_cgroups_of_the_host() -> None:
+    """Where the engine gives it its own, as with cgroups version 2. Another container stands for
+    the host, whose first process the worker sees."""
+    host = f"sandboxd-test-{secrets.token_hex(6)}"
+    show = ("readlink", "/proc/self/ns/cgroup")
+    run = ("docker", "run", "--rm", "--volume", f"{DEPLOY}:{DEPLOY}:ro", "--network", "none")
+    its_own = (*run, *rights(), "--pid", f"container:{host}", "--cgroupns", "private", BASE)
+    stay = ("--detach", "--name", host, "--cgroupns", "host", BASE, "sleep", "300")
+    subprocess.run((*run, *stay), check=True, capture_output=True)
+    try:
+        of_host, hidden, seen = (
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+            for command in (
+                ("docker", "exec", host, *show),
+                (*its_own, *show),
+                (*its_own, str(DEPLOY / "worker_entrypoint"), *show),
+            )
+        )
+    finally:
+        subprocess.run(("docker", "rm", "--force", host), check=True, capture_output=True)
+
+    assert hidden != of_host
+    assert seen == of_host
 
 
 async def protections(daemon: DaemonProcess) -> dict[str, int]:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 TOOLS = ROOT / ".cache" / "deploy-tools"
+BASE = "sandboxd/base:bookworm"
+"""A Debian that every engine with the images of the tests has."""
+
+
+def program_directories() -> set[str]:
+    """What a container needs of this host to run the program of this checkout."""
+    return {str(path) for path in (ROOT, Path(sys.prefix).resolve(), sys.base_prefix, "/usr")}
 
 
 def installed(name: str) -> Path:

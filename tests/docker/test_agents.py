@@ -215,7 +215,7 @@ def test_without_an_event_loop(shared_daemon: DaemonProcess, tmp_path: Path) -> 
         bash.upload_file(tmp_path / "receipts.json", "ada", "plain", "again.json")
         names = [file["name"] for file in bash.list_files("ada", "plain")["files"]]
         bash.download_file("again.json", "ada", "plain", tmp_path / "back.json")
-        bash.cleanup_session("ada", "plain")
+        bash.cleanup_session("plain", user_id="ada")
 
     assert (result["exit_code"], result["stdout"]) == (0, "142.5\n")
     assert raw["exit_code"] == 3

@@ -26,6 +26,8 @@ pytestmark = [
 BUILT = ("python3.11", "node20", "data", "python3.13")
 PYTHON_312 = "python3.12"
 """Can be built only where a registry answers, or the host has one."""
+TYPED = "const x: number = 42; console.log(x)"
+PACKAGES = "import numpy, pandas, requests; print(pandas.Series(numpy.ones(3)).sum())"
 OPENS = 6
 BUILD_SECONDS = 600.0
 
@@ -136,6 +138,7 @@ async def test_python_without_a_package_is_built_or_says_what_would_help(api: Ap
     opened = await open_session(api, PYTHON_312, PYTHON_312)
     version = await output(api, opened.session.session_id, "python3 --version")
     assert version.startswith("Python 3.12.")
+    assert await output(api, opened.session.session_id, f"python3 -c '{PACKAGES}'") == "3.0"
     await close(api, opened.session.session_id)
 
 
@@ -143,10 +146,13 @@ async def test_commands_find_the_tools_of_their_environment(api: Api) -> None:
     """With the strict policy, under which Node.js runs where it is the point."""
     for name, line, expected in (
         ("python3.11", "python3 --version", "Python 3.11."),
+        ("python3.11", f"python3 -c '{PACKAGES}'", "3.0"),
         ("python3.13", "python3 --version", "Python 3.13."),
         ("data", "python3 -c 'import pandas, sklearn, openpyxl; print(pandas.NA)'", "<NA>"),
         ("node20", "node --version", "v20."),
-        ("node20", "echo 'const x: number = 42; console.log(x)' > a.ts; tsc a.ts; node a.js", "42"),
+        ("node20", f"echo '{TYPED}' > a.ts; tsc a.ts; node a.js", "42"),
+        ("node20", f"echo '{TYPED}' > a.ts; tsx a.ts", "42"),
+        ("node20", "echo 'const x: number = \"x\"' > b.ts; tsc --noEmit b.ts || true", "b.ts(1,7)"),
         ("node20", "python3 --version", "Python 3.11."),
         ("default", "python3 --version", "Python 3.11."),
     ):

@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from sandboxd_client import (
     AsyncSandbox,
+    DiskSpaceLowError,
     InvalidArchiveError,
     InvalidRequestError,
     MissingFileError,
@@ -36,6 +37,7 @@ from tests.docker.daemon_process import (
     running_daemon,
     served,
 )
+from tests.docker.small_disk import small_disk
 from tests.docker.snapshot_tree import MAKE_TREE, digest, tree_of
 from tests.hostile.neighbour import is_harmed
 from tests.scale import SCALE
@@ -350,6 +352,36 @@ async def test_one_user_cannot_fill_the_store() -> None:
         began = time.monotonic()
         await until(is_free)
         print(f"space of closed sessions: free after {time.monotonic() - began:.1f} s")
+
+
+async def test_snapshots_leave_room_for_sessions_of_others(short_dir: Path) -> None:
+    """However large the share of a user is: where snapshots stop, others still open sessions, and
+    when those of a session were deleted there is room for snapshots again."""
+    state = short_dir / "state"
+    settings = {
+        "SANDBOXD_STATE_DIR": str(state),
+        "SANDBOXD_DISK_RESERVE_MB": "128",
+        "MAX_WORKSPACE_SIZE_MB": "32",
+        "SANDBOXD_TMP_MB": "4",
+        "POOL_SIZE": "1",
+    }
+    with small_disk(short_dir / "disk.img", state, size_bytes=600 << 20) as disk:
+        async with running_daemon(**settings) as daemon:
+            async with opened(daemon, "1", "eve") as eve:
+                with pytest.raises(DiskSpaceLowError, match="delete snapshots or close sessions"):
+                    for _ in range(20):
+                        await eve.commands.run("head -c 20M /dev/urandom > file", check=True)
+                        await eve.snapshots.create()
+                assert disk.free_bytes > 192 << 20
+                async with opened(daemon, "1", "ada") as ada:
+                    await ada.commands.run("true", check=True)
+
+            async def has_room() -> bool:
+                return disk.free_bytes > 384 << 20
+
+            await until(has_room)
+            async with opened(daemon, "2", "ada") as ada:
+                await ada.snapshots.create()
 
 
 @pytest.mark.alone

@@ -12,6 +12,7 @@ from sandboxd.daemon.composition import Daemon
 from sandboxd_client import (
     ConnectionLostError,
     InvalidRequestError,
+    NoSessionError,
     SandboxError,
     SandboxLostError,
     SessionExpiredError,
@@ -295,6 +296,26 @@ def test_the_sync_tool_does_the_same(workspaces: FakeWorkspaces, files: FilesInM
     assert [file.name for file in listed.files] == ["receipts.json"]
     assert plain["stdout"] == "hello\n"
     assert workspaces.is_closed
+
+
+async def test_cleanup_ends_the_conversation_that_was_used_last(
+    bash: AsyncBashTool, workspaces: FakeWorkspaces
+) -> None:
+    """By this task; of another one it takes nothing, and asks for names instead."""
+    for thread_id in ("1", "2", "3"):
+        await bash.execute_bash_command("write mine x", user_id="ada", thread_id=thread_id)
+    await asyncio.create_task(
+        bash.execute_bash_command("write hers x", user_id="eve", thread_id="3")
+    )
+
+    await bash.cleanup_session()
+    await bash.cleanup_session("1")
+
+    left = [key for key, workspace in workspaces.of.items() if workspace.content]
+    assert left == [Conversation("ada", "2"), Conversation("eve", "3")]
+    await bash.aclose()
+    with pytest.raises(NoSessionError, match="user_id and thread_id"):
+        await bash.cleanup_session("1")
 
 
 def test_what_is_remembered_of_sessions_is_bounded() -> None:

@@ -1,151 +1,21 @@
-"""Programs written for an earlier service of agents run with only their imports changed."""
+"""A service that runs code for agents; tests/seeds runs programs that were written for one."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from sandboxd_client import InvalidRequestError
 from sandboxd_client.integrations.code_templates import PROCESSOR_KINDS, processor_template
-from sandboxd_client.integrations.sandbox_service import SandboxService
+from sandboxd_client.integrations.sandbox_service import SandboxService, get_db_session
 from tests.docker.daemon_process import DaemonProcess, running_daemon
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-CREATE = """
-from sandboxd_client.integrations.sandbox_service import SandboxService
-from sandboxd_client.integrations.sandbox_service import get_db_session
-
-# Create sandbox service
-db_session = await get_db_session()
-service = SandboxService(db_session)
-
-# Create sandbox for user
-sandbox_id = await service.create_agent_sandbox(
-    user_id=1,
-    config={
-        'max_execution_time': 30,
-        'max_memory_mb': 256,
-        'enable_debugging': True
-    }
-)
-"""
-
-DEBUG = '''
-# Debug code step by step
-debug_code = """
-data = [1, 2, 3, 4, 5]
-debug('Starting processing', 'INFO')
-
-result = []
-for item in data:
-    processed = item * 2
-    result.append(processed)
-    debug(f'Processed item {item} -> {processed}', 'DEBUG')
-
-debug('Processing complete', 'INFO')
-__result__ = result
-"""
-
-async for debug_step in service.debug_code(sandbox_id, debug_code):
-    print(f"Line {debug_step['line_number']}: {debug_step['line_code']}")
-    print(f"Result: {debug_step['result'].status}")
-    print(f"Variables: {debug_step['state']['variables']}")
-'''
-
-EXECUTE = '''
-# Simple data processing
-code = """
-# Get data from database
-users = await db_query('SELECT * FROM users LIMIT 10')
-debug(f'Retrieved {len(users)} users', 'INFO')
-
-# Process data
-processed_users = []
-for user in users:
-    processed_user = {
-        'id': user['id'],
-        'name': user.get('name', 'Unknown'),
-        'email': user.get('email', ''),
-        'domain': user.get('email', '').split('@')[-1] if '@' in user.get('email', '') else 'unknown'
-    }
-    processed_users.append(processed_user)
-
-# Set result
-__result__ = {
-    'total_users': len(users),
-    'processed_users': processed_users
-}
-"""
-
-result = await service.execute_code(sandbox_id, code)
-print(f"Status: {result.status}")
-print(f"Result: {result.result}")
-print(f"Debug info: {result.debug_info}")
-'''  # noqa: E501
-
-QUERY = """
-# Query database
-query_result = await service.query_database(
-    sandbox_id,
-    "SELECT COUNT(*) as user_count FROM users WHERE created_at > :date",
-    {"date": "2024-01-01"}
-)
-
-# Get database schema
-schema = await service.get_database_schema(sandbox_id)
-print(f"Available tables: {schema['tables']}")
-"""
-
-ERRORS = """
-# Always handle errors gracefully
-code = "1 / 0"
-try:
-    result = await service.execute_code(sandbox_id, code)
-    if result.status == 'failed':
-        print(f"Execution failed: {result.error}")
-        print(f"Debug info: {result.debug_info}")
-except Exception as e:
-    print(f"Service error: {e}")
-"""
-
-PROCESSOR = """
-# Create processor template
-template = await service.create_processor_template(
-    sandbox_id,
-    "data_processor"
-)
-
-# Modify template and test
-modified_code = template.replace(
-    "# Add your transformation logic here",
-    "return {'transformed': True, 'data': data}"
-)
-
-# Test the processor
-result = await service.execute_code(sandbox_id, modified_code)
-"""
-
-STATISTICS = """
-stats = await service.get_sandbox_statistics()
-print(f"Active sandboxes: {stats['active_sandboxes']}")
-print(f"Success rate: {stats['success_rate']:.2f}%")
-print(f"Average execution time: {stats['average_execution_time']:.2f}s")
-"""
-
-HISTORY = """
-history = await service.get_execution_history(sandbox_id)
-for execution in history:
-    print(f"Execution {execution['execution_id']}: {execution['status']}")
-"""
 
 ALLOWED = [
     *("import json, datetime, math, random, collections", "import pandas, numpy"),
@@ -155,31 +25,6 @@ BLOCKED = [
     *("import os", "import sys", "import subprocess", "import socket", "import urllib.request"),
     *("eval('1')", "exec('1')", "compile('1', '', 'eval')", "globals()", "locals()", "vars()"),
 ]
-
-CLEANUP = """
-# Always clean up when done
-await service.cleanup_sandbox(sandbox_id)
-"""
-
-
-class Program:
-    """Snippets that share their names, as a page shows one after the other."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, Any] = {"print": self._print}
-        self.printed: list[str] = []
-
-    def _print(self, *words: object) -> None:
-        self.printed.append(" ".join(map(str, words)))
-
-    async def run(self, snippet: str) -> list[str]:
-        """What it printed."""
-        self.printed.clear()
-        code = compile(snippet, "snippet", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        answer = eval(code, self.names)
-        if inspect.iscoroutine(answer):
-            await answer
-        return list(self.printed)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -197,33 +42,22 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def program(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Program]:
-    """After its first snippet."""
+async def service(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SandboxService]:
     monkeypatch.setenv("SANDBOXD_URL", f"unix:{daemon.socket}")
     monkeypatch.setenv("SANDBOXD_DATA_SOURCE", "app")
-    program = Program()
-    await program.run(CREATE)
-    yield program
-    await program.names["service"].aclose()
+    async with SandboxService(await get_db_session()) as service:
+        yield service
 
 
-async def test_debugging_line_by_line(program: Program) -> None:
-    """Each line with its outcome, and the variables after it."""
-    printed = await program.run(DEBUG)
-
-    lines = [line for line in printed if line.startswith("Line ")]
-    assert lines[0] == "Line 2: data = [1, 2, 3, 4, 5]"
-    assert lines[-1] == "Line 12: __result__ = result"
-    assert lines.count("Line 7: processed = item * 2") == 5
-    assert {line for line in printed if line.startswith("Result")} == {"Result: completed"}
-    shown = [line for line in printed if line.startswith("Variables")]
-    assert "'data': '[1, 2, 3, 4, 5]'" in shown[0]
-    assert "'result': '[2, 4, 6, 8, 10]'" in shown[-1]
+@pytest_asyncio.fixture(loop_scope="session")
+async def sandbox_id(service: SandboxService) -> str:
+    return await service.create_agent_sandbox(user_id=1)
 
 
-async def test_line_that_fails_is_the_last(program: Program) -> None:
+async def test_line_that_fails_is_the_last(service: SandboxService, sandbox_id: str) -> None:
     """Its outcome says so, with the exception."""
-    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
     steps = [step async for step in service.debug_code(sandbox_id, "a = 1\nb = a / 0\nc = 2")]
 
     assert [step["line_number"] for step in steps] == [1, 2]
@@ -231,9 +65,10 @@ async def test_line_that_fails_is_the_last(program: Program) -> None:
     assert "ZeroDivisionError" in steps[-1]["result"].error
 
 
-async def test_code_that_does_not_begin_is_one_step(program: Program) -> None:
+async def test_code_that_does_not_begin_is_one_step(
+    service: SandboxService, sandbox_id: str
+) -> None:
     """Refused, or no Python: the line where it is, with the reason; nothing has run."""
-    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
     for code in ("a = 1\nimport os", "a = 1\nif a"):
         (step,) = [step async for step in service.debug_code(sandbox_id, code)]
         assert (step["line_number"], step["line_code"]) == (2, code.partition("\n")[2])
@@ -241,10 +76,9 @@ async def test_code_that_does_not_begin_is_one_step(program: Program) -> None:
         assert step["state"]["variables"] == {}
 
 
-async def test_policy_of_new_sandboxes(program: Program) -> None:
+async def test_policy_of_new_sandboxes(service: SandboxService, sandbox_id: str) -> None:
     """Modules that compute and fetch, and nothing that evaluates text or leaves the interpreter,
     unless the configuration names another policy."""
-    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
     sandbox = await service._sandbox(sandbox_id)
     for line in ALLOWED:
         assert (await sandbox.code.check(line)).allowed, line
@@ -259,27 +93,10 @@ async def test_policy_of_new_sandboxes(program: Program) -> None:
     await service.cleanup_sandbox(free)
 
 
-async def test_code_queries_the_database(program: Program) -> None:
-    """The first program of the page, and the queries from outside."""
-    printed = await program.run(EXECUTE)
-    assert printed[0] == "Status: completed", program.names["result"]
-    assert program.names["result"].result["total_users"] == 3
-    assert program.names["result"].result["processed_users"][0]["domain"] == "example.org"
-    printed = await program.run(QUERY)
-    assert program.names["query_result"] == [{"user_count": 2}]
-    assert printed == ["Available tables: ['users']"]
-
-
-async def test_error_is_an_outcome(program: Program) -> None:
-    """Not an exception of the service."""
-    printed = await program.run(ERRORS)
-    assert printed[0] == "Execution failed: ZeroDivisionError: division by zero"
-    assert printed[1].startswith("Debug info: {")
-
-
-async def test_state_stays_and_debug_info_comes_along(program: Program) -> None:
+async def test_state_stays_and_debug_info_comes_along(
+    service: SandboxService, sandbox_id: str
+) -> None:
     """From one call to the next, with what `debug` and `inspect_var` wrote."""
-    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
     await service.execute_code(sandbox_id, "x = 20")
     result = await service.execute_code(
         sandbox_id, "debug('begun', 'INFO')\ninspect_var('x', x)\n__result__ = x * 2"
@@ -292,27 +109,19 @@ async def test_state_stays_and_debug_info_comes_along(program: Program) -> None:
     assert (await service.get_sandbox_status(sandbox_id))["status"] == "active"
 
 
-async def test_processor_template(program: Program) -> None:
-    """With the replaced line it runs and returns what that returns."""
-    await program.run(PROCESSOR)
-    result = program.names["result"]
-    assert result.status == "completed", result
-    assert result.result["processed"][0] == {"transformed": True, "data": {"id": 1, "value": 10}}
-
-
 @pytest.mark.parametrize("kind", [*PROCESSOR_KINDS, "my_own"])
-async def test_every_template_runs_as_it_is(program: Program, kind: str) -> None:
+async def test_every_template_runs_as_it_is(
+    service: SandboxService, sandbox_id: str, kind: str
+) -> None:
     """Before anything is changed in it."""
-    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
     result = await service.execute_code(sandbox_id, processor_template(kind))
     assert result.status == "completed", result
     assert result.result["processor"] == kind
     assert result.result["failed"] == []
 
 
-async def test_analysis(program: Program) -> None:
+async def test_analysis(service: SandboxService, sandbox_id: str) -> None:
     """Numbers and texts of a table, column by column."""
-    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
     rows = [{"city": "Oslo", "sold": 3}, {"city": "Oslo", "sold": 5}, {"city": None, "sold": 4}]
     result = await service.analyze_data(sandbox_id, rows)
     assert result.status == "completed", result
@@ -325,9 +134,8 @@ async def test_analysis(program: Program) -> None:
         await service.analyze_data(sandbox_id, [{"x": "y" * 300_000}])
 
 
-async def test_functions_and_examples(program: Program) -> None:
+async def test_functions_and_examples(service: SandboxService, sandbox_id: str) -> None:
     """What the daemon lists; each example runs."""
-    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
     found = await service.get_available_functions(sandbox_id)
     names = {function["name"] for function in found["functions"]}
     assert {"debug", "inspect_var", "db_query", "db_tables", "db_schema"} <= names
@@ -340,30 +148,16 @@ async def test_functions_and_examples(program: Program) -> None:
         assert result.status == "completed", (example["title"], result)
 
 
-async def test_history_statistics_and_cleanup(program: Program) -> None:
-    """What ran, in percent and seconds; afterwards the sandbox is gone."""
-    service, sandbox_id = program.names["service"], program.names["sandbox_id"]
-    await service.execute_code(sandbox_id, "1")
-    await service.execute_code(sandbox_id, "1 / 0")
-    printed = await program.run(HISTORY)
-    assert [line.rpartition(": ")[2] for line in printed] == ["failed", "completed"]
-    printed = await program.run(STATISTICS)
-    assert int(printed[0].rpartition(" ")[2]) >= 1
-    assert printed[1].endswith("%")
-    await program.run(CLEANUP)
-    assert (await service.get_sandbox_status(sandbox_id))["status"] == "closed"
-
-
-async def test_quick_execution(program: Program) -> None:
+async def test_quick_execution(service: SandboxService) -> None:
     """A sandbox for one call, with the database; afterwards it is gone."""
-    service = program.names["service"]
     before = (await service.get_sandbox_statistics())["active_sandboxes"]
     result = await service.quick_execute(7, "__result__ = len(db_query('SELECT * FROM users'))")
     assert (result.status, result.result) == ("completed", 3)
     assert (await service.get_sandbox_statistics())["active_sandboxes"] == before
 
 
-async def test_service_without_a_database(program: Program) -> None:
+@pytest.mark.usefixtures("service")
+async def test_service_without_a_database() -> None:
     """Queries say which variable is missing, from outside and to code."""
     async with SandboxService() as service:
         sandbox_id = await service.create_agent_sandbox(1)
@@ -374,9 +168,8 @@ async def test_service_without_a_database(program: Program) -> None:
         await service.cleanup_sandbox(sandbox_id)
 
 
-async def test_wrong_configuration_is_refused(program: Program) -> None:
+async def test_wrong_configuration_is_refused(service: SandboxService) -> None:
     """With the names that there are; nothing is left behind."""
-    service: SandboxService = program.names["service"]
     for config in ({"memory": 1}, {"max_memory_mb": 0}, {"max_threads": "many"}):
         with pytest.raises(InvalidRequestError, match="config"):
             await service.create_agent_sandbox(1, config)

@@ -64,6 +64,19 @@ def test_everything_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert resolve(None, "unix:/x").mode == "remote"
 
 
+def test_variables_of_the_earlier_client_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SANDBOX_MODE and SANDBOX_URL, where ours say nothing."""
+    for name in ("SANDBOXD_URL", "SANDBOXD_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SANDBOX_MODE", "local")
+    monkeypatch.setenv("SANDBOX_URL", "http://sandboxes:8000")
+    assert resolve(None, None).mode == "local"
+    monkeypatch.setenv("SANDBOX_MODE", "remote")
+    assert resolve(None, None).target == "sandboxes:8000"
+    monkeypatch.setenv("SANDBOXD_URL", "http://ours")
+    assert resolve(None, None).target == "ours:5000"
+
+
 def test_mode_is_one_of_two() -> None:
     """A typing error is told at once, as existing code expects: a ValueError."""
     with pytest.raises(ValueError, match="remote"):

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,10 +25,16 @@ from sandboxd.access.shares import (
     IMPORTS,
     LOGIN_CODES,
     LOGINS,
+    LOOKUPS,
+    OUTPUT_BYTES,
+    PACKAGE_BUILDS,
     POLICY_CHECKS,
     PREVIEW_CONNECTIONS,
+    PROJECT_WORK,
+    RUNNING_EXECS,
     SESSIONS,
     SHARES,
+    SNAPSHOT_WORK,
     TICKETS,
     Held,
     NoPlace,
@@ -40,17 +47,23 @@ from sandboxd.config import Config
 from sandboxd.console.bodies import DOCUMENT_OVERHEAD
 from sandboxd.console.site import LOGIN_TRIES, Console, ConsoleSettings
 from sandboxd.daemon.settings import user_limits
+from sandboxd.doors.addresses import Resolver
 from sandboxd.doors.previews import MAX_SILENT, PortUse, Previews
 from sandboxd.errors import PoolExhausted, SandboxdError
 from sandboxd.execs.long_checks import LongChecks
 from sandboxd.policy import STRICT
+from sandboxd.projects.projects import Projects, ProjectSettings
 from sandboxd.sessions.egress import SessionEgress
 from sandboxd.snapshots.contract import Line
 from sandboxd.snapshots.opening import Place, open_snapshots
+from sandboxd.spool import SpoolBudget
 from sandboxd.tasks import Tasks
 from sandboxd_proto.v1 import file_service_pb2
 from tests.ports import free_port
 from tests.service.console_client import Browser
+from tests.unit.project_rig import LIMITS
+from tests.unit.test_package_sets import Rig as PackageRig
+from tests.unit.test_package_sets import an_order
 
 CALLERS = {
     "eve": Caller(name="eve", scope=Scope.USER, user_id="eve"),
@@ -83,6 +96,7 @@ class Counted(Resource):
     """Places: what was taken stays."""
 
     take_place: Callable[[str], Any]
+    unit: int = 1
     taken: Counter[str] = field(default_factory=Counter)
 
     async def take(self, who: str) -> bool:
@@ -153,7 +167,7 @@ async def calls(_: Stage) -> Resource:
 
 
 async def sessions(stage: Stage) -> Resource:
-    quotas = Quotas(user_limits(Config(tokens_file=stage.directory / "tokens")))
+    quotas = users_quotas(stage)
     taken: Counter[str] = Counter()
 
     def take(who: str) -> None:
@@ -163,6 +177,35 @@ async def sessions(stage: Stage) -> Resource:
         taken[who] += 1
 
     return Counted(take)
+
+
+def users_quotas(stage: Stage) -> Quotas:
+    """Of a daemon with tokens, whose operator has chosen no limits."""
+    return Quotas(user_limits(Config(tokens_file=stage.directory / "tokens")))
+
+
+async def running_execs(stage: Stage) -> Resource:
+    quotas = users_quotas(stage)
+
+    def take(who: str) -> None:
+        quotas.check_exec(who)
+        quotas.add_exec(who)
+
+    return Counted(take)
+
+
+async def output_bytes(stage: Stage) -> Resource:
+    """Each takes a piece of what is kept."""
+    total = SpoolBudget(OUTPUT_BYTES.total)
+    limit = users_quotas(stage).limits.spool_bytes
+    of = {who: SpoolBudget(limit, total) for who in CALLERS}
+    unit = 64 << 20
+
+    def take(who: str) -> None:
+        if not of[who].reserve(unit, at_least=unit):
+            raise ConnectionError
+
+    return Counted(take, unit=unit)
 
 
 async def console_pages(stage: Stage) -> Resource:
@@ -222,6 +265,18 @@ async def egress_connections(_: Stage) -> Resource:
     return Counted(places.take)
 
 
+async def lookups(_: Stage) -> Resource:
+    resolver = Resolver()
+    turns = {who: resolver.turns_of(who) for who in CALLERS}
+
+    def take(who: str) -> Awaitable[bool]:
+        if turns[who].locked():
+            raise ConnectionError
+        return turns[who].acquire()
+
+    return Counted(take)
+
+
 async def preview_connections(stage: Stage) -> Resource:
     return (await previews_of(stage))[0]
 
@@ -266,6 +321,32 @@ async def comparisons(stage: Stage) -> Resource:
     return waiting(snapshots._diffs)
 
 
+async def snapshot_work(stage: Stage) -> Resource:
+    snapshots = open_snapshots(Place(directory=stage.directory / "snapshots"))
+    stage.stack.push_async_callback(snapshots.close)
+    return waiting(snapshots._threads.turns)
+
+
+async def project_work(stage: Stage) -> Resource:
+    projects = await Projects.open(
+        ProjectSettings(
+            directory=stage.directory, limits=LIMITS, allowed_types=["*"], reserve_bytes=0
+        )
+    )
+    stage.stack.push_async_callback(projects.aclose)
+    return waiting(projects._threads.turns)
+
+
+async def package_builds(stage: Stage) -> Resource:
+    rig = PackageRig(stage.directory, builds_per_user_and_hour=100)
+    stage.stack.push_async_callback(rig.sets.aclose)
+    rig.builder.gate.clear()
+    numbers = count()
+    return Counted(
+        lambda who: rig.sets.find_or_build(an_order(f"package{next(numbers)}"), user_id=who)
+    )
+
+
 async def imports(stage: Stage) -> Resource:
     snapshots = open_snapshots(Place(directory=stage.directory / "snapshots"))
     stage.stack.push_async_callback(snapshots.close)
@@ -297,7 +378,8 @@ async def imports(stage: Stage) -> Resource:
 
 def waiting(turns: Turns) -> Resource:
     """A place in a queue that does not move."""
-    assert turns.take_now("somebody")
+    while turns.take_now(f"somebody {turns.used}"):
+        pass
     tasks = []
 
     async def wait(who: str) -> None:
@@ -313,6 +395,8 @@ def waiting(turns: Turns) -> Resource:
 RESOURCES: Mapping[str, Callable[[Stage], Awaitable[Resource]]] = {
     CALLS.name: calls,
     SESSIONS.name: sessions,
+    RUNNING_EXECS.name: running_execs,
+    OUTPUT_BYTES.name: output_bytes,
     CONSOLE_PAGES.name: console_pages,
     LOGINS.name: console_logins,
     LOGIN_CODES.name: login_codes,
@@ -320,9 +404,13 @@ RESOURCES: Mapping[str, Callable[[Stage], Awaitable[Resource]]] = {
     DOCUMENT_BYTES.name: documents,
     EGRESS_CONNECTIONS.name: egress_connections,
     PREVIEW_CONNECTIONS.name: preview_connections,
+    LOOKUPS.name: lookups,
     POLICY_CHECKS.name: policy_checks,
     COMPARISONS.name: comparisons,
     IMPORTS.name: imports,
+    SNAPSHOT_WORK.name: snapshot_work,
+    PROJECT_WORK.name: project_work,
+    PACKAGE_BUILDS.name: package_builds,
 }
 
 

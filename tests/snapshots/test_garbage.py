@@ -7,10 +7,11 @@ import os
 import time
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from sandboxd.daemon.snapshots import _collect_garbage
 from sandboxd.errors import SnapshotNotFound, SnapshotStoreFailed
 from sandboxd.snapshots import keys
 from sandboxd.snapshots.contract import Garbage, Line
@@ -241,3 +242,36 @@ async def test_a_snapshot_that_takes_too_long_is_not_stored(
         await snapshots.take(LINE, workspace.disk)
     assert await snapshots.find(LINE) == []
     await snapshots.close()
+
+
+class Waiting:
+    """Snapshots of which little was deleted, and how often their garbage is collected."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.collected: asyncio.Queue[object] = asyncio.Queue()
+
+    async def much_deleted(self, seconds: float) -> set[str]:
+        self.looks += 1
+        await asyncio.sleep(0)
+        return set()
+
+    async def collect_garbage(self, owners: object = None) -> Garbage:
+        self.collected.put_nowait(owners)
+        return Garbage(kept=0, waiting=0, deleted=0, deleted_bytes=0)
+
+
+async def test_garbage_of_all_is_collected_when_space_gets_low() -> None:
+    """However little was deleted, and long before the usual time; else it is left alone."""
+    snapshots, is_low = Waiting(), False
+    collecting = asyncio.ensure_future(_collect_garbage(cast(Any, snapshots), lambda: is_low))
+    try:
+        while snapshots.looks < 10:
+            await asyncio.sleep(0)
+        assert snapshots.collected.empty()
+        is_low = True
+        async with asyncio.timeout(60):
+            assert await snapshots.collected.get() is None
+    finally:
+        collecting.cancel()
+        await asyncio.wait([collecting])

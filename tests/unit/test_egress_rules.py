@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pytest
 
+from sandboxd.access.shares import LOOKUPS
 from sandboxd.doors import addresses
 from sandboxd.doors.addresses import (
-    LOOKUPS_OF_ONE,
     AddressRules,
     PrivateNetwork,
     Resolver,
@@ -134,7 +135,18 @@ def test_what_is_not_a_rule_is_refused(text: str) -> None:
 def test_rules_have_one_order_and_a_limit() -> None:
     assert [*map(str, parse_rules(["b.com", "A.com", "b.com"]))] == ["a.com", "b.com"]
     with pytest.raises(InvalidRequest, match="64"):
-        parse_rules(f"h{number}.com" for number in range(65))
+        parse_rules([f"h{number}.com" for number in range(65)])
+
+
+def test_too_many_rules_are_refused_before_they_are_read() -> None:
+    """Also if all are the same: a request has room for millions."""
+
+    class Unread(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError
+
+    with pytest.raises(InvalidRequest, match="at most 64 rules"):
+        parse_rules(Unread(["a.com"] * 65))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +224,7 @@ async def test_fixed_names_and_addresses_are_not_looked_up() -> None:
 async def test_names_of_one_session_that_take_long_delay_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A session has some turns, each until its thread has ended: not only as long as it waits."""
+    """A user has some turns, each until its thread has ended: not only as long as it waits."""
     held, asked = threading.Event(), []
 
     def look_up(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
@@ -223,16 +235,16 @@ async def test_names_of_one_session_that_take_long_delay_no_other(
 
     monkeypatch.setattr(addresses.socket, "getaddrinfo", look_up)
     monkeypatch.setattr(addresses, "LOOKUP_SECONDS", 0.3)
-    resolver, turns = Resolver(), asyncio.Semaphore(LOOKUPS_OF_ONE)
+    resolver = Resolver()
     for _ in range(2):
         names = [f"slow{number}.test" for number in range(100)]
         found = await asyncio.gather(
-            *(resolver.find(name, turns) for name in names), return_exceptions=True
+            *(resolver.find(name, "eve") for name in names), return_exceptions=True
         )
         assert all(isinstance(one, Unresolved) for one in found)
-    assert len(asked) == LOOKUPS_OF_ONE
+    assert len(asked) == LOOKUPS.per_user
     monkeypatch.setattr(addresses, "LOOKUP_SECONDS", 60)
-    assert await resolver.find("fast.test", asyncio.Semaphore(LOOKUPS_OF_ONE)) == ["203.0.113.7"]
+    assert await resolver.find("fast.test", "ada") == ["203.0.113.7"]
     held.set()
-    assert await resolver.find("later.test", turns) == ["203.0.113.7"]
+    assert await resolver.find("later.test", "eve") == ["203.0.113.7"]
     resolver.close()

@@ -49,14 +49,17 @@ def make_builder(engine: FakeEngine, directory: Path, *definitions: Definition) 
         assert path == builder_module.DEBIAN_STATUS
         return STATUS
 
-    known = [default_definition(SECURE_IMAGE), *BUILT_IN, *definitions]
+    built_in = [named(definition.name) for definition in BUILT_IN]
+    known = [default_definition(SECURE_IMAGE), *built_in, *definitions]
     settings = BuilderSettings(directory=directory / "builds", registry_seconds=1.0)
     npm = NpmClient(directory / "npm", "http://127.0.0.1:9")
     return Builder(engine, known, settings, npm, read_file=read_file)
 
 
 def named(name: str) -> Definition:
-    return next(definition for definition in BUILT_IN if definition.name == name)
+    """A built-in one without its layers, which come from indexes of packages."""
+    found = next(definition for definition in BUILT_IN if definition.name == name)
+    return replace(found, sources=[replace(source, layers=()) for source in found.sources])
 
 
 def progress() -> Progress:
@@ -172,7 +175,7 @@ async def test_next_source_is_tried_and_the_first_is_named(
         dockerfile=recipe("python3.11"),
         sources=[
             Source(base=Pulled(reference="some/image:1")),
-            Source(base=Other(name="default"), layer=NEVER_BUILT),
+            Source(base=Other(name="default"), layers=[NEVER_BUILT]),
             Source(base=Other(name="default")),
         ],
     )
@@ -194,7 +197,7 @@ async def test_environment_without_a_usable_source_says_why_and_what_would_help(
         named("python3.12"),
         sources=[
             Source(base=Pulled(reference="python:3.12-slim-bookworm")),
-            Source(base=Other(name="default"), layer=NEVER_BUILT),
+            Source(base=Other(name="default"), layers=[NEVER_BUILT]),
         ],
     )
     with pytest.raises(EnvironmentUnavailable) as caught:
@@ -279,5 +282,6 @@ def test_recipes_of_all_built_in_environments_are_there() -> None:
         for source in definition.sources:
             assert all(recipe(stage).is_file() for stage in source.stages)
             assert isinstance(source.base, Debian | Pulled | Other)
-            lock = getattr(source.layer, "lock", None)
-            assert lock is None or lock.is_file()
+            for layer in source.layers:
+                lock = getattr(layer, "lock", None)
+                assert lock is None or lock.is_file()

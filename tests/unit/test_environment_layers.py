@@ -21,6 +21,8 @@ from sandboxd.environments.npm_client import NpmClient
 from sandboxd.environments.parts import SourceUnavailable
 
 NODE = npm_packages.node_package()
+PROCESSOR = NODE.removeprefix("node-")
+(OTHER,) = {"linux-x64", "linux-arm64"} - {PROCESSOR}
 
 
 class Registry:
@@ -49,7 +51,7 @@ class Registry:
 
     def add(self, name: str, archive: bytes) -> dict[str, str]:
         """Offer a package; returns its entry in a lock file."""
-        self.files[f"/{name}/-/{name}-1.0.0.tgz"] = archive
+        self.files[f"/{name}/-/{name.rpartition('/')[2]}-1.0.0.tgz"] = archive
         digest = base64.b64encode(hashlib.sha512(archive).digest()).decode()
         return {"version": "1.0.0", "integrity": f"sha512-{digest}"}
 
@@ -96,7 +98,8 @@ async def filled(
 async def test_packages_are_unpacked_where_node_looks_for_them(
     registry: Registry, tmp_path: Path
 ) -> None:
-    """Of Node.js only the program; of the others everything, with the right to run it."""
+    """Of Node.js only the program; of the others everything, with the right to run it; nothing for
+    another processor."""
     lock = {
         NODE: registry.add(
             NODE, packed(("package/bin/node", b"elf", 0o755), ("package/include/x.h", b"", 0o644))
@@ -105,16 +108,24 @@ async def test_packages_are_unpacked_where_node_looks_for_them(
             "typescript",
             packed(("package/bin/tsc", b"#!", 0o755), ("package/lib/a.js", b"js", 0o600)),
         ),
+        f"@tool/{PROCESSOR}": registry.add(
+            f"@tool/{PROCESSOR}", packed(("package/bin/tool", b"elf", 0o755))
+        ),
+        f"@tool/{OTHER}": {"version": "1.0.0", "integrity": "sha512-x"},
     }
     found = await filled(registry, tmp_path, lock)
 
     root = tmp_path / "layer" / "usr" / "local"
     files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
-    modules = "lib/node_modules/typescript"
-    assert sorted(files) == ["bin/node", f"{modules}/bin/tsc", f"{modules}/lib/a.js"]
+    modules, tool = "lib/node_modules/typescript", f"lib/node_modules/@tool/{PROCESSOR}/bin/tool"
+    assert sorted(files) == ["bin/node", tool, f"{modules}/bin/tsc", f"{modules}/lib/a.js"]
     assert files["bin/node"].stat().st_mode & 0o777 == 0o755
     assert files[f"{modules}/lib/a.js"].stat().st_mode & 0o777 == 0o644
-    assert found == [("program", "node", "1.0.0"), ("node", "typescript", "1.0.0")]
+    assert found == [
+        ("program", "node", "1.0.0"),
+        ("node", "typescript", "1.0.0"),
+        ("node", f"@tool/{PROCESSOR}", "1.0.0"),
+    ]
 
 
 async def test_package_with_another_hash_is_refused(registry: Registry, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ SETTINGS = ProtectionSettings(
     user="sandboxuser",
     runtime=None,
     max_sandboxes=80,
+    user_sessions=0,
     max_open_files=1024,
 )
 ENGINE = FakeEngineFacts()
@@ -459,6 +460,18 @@ def test_a_full_disk_is_told(has_disks: bool, told: str) -> None:
 def test_room_on_the_disk_is_told_in_figures() -> None:
     """Free and reserved space are there to be compared."""
     assert line("disk space").detail == "50 GiB free, workspaces leave 1024 MiB of it"
+
+
+def test_user_who_may_have_the_whole_pool_is_told() -> None:
+    """Where users are told apart, and an operator has given each too much."""
+    usual = line("sessions of a user", settings=replace(SETTINGS, user_sessions=40))
+    assert (usual.state, usual.detail) == (
+        State.IN_FORCE,
+        "a user has at most 40 of 80 sessions",
+    )
+    told = line("sessions of a user", settings=replace(SETTINGS, user_sessions=80))
+    assert told.state is State.WEAKER
+    assert "SANDBOXD_MAX_USER_SESSIONS" in told.detail
 
 
 def test_few_file_handles_are_told() -> None:

@@ -19,6 +19,7 @@ from tests.vendors.frameworks import PACKAGES
 ROOT = Path(__file__).parents[2]
 IN_THE_ROOT = {
     ".ci",
+    ".dockerignore",
     ".gitattributes",
     ".gitignore",
     "CHANGELOG.md",

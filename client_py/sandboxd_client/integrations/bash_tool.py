@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TypeVar
 
 from sandboxd_client.command_policy import STRICT, CommandPolicy
+from sandboxd_client.downloads import downloaded
 from sandboxd_client.errors import (
     InvalidRequestError,
     MissingFileError,
+    NoSessionError,
     SandboxError,
 )
 from sandboxd_client.integrations import prompt
@@ -72,6 +76,9 @@ _REPLACED = (
     "Check that the files you need are still there."
 )
 _log = logging.getLogger(__name__)
+_numbers = itertools.count()
+_last: ContextVar[Mapping[int, Conversation]] = ContextVar("last", default={})  # noqa: B039
+"""The conversation that this task has used last, by tool: one tool serves many at once."""
 
 
 class AsyncBashTool:
@@ -133,6 +140,7 @@ class AsyncBashTool:
         self._max_output_bytes = max_output_bytes
         self._files_timeout = files_timeout
         self._sent = SentFiles()
+        self._number = next(_numbers)
 
     async def __aenter__(self) -> AsyncBashTool:
         return self
@@ -152,6 +160,7 @@ class AsyncBashTool:
             bash = AsyncBashTool()
             await bash.aclose()
         """
+        _last.set({k: v for k, v in _last.get().items() if k != self._number})
         await self._sandboxes.aclose()
 
     def system_prompt(self) -> str:
@@ -321,16 +330,15 @@ class AsyncBashTool:
         thread_id: str,
         local_path: str | os.PathLike[str] | None = None,
     ) -> DownloadedFile:
-        """Download a file of the conversation's workspace.
+        """Download a file of the conversation's workspace, as `AsyncSandboxClient.download_file`.
 
         Example:
             path = await bash.download_file("report.csv", user_id="ada", thread_id="42")
         """
-
-        async def download(sandbox: AsyncSandbox, _: str) -> DownloadedFile:
-            return DownloadedFile(await sandbox.files.download(remote_name, local_path))
-
-        return await self._in_sandbox(Conversation(user_id, thread_id), download)
+        return await self._in_sandbox(
+            Conversation(user_id, thread_id),
+            lambda sandbox, _: downloaded(sandbox.files, remote_name, local_path),
+        )
 
     async def list_files(self, user_id: str, thread_id: str) -> FileListing:
         """All files of the conversation's workspace.
@@ -344,13 +352,27 @@ class AsyncBashTool:
 
         return await self._in_sandbox(Conversation(user_id, thread_id), listing)
 
-    async def cleanup_session(self, user_id: str, thread_id: str) -> None:
-        """End the conversation's session and delete its files; otherwise it expires by itself.
+    async def cleanup_session(
+        self, thread_id: str | None = None, *, user_id: str | None = None
+    ) -> None:
+        """End a conversation's session and delete its files; otherwise it expires by itself.
+
+        What is not named is that of the conversation that this task (or thread of the program) has
+        used last.
 
         Example:
             await bash.cleanup_session(user_id="ada", thread_id="42")
         """
-        sandbox = await self._sandboxes.open(Conversation(user_id, thread_id))
+        last = _last.get().get(self._number)
+        if last is None and not (user_id and thread_id):
+            raise NoSessionError(
+                "This task has not used the bash tool; name user_id and thread_id."
+            )
+        named = Conversation(
+            user_id or (last.user_id if last else ""),
+            thread_id or (last.thread_id if last else ""),
+        )
+        sandbox = await self._sandboxes.open(named)
         await sandbox.kill()
 
     # --- life of a command ---
@@ -371,6 +393,7 @@ class AsyncBashTool:
             notice = self._notice(sandbox.info) or notice
             return await work(sandbox, notice)
 
+        _last.set({**_last.get(), self._number: conversation})
         with edge:
             return await in_sandbox(self._sandboxes, conversation, noticed)
 

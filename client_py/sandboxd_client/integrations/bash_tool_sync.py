@@ -245,7 +245,7 @@ class BashTool:
         thread_id: str,
         local_path: str | os.PathLike[str] | None = None,
     ) -> DownloadedFile:
-        """Download a file of the conversation's workspace.
+        """Download a file of the conversation's workspace, as `SandboxClient.download_file`.
 
         Example:
             path = bash.download_file("report.csv", user_id="ada", thread_id="42")
@@ -260,10 +260,13 @@ class BashTool:
         """
         return portal.call(self._inner.list_files(user_id, thread_id))
 
-    def cleanup_session(self, user_id: str, thread_id: str) -> None:
-        """End the conversation's session and delete its files; otherwise it expires by itself.
+    def cleanup_session(self, thread_id: str | None = None, *, user_id: str | None = None) -> None:
+        """End a conversation's session and delete its files; otherwise it expires by itself.
+
+        What is not named is that of the conversation that this task (or thread of the program) has
+        used last.
 
         Example:
             bash.cleanup_session(user_id="ada", thread_id="42")
         """
-        portal.call(self._inner.cleanup_session(user_id, thread_id))
+        portal.call(self._inner.cleanup_session(thread_id, user_id=user_id))

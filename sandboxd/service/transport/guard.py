@@ -370,7 +370,7 @@ def _audited(request: Any) -> dict[str, Any]:
     named = {word: getattr(request, field, "") for word, field in _AUDITED_FIELDS.items()}
     named["path"] = named["path"] or getattr(request, "path_bytes", b"").decode(errors="replace")
     if words := getattr(getattr(request, "argv", None), "args", ()):
-        named["command"] = shlex.join(words)
+        named["command"] = shlex.join(words[:MAX_COMMAND])
     return {word: value[: _AUDITED_LENGTHS[word]] for word, value in named.items() if value}
 
 

@@ -148,6 +148,7 @@ class ApiServer:
         self.guard = guard
         self.port = 0
         self.is_serving = False
+        self._was_started = False
 
     async def start(self) -> None:
         """Open the listeners and answer calls."""
@@ -163,7 +164,7 @@ class ApiServer:
         if self._config.host:
             self._listen_tcp()
         await self._server.start()
-        self.is_serving = True
+        self.is_serving = self._was_started = True
 
     def _listen_unix(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,11 +194,15 @@ class ApiServer:
 
     async def announce_stop(self) -> None:
         """Report through the health service that the daemon stops."""
+        if not self.is_serving:
+            return
         self.is_serving = False
         self._health.announce_stop()
 
     async def stop(self) -> None:
-        """Let calls return, cancel the rest, close the listeners."""
+        """Let calls return, cancel the rest, close the listeners, if it was started."""
+        if not self._was_started:
+            return
         try:
             async with asyncio.timeout(STOP_SECONDS + CLOSE_SECONDS):
                 await self._server.stop(STOP_SECONDS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sandboxd_client.site_names import bracketed
 
@@ -18,9 +19,6 @@ SILENT_SECONDS = 30.0
 """How long a connection may wait between requests, or with one that is not complete."""
 HANDSHAKE_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
-_SILENT = logging.getLogger("sandboxd.http.malformed")
-"""aiohttp would log every malformed request with its stack, which strangers could fill a disk with."""
-_SILENT.disabled = True
 
 
 class AddressInUse(Exception):
@@ -55,13 +53,11 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         *,
         ends_with_caller: bool = False,
-        ends_strangers: bool = False,
     ) -> None:
-        """`ends_with_caller`: a request is cancelled when its connection is lost. `ends_strangers`:
-        a connection too many ends the oldest that is not admitted."""
+        """`ends_with_caller`: a request is cancelled when its connection is lost."""
         self.admitted: set[asyncio.BaseTransport | None] = set()
-        """Connections with a request that has shown a right to be served."""
-        self._ends_strangers = ends_strangers
+        """Connections with a request that has shown a right to be served. One too many ends the
+        oldest of the others."""
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -70,7 +66,7 @@ class Listener:
             keepalive_timeout=SILENT_SECONDS,
             handler_cancellation=ends_with_caller,
             auto_decompress=False,
-            logger=_SILENT,
+            logger=_log,
         )
         self._address = address
         self._tls = tls
@@ -114,7 +110,7 @@ class Listener:
         if len(server.connections) >= MAX_CONNECTIONS:
             known = (connection.transport for connection in server.connections)
             oldest = next((one for one in known if one and one not in self.admitted), None)
-            if oldest is None or not self._ends_strangers:
+            if oldest is None:
                 return _Refused()
             oldest.abort()
         return server()
@@ -129,6 +125,16 @@ class Listener:
         await self._runner.cleanup()
         if self._address.socket:
             self._address.socket.unlink(missing_ok=True)
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Not what is malformed: strangers could fill a disk with the stacks that aiohttp logs."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+_log = logging.getLogger("sandboxd.http")
+_log.addFilter(_is_fault)
 
 
 class _Refused(asyncio.Protocol):

@@ -76,7 +76,9 @@ class HttpApi:
         self._guard = guard
         self._observed = observed
         is_unix = settings.address.socket is not None
-        self._calls = HttpCalls(calls, guard, is_unix=is_unix)
+        self._calls = HttpCalls(
+            calls, guard, is_unix=is_unix, on_admitted=lambda one: self._admitted.add(one.transport)
+        )
         self._browsers = BrowserGuard(
             SiteNames(settings.address.host or "localhost", settings.names),
             has_tls=settings.tls is not None,
@@ -90,6 +92,7 @@ class HttpApi:
         self._listener = Listener(
             application, settings.address, settings.tls, ends_with_caller=True
         )
+        self._admitted = self._listener.admitted
 
     async def __aenter__(self) -> HttpApi:
         await self._listener.__aenter__()
@@ -145,6 +148,8 @@ class HttpApi:
             return problems.of_http(
                 web.HTTPInternalServerError(text="sandboxd failed; see its log.")
             )
+        finally:
+            self._admitted.discard(request.transport)
 
     def _check(self, request: web.Request) -> None:
         port = None if self._settings.address.socket is not None else self._listener.port

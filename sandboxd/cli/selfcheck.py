@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shlex
 import shutil
+import ssl
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import click
 
@@ -31,6 +35,7 @@ COMMAND = 'echo "hello from $(uname -s), uid $UID"'
 TRY_COMMAND = "date >> visits; cat visits"
 LOOK_SECONDS = 0.2
 REPORT_SECONDS = 5.0
+HTTP_SECONDS = 5.0
 
 
 @click.command()
@@ -167,7 +172,7 @@ def show_addresses(target: Target, config: Config) -> None:
         host = f"[{config.host}]" if ":" in config.host else config.host
         click.echo(f"  address    {host}:{config.port or ' with the port in its log'}")
     if is_own and config.http_address:
-        click.echo(f"  http       {_http_url(config)}, described at /docs")
+        click.echo(f"  http       {_over_http(config)}")
     click.echo("\nTo try in another terminal:\n")
     if target.url.startswith(UNIX_SCHEME):
         click.echo(
@@ -184,10 +189,27 @@ def show_addresses(target: Target, config: Config) -> None:
     click.echo(f"{_program('python')} -c {shlex.quote(program)}\n")
 
 
-def _http_url(config: Config) -> str:
-    is_unix = config.http_address.startswith("unix:")
-    scheme = "" if is_unix else "http://" if config.tls_cert is None else "https://"
-    return f"{scheme}{config.http_address}"
+def _over_http(config: Config) -> str:
+    """Where the API is over HTTP; it is not if another program had the port first."""
+    if config.http_address.startswith("unix:"):
+        return config.http_address
+    scheme = "http" if config.tls_cert is None else "https"
+    url = f"{scheme}://{config.http_address}"
+    if config.tls_client_ca or _is_daemon(f"{url}/health"):
+        return f"{url}, described at {url}/docs"
+    return f"not served: {config.http_address} is not this daemon's; see SANDBOXD_HTTP_ADDRESS"
+
+
+def _is_daemon(url: str) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+    try:
+        with urlopen(url, timeout=HTTP_SECONDS, context=context) as answer:
+            return "version" in json.load(answer)
+    except HTTPError as error:
+        return error.headers.get_content_type() == "application/problem+json"
+    except (OSError, ValueError):
+        return False
 
 
 def _ms_since(started: float) -> float:

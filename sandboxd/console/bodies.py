@@ -6,23 +6,22 @@ once and for a minute.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from typing import NamedTuple, TypeVar
-from urllib.parse import quote
 
 from aiohttp import web
 
 from sandboxd.access import Caller
 from sandboxd.access.shares import DOCUMENT_BYTES, TICKETS, Held, Share, evicted, holder_of
+from sandboxd.http.transfers import CHUNK, attachment, feeding
 from sandboxd.service import bodies
-from sandboxd.service.in_process import CallRefused, Conversation, InProcessCalls
+from sandboxd.service.in_process import CallRefused, InProcessCalls
 
 TICKET_SECONDS = 60.0
 MAX_HEADER = 64 << 10
@@ -31,7 +30,6 @@ DOCUMENT_OVERHEAD = 64 << 10
 """Counted for each document beside its bytes, so that their number is bounded, too."""
 FIRST = "X-Sandboxd-Message"
 """Header with the first message of a call, base64."""
-CHUNK = 256 << 10
 STATUS_TYPE = "application/x-google-rpc-status"
 MESSAGE_TYPE = "application/x-protobuf"
 _STATUSES = {3: 400, 5: 404, 6: 409, 7: 403, 8: 429, 9: 409, 11: 400, 14: 503, 16: 401}
@@ -108,7 +106,8 @@ class Bodies:
             raise web.HTTPNotFound(text="This is not a call that takes a file.")
         conversation = self._calls.begin(path, caller, peer=_peer(request))
         try:
-            async with _feeding(request, conversation, _first_message(request)):
+            chunks = request.content.iter_chunked(CHUNK)
+            async with feeding(chunks, conversation, _first_message(request)):
                 async for message in conversation.responses():
                     return web.Response(body=message, content_type=MESSAGE_TYPE)
         except CallRefused as refused:
@@ -136,7 +135,7 @@ class Bodies:
                 first = await anext(answers)  # so that a refusal is not a broken file
             except CallRefused as refused:
                 return _refusal(refused)
-            response = web.StreamResponse(headers=_attachment(ticket.name))
+            response = web.StreamResponse(headers=attachment(ticket.name))
             response.enable_chunked_encoding()
             await response.prepare(request)
             await response.write(bodies.chunk_of(ticket.path, first))
@@ -173,26 +172,6 @@ class Bodies:
                 "Content-Security-Policy": document_policy(document.with_scripts),
             },
         )
-
-
-@asynccontextmanager
-async def _feeding(
-    request: web.Request, conversation: Conversation, first: bytes
-) -> AsyncIterator[None]:
-    """Pass the body of a request on to a call, while the call is answered."""
-
-    async def feed() -> None:
-        await conversation.put(first)
-        async for data in request.content.iter_chunked(CHUNK):
-            await conversation.put(bodies.chunk_message(data))
-        await conversation.put(None)
-
-    task = asyncio.create_task(feed(), name="console upload")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def without_connections(html: bytes) -> bytes:
@@ -239,15 +218,6 @@ def _refusal(refused: CallRefused) -> web.Response:
     return web.Response(
         status=_STATUSES.get(code, 500), body=refused.status, content_type=STATUS_TYPE
     )
-
-
-def _attachment(name: str) -> Mapping[str, str]:
-    """Whatever the name is, one header that a browser takes for a file to save."""
-    return {
-        "Content-Type": "application/octet-stream",
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
-        "Content-Security-Policy": "sandbox; default-src 'none'",
-    }
 
 
 def _size(ticket: _Ticket | _Document) -> int:

@@ -88,7 +88,7 @@ class Console:
         application.on_response_prepare.append(_add_headers)
         application.add_routes(self._routes())
         address = Address(settings.host, settings.port)
-        self._listener = Listener(application, address, settings.tls, ends_strangers=True)
+        self._listener = Listener(application, address, settings.tls)
 
     def _routes(self) -> Sequence[web.RouteDef]:
         return [

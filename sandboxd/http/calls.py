@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -44,10 +44,19 @@ class _Visitor:
 class HttpCalls:
     """Calls on behalf of requests."""
 
-    def __init__(self, calls: InProcessCalls, guard: CallGuard, *, is_unix: bool) -> None:
+    def __init__(
+        self,
+        calls: InProcessCalls,
+        guard: CallGuard,
+        *,
+        is_unix: bool,
+        on_admitted: Callable[[web.Request], None],
+    ) -> None:
+        """`on_admitted` is called with requests whose caller is known."""
         self._calls = calls
         self._guard = guard
         self._is_unix = is_unix
+        self._on_admitted = on_admitted
 
     def identify(self, request: web.Request) -> Caller:
         """Who calls; CallRefused if that is unknown. Nothing of the body is read before."""
@@ -57,6 +66,7 @@ class HttpCalls:
         except Unauthenticated as error:
             raise refusal(error) from None
         request[CALLER] = caller
+        self._on_admitted(request)
         return caller
 
     def begin(self, request: web.Request, path: str) -> Conversation:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 from pathlib import Path
 from typing import NamedTuple
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sandboxd_client.site_names import bracketed
 
@@ -51,13 +53,11 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         *,
         ends_with_caller: bool = False,
-        ends_strangers: bool = False,
     ) -> None:
-        """`ends_with_caller`: a request is cancelled when its connection is lost. `ends_strangers`:
-        a connection too many ends the oldest that is not admitted."""
+        """`ends_with_caller`: a request is cancelled when its connection is lost."""
         self.admitted: set[asyncio.BaseTransport | None] = set()
-        """Connections with a request that has shown a right to be served."""
-        self._ends_strangers = ends_strangers
+        """Connections with a request that has shown a right to be served. One too many ends the
+        oldest of the others."""
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -66,6 +66,7 @@ class Listener:
             keepalive_timeout=SILENT_SECONDS,
             handler_cancellation=ends_with_caller,
             auto_decompress=False,
+            logger=_log,
         )
         self._address = address
         self._tls = tls
@@ -109,7 +110,7 @@ class Listener:
         if len(server.connections) >= MAX_CONNECTIONS:
             known = (connection.transport for connection in server.connections)
             oldest = next((one for one in known if one and one not in self.admitted), None)
-            if oldest is None or not self._ends_strangers:
+            if oldest is None:
                 return _Refused()
             oldest.abort()
         return server()
@@ -124,6 +125,16 @@ class Listener:
         await self._runner.cleanup()
         if self._address.socket:
             self._address.socket.unlink(missing_ok=True)
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Not what is malformed: strangers could fill a disk with the stacks that aiohttp logs."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+_log = logging.getLogger("sandboxd.http")
+_log.addFilter(_is_fault)
 
 
 class _Refused(asyncio.Protocol):

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
 
 from sandboxd import __version__
 from sandboxd.access import Caller
@@ -74,7 +76,9 @@ class HttpApi:
         self._guard = guard
         self._observed = observed
         is_unix = settings.address.socket is not None
-        self._calls = HttpCalls(calls, guard, is_unix=is_unix)
+        self._calls = HttpCalls(
+            calls, guard, is_unix=is_unix, on_admitted=lambda one: self._admitted.add(one.transport)
+        )
         self._browsers = BrowserGuard(
             SiteNames(settings.address.host or "localhost", settings.names),
             has_tls=settings.tls is not None,
@@ -88,6 +92,7 @@ class HttpApi:
         self._listener = Listener(
             application, settings.address, settings.tls, ends_with_caller=True
         )
+        self._admitted = self._listener.admitted
 
     async def __aenter__(self) -> HttpApi:
         await self._listener.__aenter__()
@@ -132,6 +137,8 @@ class HttpApi:
             return problems.of_http(error)
         except InvalidRequestError as error:  # of the SDK, for the routes that use it
             return problems.answer(refusal(InvalidRequest("request", error.message)))
+        except (HttpProcessingError, RequestPayloadError) as error:  # of a form, or of a body
+            return problems.of_http(web.HTTPBadRequest(text=f"The body is malformed: {error}"))
         except TimeoutError:
             return problems.of_http(web.HTTPGatewayTimeout(text="The call took too long."))
         except ConnectionError:
@@ -141,6 +148,8 @@ class HttpApi:
             return problems.of_http(
                 web.HTTPInternalServerError(text="sandboxd failed; see its log.")
             )
+        finally:
+            self._admitted.discard(request.transport)
 
     def _check(self, request: web.Request) -> None:
         port = None if self._settings.address.socket is not None else self._listener.port

@@ -36,7 +36,7 @@ async def converse(
     async def take(frame: WSMessage) -> None:
         await _put(conversation, method, frame)
 
-    await socket.prepare(request)
+    await _accept(request, socket)
     if fields:
         await conversation.put(method.packed(fields))
     async with (
@@ -77,7 +77,7 @@ async def terminal(
 
     offset = request.query.get("offset", "0")
     wanted = {**ids, "stdout_offset": offset}
-    await socket.prepare(request)
+    await _accept(request, socket)
     async with (
         _taking(socket, take),
         _closing(socket),
@@ -95,6 +95,13 @@ async def _show(socket: web.WebSocketResponse, event: Any) -> None:
         await _send(socket.send_bytes(getattr(event, kind).data))
     else:
         await _send(socket.send_str(json.dumps(as_json(event))))
+
+
+async def _accept(request: web.Request, socket: web.WebSocketResponse) -> None:
+    try:
+        await socket.prepare(request)
+    except ValueError:  # a key that is no base64
+        raise web.HTTPBadRequest(text="The handshake of the WebSocket is malformed.") from None
 
 
 def _socket() -> web.WebSocketResponse:

@@ -138,7 +138,10 @@ def has_field(message_type: Any, name: str) -> bool:
 
 def refusal(error: SandboxdError) -> CallRefused:
     """A typed error as a call ends with it."""
-    status = to_status(error)
+    try:
+        status = to_status(error)
+    except UnicodeError:  # it quotes what was sent
+        status = to_status(InvalidRequest("request", "there is text in it that is not Unicode"))
     packed = dict(status.trailing_metadata)[TRAILER]
     return CallRefused(packed, error.message)
 

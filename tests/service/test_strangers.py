@@ -82,7 +82,7 @@ async def process(short_dir: Path, tokens_file: Path) -> AsyncIterator[DaemonPro
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     running = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sandboxd", "serve", "--no-examine", *words),
-        env={**os.environ, "SANDBOXD_CONFIG": os.devnull},
+        env={**os.environ, "SANDBOXD_CONFIG": os.devnull, "SANDBOXD_HTTP_ADDRESS": ""},
         stderr=asyncio.subprocess.PIPE,
     )
     assert running.stderr is not None

@@ -14,6 +14,7 @@ import pytest
 
 import sandboxd_client
 from sandboxd.config import Config
+from sandboxd.http.seeds import seed_routes
 from sandboxd.service.transport.rules import RULES
 from sandboxd_client import integrations
 from sandboxd_client.integrations import sandbox_service
@@ -91,11 +92,16 @@ def test_files_are_there() -> None:
         assert {(ROOT / name).exists() for name in names(here)} == {True}, theirs
 
 
-def test_routes_name_methods() -> None:
+def test_routes_are_served_and_name_methods() -> None:
+    """No route of the documents is missing, and none is there without a row."""
     known = {name.removeprefix("sandboxd.v1.") for name in RULES}
     named = [name for row in rows("Routes") for name in names(row[1])]
     assert named
     assert set(named) <= known
+    asked = {name for row in rows("Routes") for name in names(row[0])}
+    theirs = {name.replace("{sandbox_id}", "{session_id}") for name in asked}
+    served = {f"{one.method} {one.path}" for one in seed_routes(None)}  # type: ignore[arg-type]
+    assert theirs == served | {"GET /health", "GET /docs"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -30,6 +30,7 @@ TARGETS = {
     "e2b-frames": "tests.fuzz.targets.e2b_frames:E2B_FRAMES",
     "code-answers": "tests.fuzz.targets.code_answers:CODE_ANSWERS",
     "dap": "tests.fuzz.targets.dap:DAP",
+    "http-edge": "tests.fuzz.targets.http_edge:HTTP_EDGE",
     "http-requests": "tests.fuzz.targets.http:HTTP_REQUESTS",
     "cluster-replies": "tests.fuzz.targets.cluster:REPLIES",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 from aiohttp import web
@@ -67,8 +67,7 @@ class _Stream:
         finally:
             if not upcoming.done():
                 upcoming.cancel()
-                with suppress(asyncio.CancelledError, StopAsyncIteration, CallRefused):
-                    await upcoming
+                await asyncio.wait([upcoming])
         await self._response.write_eof()
         return self._response
 

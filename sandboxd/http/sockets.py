@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
@@ -30,27 +30,25 @@ async def converse(
     request: web.Request, calls: HttpCalls, method: Method, fields: dict[str, Any]
 ) -> web.WebSocketResponse:
     """A call with streams in both directions. What the path names is its first message."""
-    socket = _socket()
     conversation = calls.begin(request, method.path)
-
-    async def take(frame: WSMessage) -> None:
-        await _put(conversation, method, frame)
-
-    await _accept(request, socket)
+    socket = await _accepted(request)
     if fields:
         await conversation.put(method.packed(fields))
-    async with (
-        _taking(socket, take),
-        _closing(socket),
-        aclosing(conversation.responses()) as answers,
-    ):
-        async for packed in answers:
-            answer = method.answer(packed)
-            if data := getattr(answer, "data", b""):
-                await _send(socket.send_bytes(data))
-            else:
-                await _send(socket.send_str(json.dumps(as_json(answer))))
-    return socket
+
+    async def take() -> None:
+        async for frame in socket:
+            await _put(conversation, method, frame)
+
+    async def show() -> None:
+        async with aclosing(conversation.responses()) as answers:
+            async for packed in answers:
+                answer = method.answer(packed)
+                if data := getattr(answer, "data", b""):
+                    await _send(socket.send_bytes(data))
+                else:
+                    await _send(socket.send_str(json.dumps(as_json(answer))))
+
+    return await _both(socket, take(), show())
 
 
 async def terminal(
@@ -59,33 +57,56 @@ async def terminal(
     """A running command as a terminal: binary frames are keys and output, text frames are
     `{"resize": {"rows": 40, "columns": 120}}` and `{"signal": 2}`, and at the end the
     daemon sends `{"exited": ...}`. With `?offset=` it begins there."""
-    socket = _socket()
     ids = {name: fields[name] for name in ("session_id", "exec_id")}
+    wanted = {**ids, "stdout_offset": request.query.get("offset", "0")}
     attach = Method.named("ExecService.AttachExec")
+    socket = await _accepted(request)
 
-    async def take(frame: WSMessage) -> None:
-        if frame.type is WSMsgType.BINARY:
-            typed = {"data": _base64(frame.data), "append": True}
-            await calls.call(request, "ExecService.WriteStdin", {**ids, **typed})
-            return
-        wish = from_body(frame.data.encode())
-        if "resize" in wish:
-            size = {"terminal": wish["resize"]}
-            await calls.call(request, "ExecService.ResizeExec", {**ids, **size})
-        if "signal" in wish:
-            await calls.call(request, "ExecService.SignalExec", {**ids, "signal": wish["signal"]})
+    async def take() -> None:
+        async for frame in socket:
+            if frame.type is WSMsgType.BINARY:
+                typed = {"data": _base64(frame.data), "append": True}
+                await calls.call(request, "ExecService.WriteStdin", {**ids, **typed})
+                continue
+            wish = from_body(frame.data.encode())
+            if "resize" in wish:
+                size = {"terminal": wish["resize"]}
+                await calls.call(request, "ExecService.ResizeExec", {**ids, **size})
+            if "signal" in wish:
+                signal = {"signal": wish["signal"]}
+                await calls.call(request, "ExecService.SignalExec", {**ids, **signal})
 
-    offset = request.query.get("offset", "0")
-    wanted = {**ids, "stdout_offset": offset}
-    await _accept(request, socket)
-    async with (
-        _taking(socket, take),
-        _closing(socket),
-        aclosing(calls.answers(request, attach, wanted)) as answers,
-    ):
-        async for answer in answers:
-            for event in answer.events:
-                await _show(socket, event)
+    async def show() -> None:
+        async with aclosing(calls.answers(request, attach, wanted)) as answers:
+            async for answer in answers:
+                for event in answer.events:
+                    await _show(socket, event)
+
+    return await _both(socket, take(), show())
+
+
+async def _both(
+    socket: web.WebSocketResponse,
+    take: Coroutine[Any, Any, None],
+    show: Coroutine[Any, Any, None],
+) -> web.WebSocketResponse:
+    """Take what the caller sends and show what the call answers, until either is over."""
+    tasks = [
+        asyncio.create_task(take, name="frames of a caller"),
+        asyncio.create_task(show, name="answers to a caller"),
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for error in (task.exception() for task in tasks if not task.cancelled()):
+        if isinstance(error, CallRefused):
+            await _refuse(socket, error)
+        elif error is not None and not isinstance(error, ConnectionError):
+            raise error
+    await socket.close()
     return socket
 
 
@@ -97,17 +118,15 @@ async def _show(socket: web.WebSocketResponse, event: Any) -> None:
         await _send(socket.send_str(json.dumps(as_json(event))))
 
 
-async def _accept(request: web.Request, socket: web.WebSocketResponse) -> None:
+async def _accepted(request: web.Request) -> web.WebSocketResponse:
+    socket = web.WebSocketResponse(
+        heartbeat=HEARTBEAT_SECONDS, max_msg_size=MAX_FRAME, compress=False
+    )
     try:
         await socket.prepare(request)
     except ValueError:  # a key that is no base64
         raise web.HTTPBadRequest(text="The handshake of the WebSocket is malformed.") from None
-
-
-def _socket() -> web.WebSocketResponse:
-    return web.WebSocketResponse(
-        heartbeat=HEARTBEAT_SECONDS, max_msg_size=MAX_FRAME, compress=False, autoclose=True
-    )
+    return socket
 
 
 async def _put(conversation: Conversation, method: Method, frame: WSMessage) -> None:
@@ -117,47 +136,6 @@ async def _put(conversation: Conversation, method: Method, frame: WSMessage) -> 
         await conversation.put(None)
     else:
         await conversation.put(method.packed({"data": _base64(frame.data)}))
-
-
-@asynccontextmanager
-async def _taking(
-    socket: web.WebSocketResponse, take: Callable[[WSMessage], Awaitable[None]]
-) -> AsyncIterator[None]:
-    """Take the frames of the caller meanwhile. One who goes away, or sends what cannot be taken,
-    ends the call."""
-    serving = asyncio.current_task()
-    assert serving is not None
-
-    async def run() -> None:
-        try:
-            async for frame in socket:
-                await take(frame)
-        except CallRefused as refused:
-            await _refuse(socket, refused)
-        serving.cancel()
-
-    task = asyncio.create_task(run(), name="frames of a caller")
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not socket.closed:
-            raise
-        serving.uncancel()  # the caller went away, which ends its call and nothing else
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-@asynccontextmanager
-async def _closing(socket: web.WebSocketResponse) -> AsyncIterator[None]:
-    """Say how the call ended."""
-    try:
-        yield
-        await socket.close()
-    except CallRefused as refused:
-        await _refuse(socket, refused)
-    except ConnectionError:
-        pass  # the caller is gone
 
 
 async def _refuse(socket: web.WebSocketResponse, refused: CallRefused) -> None:

@@ -376,7 +376,11 @@ def _unreachable(settings: Settings, details: str) -> str:
     if settings.is_secure and "WRONG_VERSION_NUMBER" in details:
         return f"The server at {target} does not use TLS; write http://{target} in place of https."
     why = details.rpartition(": ")[2].rstrip("]")  # before it gRPC says where it looked
-    return f"There is no daemon at {target} ({why}); start one, or set SANDBOXD_URL to its address."
+    return (
+        f"There is no daemon at {target} ({why}); start one, or set SANDBOXD_URL to its address. "
+        "Over HTTP, for curl, a daemon is at http://127.0.0.1:8000 unless SANDBOXD_HTTP_ADDRESS "
+        "says otherwise."
+    )
 
 
 class _Forks:

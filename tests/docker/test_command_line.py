@@ -363,7 +363,8 @@ async def test_selfcheck_waits_for_a_daemon(
     assert nobody.code == 1
     assert nobody.stderr == (
         f"sandboxd: not ready after 1 s: There is no daemon at unix:{address} (No such file or "
-        "directory); start one, or set SANDBOXD_URL to its address.\n"
+        "directory); start one, or set SANDBOXD_URL to its address. Over HTTP, for curl, a daemon "
+        "is at http://127.0.0.1:8000 unless SANDBOXD_HTTP_ADDRESS says otherwise.\n"
     )
     assert process.returncode == 0, stderr
     assert b"sandboxes warm" in stdout

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import shutil
-import tempfile
 from collections import deque
 from typing import Protocol
 
@@ -37,6 +35,8 @@ async def downloaded(
 
 
 def _new_directory() -> str:
+    import tempfile  # takes longer to load than most programs need it
+
     while len(_kept) >= KEPT:
         _delete_oldest()
     directory = tempfile.mkdtemp(prefix="sandboxd-")
@@ -45,6 +45,8 @@ def _new_directory() -> str:
 
 
 def _delete_oldest() -> None:
+    import shutil
+
     process, directory = _kept.popleft()
     if process == os.getpid():  # else it is that of the process that this one was forked from
         shutil.rmtree(directory, ignore_errors=True)

@@ -132,7 +132,7 @@ export function Untrusted({ html, title, isResult }: { html: string; title: stri
   const run = async () => {
     const yes = await ask(
       "Run the scripts in this result?",
-      "They were made by a sandbox. They cannot reach the console or the network, but may learn this computer's address.",
+      "They were made by a sandbox. They cannot reach the console. Some browsers let them connect to other hosts, and so carry out what the result shows.",
       "Run",
     );
     if (yes) setScripts(true);

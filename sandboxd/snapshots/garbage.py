@@ -2,10 +2,11 @@
 
 It needs no locks between processes. A snapshot refers only to what it stored itself, or to what a
 snapshot refers to that was not deleted when this one was begun, and it is stored within
-`take_seconds` of its beginning or not at all. Something is deleted only if no snapshot refers to
-it, none that was deleted less than `grace_seconds` ago refers to it either, and it was there
-without being needed `grace_seconds` ago. As that is longer than `take_seconds`, a snapshot that is
-being taken can refer to none of it.
+`take_seconds` of its beginning or not at all; on a machine so slow that it could be seen only
+after `grace_seconds`, it is deleted again. Something is deleted only if no snapshot refers to it,
+none that was deleted less than `grace_seconds` ago refers to it either, and it was there without
+being needed `grace_seconds` ago. As that is longer than `take_seconds`, a snapshot that is being
+taken can refer to none of it.
 
 A process that has the store alone need not wait for that long: what was seen unneeded before any
 use of the user's content began that is under way now is not part of one.

@@ -195,6 +195,10 @@ class SnapshotStore:
             except ObjectExists:  # another process was faster
                 number = 0
                 continue
+            if time.monotonic() - new.started > self.settings.grace_seconds:
+                # What it refers to may have been deleted before it could be seen.
+                self.delete(line, number)
+                raise SnapshotStoreFailed("the snapshot took too long")
             record = record.with_own_bytes(len(data))
             self._remember_record(key, record)
             self._remember_tree(key, new.tree)

@@ -94,6 +94,25 @@ async def test_deleted_snapshots_give_their_space_back(
     await snapshots.close()
 
 
+class SlowToShow(DirectoryObjects):
+    """A disk on which a snapshot can be seen long after it was written."""
+
+    def create(self, key: str, data: bytes, *, is_durable: bool = True) -> None:
+        time.sleep(2 * AT_ONCE["grace_seconds"])
+        super().create(key, data, is_durable=is_durable)
+
+
+async def test_snapshot_that_could_be_seen_too_late_is_none(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """What it refers to may be gone by then, so it fails and is not listed."""
+    snapshots = snapshots_on(SlowToShow(tmp_path / "store"), tmp_path, **AT_ONCE)
+    (workspace.path / "f").write_bytes(b"x")
+    with pytest.raises(SnapshotStoreFailed):
+        await snapshots.take(LINE, workspace.disk)
+    assert await snapshots.find(LINE) == []
+
+
 SHARED = {"take_seconds": 0.8, "grace_seconds": 1.0}
 ALONE = {"grace_seconds": 86400.0, "is_shared": False}
 

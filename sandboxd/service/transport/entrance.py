@@ -19,7 +19,7 @@ SCHEME = "bearer"
 
 
 class Visitor(Protocol):
-    """What tells who calls, in a call of gRPC and in a request of HTTP."""
+    """Where a caller shows who it is, in a call of gRPC and in a request of HTTP."""
 
     def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]] | None: ...
     def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...

@@ -18,8 +18,14 @@ MAX_SOCKETS = 3
 
 def open_sockets() -> int:
     # The descriptor that lists them is among them, and gone when it is looked at.
-    found = [one for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
-    return sum(os.readlink(one).startswith("socket:") for one in found)
+    return sum(_is_socket(one) for one in Path("/proc/self/fd").iterdir())
+
+
+def _is_socket(descriptor: Path) -> bool:
+    try:
+        return os.readlink(descriptor).startswith("socket:")
+    except FileNotFoundError:  # another thread has closed it meanwhile
+        return False
 
 
 async def run_all(url: str) -> tuple[list[CommandResult], int]:
